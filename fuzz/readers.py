@@ -21,15 +21,17 @@ from podslice.core.cluster.replica import Replica
 from podslice.core.cluster.setup import Rulebook
 from podslice.core.cluster.talk import Beat, down_from, up_from
 from podslice.core.config.annotations import (
+    CPU_CLASS,
     LONGEST_DELAY,
     MOVABLE,
     RESIZE,
     ResizeWishes,
     annotation_problems,
+    class_wishes,
     movable,
     resize_wishes,
 )
-from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import CPUClass, Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.config.validation import validate
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.holding import Digest
@@ -61,7 +63,11 @@ CONFIG = KubeletConfig(
     eviction_hard={},
 )
 TOKEN = "0123456789abcdef"
-_LISTENING = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"))
+_LISTENING = PodslicePolicy(
+    resize=ExclusiveResize(exclusive=True),
+    defrag=Defragmentation(carry_out="onRequest"),
+    cpu_classes=(CPUClass("performance"),),
+)
 
 
 def _text(data: bytes) -> str:
@@ -189,6 +195,9 @@ def wishes(data: bytes) -> None:
     asked, moves = resize_wishes(_LISTENING, pod), movable(_LISTENING, pod)
     assert RESIZE not in wrong or asked == ResizeWishes()
     assert MOVABLE not in wrong or set(moves.values()) == {"false"}
+    classes = class_wishes(_LISTENING, pod)
+    assert CPU_CLASS not in wrong or not classes
+    assert {name.removesuffix("!") for name in classes.values()} <= {"performance", "isolated"}
     assert all(0 <= delay <= LONGEST_DELAY for delay in asked.delays.values())
 
 
@@ -205,7 +214,7 @@ def moves(data: bytes) -> None:
 
 def _annotated(text: str) -> Pod:
     containers = [{"name": "c"}, {"name": "shrink-delay"}]
-    metadata = {"uid": "u", "annotations": {RESIZE: text, MOVABLE: text}}
+    metadata = {"uid": "u", "annotations": {RESIZE: text, MOVABLE: text, CPU_CLASS: text}}
     return pod_from_dict({"metadata": metadata, "spec": {"containers": containers}})
 
 

@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
+from podslice.advise.defrag.plan import defragment
 from podslice.cli.machine_option import machine_named
 from podslice.core.cluster.setup import rules_from, setup_of
-from podslice.core.config.policy import AnnotationRules, AssignRule, ClassMatch, CPUClass, ExclusiveResize
+from podslice.core.config.policy import (
+    AnnotationRules,
+    AssignRule,
+    ClassMatch,
+    CPUClass,
+    Defragmentation,
+    ExclusiveResize,
+)
 from podslice.core.machine.cores import reachable
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
@@ -176,6 +184,19 @@ def test_who_answers_for_classes() -> None:
     assert cpus(Node.of(other, one.state), pod("a", "4")) == cpus(one, pod("a", "4")) == "2-5"
     with pytest.raises(Exception, match="do not leave the node"):
         rules_from(setup_of(node(STRICT).rules))
+
+
+@pytest.mark.parametrize("wish", ["", "low!"])
+def test_moves_stay_in_a_class(wish: str) -> None:
+    """A plan that makes room moves nobody to CPUs that its required class leaves out."""
+    machine = from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:1")
+    halves = CPUClass("low", ClassMatch(cpus="0-3")), CPUClass("high", ClassMatch(cpus="4-7"))
+    moving = PodslicePolicy(defrag=Defragmentation(movable="all"))
+    one = node((), halves, machine, moving, reserved_system_cpus="0", topology_manager_policy="single-numa-node")
+    assert cpus(one, pod("a", "1", annotation=wish)) == "1"
+    plan = defragment(one, pod("new", "3", annotation="low!"))
+    assert plan.fits == (not wish)
+    assert [str(move.containers[0].cpus_after) for move in plan.moves] == ([] if wish else ["4"])
 
 
 # Properties

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -15,6 +16,7 @@ from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import load_config_data
 from podslice.k8s.objects import check_object
 
+_PLACE = re.compile(r"\[[^]]*\]")
 _UNKNOWN = "object contains unknown field `"
 
 
@@ -52,17 +54,19 @@ def _problem(text: str) -> InputError:
 
 def _allowed(path: str) -> str:
     """The values of a field that has only some; empty for others."""
-    parent, _, name = path.rpartition(".")
-    fields = PodslicePolicy
-    for step in _steps(parent):
+    *parents, name = _steps(path) or [""]
+    fields: Any = PodslicePolicy
+    for step in parents:
         fields = next(_struct(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
+        if not isinstance(fields, builtins.type(msgspec.Struct)):
+            return ""
     found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
     return f"one of {', '.join(get_args(found[0]))}" if found and get_origin(found[0]) is Literal else ""
 
 
 def _steps(path: str) -> list[str]:
-    """The fields that a path goes through, without places in lists."""
-    return [step.partition("[")[0] for step in path.split(".") if step]
+    """The fields that a path goes through, without places in lists and maps."""
+    return [step for step in _PLACE.sub("", path).split(".") if step]
 
 
 def _struct(type: Any) -> Any:

@@ -80,6 +80,7 @@ class Space:
         self._memory_ids = tuple(sorted(view.memory))
         self._standing: dict[tuple[int, Place], bool] = {}
         self._before: dict[str, Standing] = {}
+        self._open: dict[int, Bits] = {}
         self._classes = self._classified()
 
     def start(self) -> State:
@@ -218,12 +219,21 @@ class Space:
         """A draft with CPUs picked by the node's own policy; None if it finds none."""
         own = draft.cpus[step.group]
         try:
-            picked = self._picked(own, assignable(draft.default, self.reserved), step.to.counts)
+            free = assignable(draft.default, self.reserved) & self._open_to(step.group)
+            picked = self._picked(own, free, step.to.counts)
         except (AdmissionError, UpstreamDefectError):
             self.exhaustive = False
             return None
         default = (draft.default | own) & ~picked
         return draft._replace(default=default, cpus=_with(draft.cpus, step.group, picked))
+
+    def _open_to(self, index: int) -> Bits:
+        """The CPUs that the policy's classes and plugins leave to a group, or that it has."""
+        found = self._open.get(index)
+        if found is None:
+            group = self.groups[index]
+            found = self._open[index] = self._trial.may_have(group.uid, group.names) | group.cpus
+        return found
 
     def _picked(self, own: Bits, free: Bits, counts: Counts) -> Bits:
         """So many CPUs on each NUMA node, of the group's own as many as possible."""

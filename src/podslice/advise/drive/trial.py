@@ -5,7 +5,7 @@ Nothing else in advice reaches into a kubelet. A trial says what came of it; `vi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
@@ -15,7 +15,7 @@ from podslice.core import node_resize, readmission
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.validation import validate
-from podslice.core.errors import Refusal, StartError, UpstreamDefectError
+from podslice.core.errors import AdmissionError, Refusal, StartError, UpstreamDefectError
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import MachineState
@@ -180,6 +180,14 @@ class Trial:
             self.move_cpus(moved.uid, moved.sets, moved.whole)
         if moved.nodes or self.view.pod_blocks.get(moved.uid):
             self.move_memory(moved.uid, moved.containers, moved.nodes)
+
+    def may_have(self, uid: str, names: Container[str]) -> Bits:
+        """CPUs that the policy's classes and plugins leave to containers of a pod, whoever has them now."""
+        manager = self._kubelet.manager
+        try:
+            return manager.cpu.may_have(manager.context.active[uid], names)
+        except AdmissionError:
+            return 0
 
     def move_cpus(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None) -> None:
         """Containers of a pod own other CPUs, and so does the pod where it owns some as a whole."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.config.annotations import (
+    CPU_CLASS,
     KNOWN,
     LONGEST_DELAY,
     MOVABLE,
@@ -56,6 +57,7 @@ def _without_effect(subject: PodSubject) -> Iterator[Problem]:
     for key, section, configured in (
         (RESIZE, "resize", policy.resize != NO_POLICY.resize),
         (MOVABLE, "defrag", policy.defrag != NO_POLICY.defrag),
+        (CPU_CLASS, "cpuClasses", bool(policy.cpu_classes)),
     ):
         if key not in annotations:
             continue

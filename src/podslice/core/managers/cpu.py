@@ -295,6 +295,17 @@ class CPUManager:
         ask = talk.ask(pod, container, count, anchor=anchor, operation="resize" if anchor else "admit")
         return talk.allowed(ask, cpus, self.state)
 
+    def may_have(self, pod: AdmissionPod, names: Container[str]) -> Bits:
+        """CPUs that all of some containers of a pod may own, whoever has them now; of a pod that has CPUs as a whole,
+        those that it may have. Raises `AdmissionError`."""
+        left = self.allocatable
+        if pod.uid in self.state.bubbles:
+            return self._allowed(pod, None, pod.cpus, left)
+        for container in pod.containers:
+            if container.name in names and container.exclusive_cpus:
+                left = self._allowed(pod, container, container.exclusive_cpus, left)
+        return left
+
     def _open_to(self, pod: AdmissionPod) -> Bits:
         """The free CPUs that a pod as a whole, or some container of it, may get."""
         free = self.assignable
@@ -391,7 +402,8 @@ class CPUManager:
         if self.rules.resizer is not None and pod.uid in self.state.bubbles:
             if self._running_bubble(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
                 self._check_shared_pool(pod)
-                free, resizer = self.assignable, self.rules.resizer
+                had = self.state.bubbles[pod.uid]
+                free, resizer = self._allowed(pod, None, pod.cpus, self.assignable, anchor=had), self.rules.resizer
                 self._become(cpu_elastic.regrown_bubble(self.state, resizer, pod, free=free, affinity=affinity))
             return
         if not pod.cpus or self._runs(pod):

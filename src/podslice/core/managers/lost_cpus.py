@@ -7,7 +7,7 @@ whatever the verdict, because the kernel lets a cgroup without CPUs run on those
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -71,7 +71,7 @@ class LostCPUs:
         got = self._granted(pod, self._without(pod.uid, name, kept), self._near(held))
         more = 0 if got is None else got.assignments.get(pod.uid, {}).get(name, 0) & ~kept
         if not more and not kept:
-            more = self._at_any_place(lost.bit_count())
+            more = self._at_any_place(pod, (name,), lost.bit_count())
         self._swap(pod.uid, lost, more)
         return more.bit_count() == lost.bit_count()
 
@@ -95,7 +95,7 @@ class LostCPUs:
         got = self._granted(pod, without, self._near(bubble))
         more = 0 if got is None else got.bubbles[uid] & ~kept
         if not more and self.urgent(pod):
-            more = self._at_any_place(lost.bit_count())
+            more = self._at_any_place(pod, exclusive, lost.bit_count())
         own = union(state.assignments.get(uid, {}).get(name, 0) for name in exclusive)
         self._swap(uid, lost & own, more)
         left = more & ~self._state.of_pod(uid).cpus
@@ -132,12 +132,17 @@ class LostCPUs:
             context.metrics, context.resizing = metrics, resizing
             context.ended_early, context.unaligned = told
 
-    def _at_any_place(self, count: int) -> Bits:
+    def _at_any_place(self, pod: AdmissionPod, names: Sequence[str], count: int) -> Bits:
         """As many CPUs as can be had, wherever they are; one stays in DEFAULT."""
         cpu = self._manager.cpu
         rules: CPURules = cpu.rules
         unit = rules.core_size if rules.options.full_pcpus_only else 1
         room = cpu.assignable
+        if rules.plugins is not None:
+            try:
+                room &= cpu.may_have(pod, names)
+            except AdmissionError:
+                return 0
         spare = room.bit_count() - (0 if cpu.state.default & ~room else 1)
         for wanted in range(min(count, spare), 0, -1):
             if wanted % unit:

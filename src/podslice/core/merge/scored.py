@@ -7,7 +7,7 @@ a set has, and the weighted sum decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import NamedTuple
 
 from podslice.core.hints.hint import Hint
@@ -36,38 +36,39 @@ class ScoredMerge:
     def __init__(self, weights: Mapping[str, int], nodes: Bits) -> None:
         self._weights = weights
         self._nodes = nodes
+        ids = list(iter_bits(nodes))
+        self._listed: list[list[Bits]] = []
+        if len(ids) <= _FEW_NODES:
+            sizes = range(1, len(ids) + 1)
+            self._listed = [[bits_of(some) for some in combinations(ids, size)] for size in sizes]
 
     def best(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> Bits | None:
         """The set with the highest score, of equal ones the one that upstream prefers; upstream's winner where nothing
         scores."""
-        resources = self._resources(providers)
-        target = max((hints.narrowest.nodes for _, _, hints in resources if isinstance(hints, HintSet)), default=1)
+        supplies = self._supplies(providers)
+        target = max((one.hints.narrowest.nodes for one in supplies if isinstance(one.hints, HintSet)), default=1)
         best: tuple[int, bool, int, tuple[int, Bits]] | None = None
-        for masks in self._by_size(resources, winner):
+        for masks in self._by_size(supplies, winner):
             size = masks[0].bit_count()
-            if best is not None and -best[0] > _bound(resources, size):
+            if best is not None and -best[0] > sum([one.weight * one.bound(size) for one in supplies]):
                 continue
-            for mask in masks:
-                score = sum([weight * _quality(name, hints, mask) for name, weight, hints in resources])
-                found = -score, size > target, abs(size - target), key(mask)
-                best = found if best is None else min(best, found)
+            scores = [sum([one.weight * one.quality(mask, size) for one in supplies]) for mask in masks]
+            most = max(scores)
+            if best is None or -best[0] <= most:
+                found = min([key(mask) for mask, score in zip(masks, scores, strict=True) if score == most])
+                mine = -most, size > target, abs(size - target), found
+                best = mine if best is None else min(best, mine)
         return winner if best is None or not best[0] else best[3][1]
 
     def qualities(self, providers: Sequence[ProviderHints], mask: Bits) -> tuple[Quality, ...]:
         """How well a set suits each resource."""
-        return tuple(
-            Quality(name, weight, _quality(name, hints, mask)) for name, weight, hints in self._resources(providers)
-        )
+        size = mask.bit_count()
+        return tuple(Quality(one.name, one.weight, one.quality(mask, size)) for one in self._supplies(providers))
 
-    def masks(self, providers: Sequence[ProviderHints], winner: Bits | None) -> Iterator[Bits]:
-        """The sets that are scored."""
-        for some in self._by_size(self._resources(providers), winner):
-            yield from some
-
-    def _resources(self, providers: Sequence[ProviderHints]) -> list[tuple[str, int, HintSet | list[Hint]]]:
-        """What has a preference and can be had somewhere, with its weight."""
+    def _supplies(self, providers: Sequence[ProviderHints]) -> list[_Supply]:
+        """What has a preference and can be had somewhere."""
         return [
-            (name, self._weight(name), hints)
+            _Supply(name, self._weight(name), hints)
             for answer in providers
             for name, hints in (answer or {}).items()
             if hints is not None and (isinstance(hints, HintSet) or hints)
@@ -80,18 +81,14 @@ class ScoredMerge:
             return self._weights.get(MEMORY, 0)
         return self._weights.get(DEVICES, 0)
 
-    def _by_size(
-        self, resources: Sequence[tuple[str, int, HintSet | list[Hint]]], winner: Bits | None
-    ) -> Iterator[Sequence[Bits]]:
-        nodes = list(iter_bits(self._nodes))
-        if len(nodes) <= _FEW_NODES:
-            for size in range(1, len(nodes) + 1):
-                yield [bits_of(some) for some in combinations(nodes, size)]
+    def _by_size(self, supplies: Sequence[_Supply], winner: Bits | None) -> Iterator[Sequence[Bits]]:
+        if self._listed:
+            yield from self._listed
             return
         known = {winner} if winner else set[Bits]()
-        for _, _, hints in resources:
-            known |= set(_few(hints))
-        pairs = {one | other for one in known for other in known if one and other}
+        for one in supplies:
+            known |= set(_few(one.hints))
+        pairs = {mask | other for mask in known for other in known if mask and other}
         found = sorted({mask & self._nodes for mask in pairs} - {0}, key=lambda mask: (mask.bit_count(), mask))[:_MOST]
         for size in sorted({mask.bit_count() for mask in found}):
             yield [mask for mask in found if mask.bit_count() == size]
@@ -104,29 +101,58 @@ def _few(hints: HintSet | list[Hint]) -> Iterable[Bits]:
     return [hint.mask for hint in hints if hint.preferred and hint.mask]
 
 
-def _bound(resources: Sequence[tuple[str, int, HintSet | list[Hint]]], size: int) -> int:
-    """No set of so many nodes, or of more, scores higher."""
-    return sum([weight * (MILLION * min(_smallest(hints), size) // size) for _, weight, hints in resources])
+class _Supply:
+    """One resource: how much of what is needed each set of nodes has."""
 
+    __slots__ = ("_amount", "_tops", "_values", "hints", "name", "smallest", "weight")
 
-def _smallest(hints: HintSet | list[Hint]) -> int:
-    if isinstance(hints, HintSet):
-        return hints.smallest
-    return min([hint.mask.bit_count() for hint in hints if hint.mask] or [1])
+    def __init__(self, name: str, weight: int, hints: HintSet | list[Hint]) -> None:
+        self.name, self.weight, self.hints = name, weight, hints
+        self._values: Mapping[int, int] | None = None
+        self._amount, self._tops = 0, [0]
+        if isinstance(hints, HintSet):
+            self.smallest = hints.smallest
+            need = hints.needs[0] if hints.needs else None
+            if need is not None and need.amount > 0:
+                self._amount = need.amount
+                if need.additive and not _is_memory(name):
+                    self._values = need.values
+                    self._tops = list(accumulate(sorted(need.values.values(), reverse=True)))
+        else:
+            self.smallest = min([hint.mask.bit_count() for hint in hints if hint.mask] or [1])
 
+    def bound(self, size: int) -> int:
+        """No set of so many nodes is better."""
+        smallest = min(self.smallest, size)
+        if self._values is None:
+            return MILLION * smallest // size
+        most = min(self._amount, self._tops[min(size, len(self._tops)) - 1])
+        return MILLION * most * smallest // (self._amount * size)
 
-def _quality(name: str, hints: HintSet | list[Hint], mask: Bits) -> int:
-    size = mask.bit_count()
-    smallest = min(_smallest(hints), size)
-    if not isinstance(hints, HintSet):
-        return MILLION * smallest // size if any(hint.mask == mask for hint in hints) else 0
-    need = hints.needs[0] if hints.needs else None
-    if need is None or need.amount <= 0 or mask in hints:
-        return MILLION * smallest // size if mask in hints else 0
-    if _is_memory(name) and mask & ~hints.open_nodes:
-        return 0
-    given = max(0, need.amount - need.beside(mask).amount)
-    return MILLION * min(given, need.amount) * smallest // (need.amount * size)
+    def quality(self, mask: Bits, size: int) -> int:
+        """In millionths: the share of the need, times the smallest number of nodes over this one."""
+        smallest = self.smallest if self.smallest < size else size
+        if self._values is not None:
+            values, given = self._values, 0
+            while mask:
+                low = mask & -mask
+                given += values.get(low.bit_length() - 1, 0)
+                mask ^= low
+            return MILLION * (given if given < self._amount else self._amount) * smallest // (self._amount * size)
+        return MILLION * smallest // size * self._partly(mask) // MILLION
+
+    def _partly(self, mask: Bits) -> int:
+        """The share of the need, in millionths, where that is not a sum over the nodes."""
+        hints = self.hints
+        if not isinstance(hints, HintSet):
+            return MILLION if any(hint.mask == mask for hint in hints) else 0
+        if mask in hints:
+            return MILLION
+        if not self._amount or (_is_memory(self.name) and mask & ~hints.open_nodes):
+            return 0
+        need = hints.needs[0]
+        given = max(0, need.amount - need.beside(mask).amount)
+        return MILLION * min(given, need.amount) // need.amount
 
 
 def _is_memory(name: str) -> bool:
