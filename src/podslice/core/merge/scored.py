@@ -7,6 +7,7 @@ a set has, and the weighted sum decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ MILLION = 10**6
 DEVICES, MEMORY, HUGE_PAGES = "devices", "memory", "hugepages-"
 _FEW_NODES = 8
 _MOST = 512
+_SMALL = 256
+"""Up to such a need what a set is worth is looked up."""
 SortKey = Callable[[Bits], tuple[int, Bits]]
 
 
@@ -52,7 +55,9 @@ class ScoredMerge:
             size = masks[0].bit_count()
             if best is not None and -best[0] > sum([one.weight * one.bound(size) for one in supplies]):
                 continue
-            scores = [sum([one.weight * one.quality(mask, size) for one in supplies]) for mask in masks]
+            scores = [0] * len(masks)
+            for one in supplies:
+                scores = one.added(scores, masks, size)
             most = max(scores)
             if best is None or -best[0] <= most:
                 found = min([key(mask) for mask, score in zip(masks, scores, strict=True) if score == most])
@@ -68,7 +73,7 @@ class ScoredMerge:
     def _supplies(self, providers: Sequence[ProviderHints]) -> list[_Supply]:
         """What has a preference and can be had somewhere."""
         return [
-            _Supply(name, self._weight(name), hints)
+            _Supply(name, self._weight(name), hints, self._nodes.bit_length())
             for answer in providers
             for name, hints in (answer or {}).items()
             if hints is not None and (isinstance(hints, HintSet) or hints)
@@ -104,9 +109,8 @@ def _few(hints: HintSet | list[Hint]) -> Iterable[Bits]:
 class _Supply:
     """One resource: how much of what is needed each set of nodes has."""
 
-    __slots__ = ("_amount", "_tops", "_values", "hints", "name", "smallest", "weight")
-
-    def __init__(self, name: str, weight: int, hints: HintSet | list[Hint]) -> None:
+    def __init__(self, name: str, weight: int, hints: HintSet | list[Hint], width: int) -> None:
+        self._width = width
         self.name, self.weight, self.hints = name, weight, hints
         self._values: Mapping[int, int] | None = None
         self._amount, self._tops = 0, [0]
@@ -120,6 +124,28 @@ class _Supply:
                     self._tops = list(accumulate(sorted(need.values.values(), reverse=True)))
         else:
             self.smallest = min([hint.mask.bit_count() for hint in hints if hint.mask] or [1])
+
+    def added(self, scores: list[int], masks: Sequence[Bits], size: int) -> list[int]:
+        """The scores with what this resource thinks of each mask."""
+        given = self._given_by_mask
+        if given is None:
+            return [score + self.weight * self.quality(mask, size) for score, mask in zip(scores, masks, strict=True)]
+        smallest, whole = min(self.smallest, size), self._amount * size
+        worth = [self.weight * (MILLION * some * smallest // whole) for some in range(self._amount + 1)]
+        worth += [worth[-1]] * max(0, given[-1] - self._amount)
+        return [score + worth[given[mask]] for score, mask in zip(scores, masks, strict=True)]
+
+    @cached_property
+    def _given_by_mask(self) -> list[int] | None:
+        """How much of what is needed each set of nodes has, where that is a sum of small numbers."""
+        values = self._values
+        if values is None or self._amount > _SMALL or self._width > _FEW_NODES:
+            return None
+        given = [0]
+        for node in range(self._width):
+            value = values.get(node, 0)
+            given += [some + value for some in given] if value else given
+        return given
 
     def bound(self, size: int) -> int:
         """No set of so many nodes is better."""
