@@ -26,7 +26,7 @@ from podslice.fleet.cells import Study
 from podslice.fleet.keeper import CellKeeper
 from podslice.fleet.pool import Task, simulate
 from podslice.fleet.run import resolved
-from podslice.fleet.scenario import load_scenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
 from tests.fleet.test_run import EVERYTHING, facts

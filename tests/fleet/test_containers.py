@@ -12,7 +12,8 @@ from podslice.core.errors import InputError
 from podslice.core.pod.qos import pod_qos
 from podslice.core.quirks import profile
 from podslice.fleet.reading import Reader
-from podslice.fleet.scenario import Reading, load_scenario
+from podslice.fleet.scenario import Reading
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.strict import convert
 from podslice.fleet.trace import TracePod
 from tests.fleet.fleets import GATES

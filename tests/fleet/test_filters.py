@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
+from podslice.core.fleet.budgets import DisruptionBudget
 from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions
+from podslice.core.fleet.placement import PlacementRules, Selector
+from podslice.core.fleet.preemption import Questions, RoomFinder
 from podslice.core.fleet.queue import PodQueue
 from podslice.core.fleet.run import run_cell
+from podslice.core.fleet.shapes import FleetShape
 from podslice.core.fleet.watch import LoopWatch
 from podslice.core.fleet.workload import Workload
 from tests.conftest import make_pod
@@ -89,6 +94,92 @@ def test_who_makes_room() -> None:
         assert on.summary["preempted"] == 1
         assert (on.pods.verdict[4], on.pods.node[4]) == (0, 1)
         assert (on.pods.verdict[3], on.pods.ended[3]) == (verdict, ended), owner
+
+
+def labelled(cpus: str, app: str, **told: Any) -> FleetShape:
+    """A pod of one container with a label."""
+    return msgspec.structs.replace(shape(cpus, **told), placement=PlacementRules(labels={"app": app}))
+
+
+def test_budgets_are_spared() -> None:
+    """Of two nodes the victim is taken whose budget allows it, although its priority is higher; where all are broken
+    the lowest priority decides; a budget that other pods fulfil is none."""
+    shapes = [
+        labelled("6", "db", priority=1, owner="bare"),
+        labelled("6", "web", priority=2, owner="bare"),
+        shape("8", priority=9),
+    ]
+    workload = Workload.of(shapes, [0, 1, 2], [0, 1, 10])
+    told = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
+    config = {"topology_manager_policy": "none"}
+    fleet = fleet_of(2, fleet_class("pack:1 numa:1(memory=16GiB) core:9 pu:1", **config))
+    web = DisruptionBudget(selector=Selector({"app": "web"}), max_unavailable=0)
+    for budgets, victim in (
+        ((), 0),
+        ((DisruptionBudget(selector=Selector({"app": "db"}), min_available=1),), 1),
+        ((DisruptionBudget(selector=Selector({"app": "db"}), min_available="100%"), web), 0),
+        ((DisruptionBudget(selector=Selector({"app": "db"}), min_available=1, namespace="other"),), 0),
+        ((DisruptionBudget(selector=Selector(), max_unavailable=1),), 0),
+    ):
+        result = run_cell(fleet, workload, CellOptions(**told, budgets=budgets), 1)  # type: ignore[arg-type]
+        assert [pod for pod in (0, 1) if result.pods.verdict[pod] == 4] == [victim], budgets
+        assert result.pods.node[2] == victim
+
+
+def test_a_budget_chooses_the_victims_of_a_node() -> None:
+    """On one node the pod that a budget holds is put back first; percentages are rounded up."""
+    shapes = [labelled("4", "db", priority=1, owner="bare"), labelled("4", "web", priority=2, owner="bare"),
+              shape("4", priority=9)]  # fmt: skip
+    workload = Workload.of(shapes, [0, 1, 2], [0, 1, 10])
+    fleet = fleet_of(1, fleet_class("pack:1 numa:1(memory=16GiB) core:9 pu:1"))
+    told = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
+    for budgets, victim in (((), 0), ((DisruptionBudget(selector=Selector({"app": "db"}), min_available="1%"),), 1)):
+        result = run_cell(fleet, workload, CellOptions(**told, budgets=budgets), 1)  # type: ignore[arg-type]
+        assert result.pods.verdict[victim] == 4, budgets
+    assert DisruptionBudget(selector=Selector(), min_available="50%").allowed(5, 5) == 2
+    assert DisruptionBudget(selector=Selector(), max_unavailable="50%").allowed(5, 4) == 2
+
+
+def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Victims are looked for on nodes that changed since none would help: the same result as when all are looked at,
+    with fewer looks."""
+    shapes = [
+        shape("3", priority=1),
+        shape("2", priority=2, owner="bare"),
+        shape("7", priority=3),
+        shape("15", priority=4),
+    ]
+    workload = churn(shapes, 250, gap=500, length=40_000)
+    options = CellOptions(preemption=True, until_ms=200_000, limit=20)
+    looked: list[int] = []
+    own, find = RoomFinder._on_node, RoomFinder.find
+
+    def look(finder: RoomFinder, shape: int, node: int, ask: Questions) -> Any:
+        looked.append(node)
+        return own(finder, shape, node, ask)
+
+    monkeypatch.setattr(RoomFinder, "_on_node", look)
+    remembered = run_cell(fleet_of(6), workload, options, 1)
+    few = len(looked)
+    monkeypatch.setattr(RoomFinder, "find", lambda one, *told: (one._in_vain.clear(), find(one, *told))[1])
+    every = run_cell(fleet_of(6), workload, options, 1)
+    for name in ("summary", "refusals", "pods", "nodes"):
+        assert getattr(remembered, name) == getattr(every, name), name
+    assert remembered.summary["preempted"] > 3
+    assert few < len(looked) - few
+
+
+@pytest.mark.parametrize("owner", ["deployment", "job", "bare"])
+def test_preemption_in_vain_ends(owner: Any) -> None:
+    """By sums a pod fits when others leave, its kubelet refuses it all the same, and the victims come back: it stops
+    after `limit` refusals, and no time passes in which nothing ends."""
+    shapes = [shape("5", priority=1, owner=owner), shape("9", priority=9), shape("1", priority=5)]
+    workload = Workload.of(shapes, [0, 0, 1, 2], [0, 10, 2000, 5000])
+    result = run_cell(fleet_of(1), workload, CellOptions(preemption=True, limit=7, until_ms=600_000), 1)
+    assert result.pods.verdict[2] in (1, 2)
+    assert 1 <= result.summary["preempted"] <= 14
+    assert result.pods.attempts[2] >= 1
+    assert result.pods.verdict[3] == 0
 
 
 def test_an_exact_filter_takes_victims_that_help() -> None:

@@ -13,7 +13,7 @@ from podslice.fleet.cells import Study
 from podslice.fleet.kube import cluster_nodes
 from podslice.fleet.kube_objects import read_objects
 from podslice.fleet.kube_pods import cluster_pods
-from podslice.fleet.scenario import load_scenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.starter import sample_cluster
 from podslice.fleet.store import RunStore
 from tests.fleet.test_runs import fleet, rows

@@ -214,6 +214,19 @@ def test_plan_of_a_scenario(tmp_path: Path, run: Path) -> None:
     assert "6 nodes are not enough; on none of them ran pods of 64 CPUs, 1 GiB" in refused.stdout
 
 
+@pytest.mark.slow
+def test_a_plan_by_several_processes(tmp_path: Path) -> None:
+    """Two processes find what one finds, for every configuration and each of three seeds."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(json.dumps({**SCENARIO, "seeds": [1, 2, 3]}))
+    told = [
+        fleet("plan", path, "--patience", "5m", "--tolerance", "5", "--workers", workers, "-o", "json").stdout
+        for workers in (1, 2)
+    ]
+    assert told[0] == told[1]
+    assert all(len(one["bySeed"]) == 3 for one in read_document(told[0], "FleetPlan")["configurations"])
+
+
 # Plots
 
 

@@ -29,7 +29,7 @@ from podslice.fleet.codec import DamagedError, decode, encode
 from podslice.fleet.comparing import Configuration, difference, mean_over, ranked
 from podslice.fleet.pool import Task, simulate, simulated
 from podslice.fleet.rows import open_rows
-from podslice.fleet.scenario import API_VERSION, load_scenario
+from podslice.fleet.scenario_file import API_VERSION, load_scenario
 from podslice.fleet.store import RunStore
 from tests.documents import read_document
 
@@ -309,6 +309,44 @@ def test_parquet_tables_say_the_same(finished: Path, tmp_path: Path) -> None:
         wanted = rows(finished / "run" / "tables" / f"{name}.csv.gz")
         assert len(found) == len(wanted)
         assert found[:50] == wanted[:50]
+
+
+def test_parquet_files_say_what_they_hold(finished: Path, tmp_path: Path) -> None:
+    """A file has the columns and types that tables.json tells, whole numbers of more than 64 bits as decimals, its
+    name and version, and nothing that depends on when it was written."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
+    runs = tmp_path / "run", tmp_path / "again"
+    for run in runs:
+        told = fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet")
+        assert told.exit_code == 0
+    types = {"text": "string", "integer": "int64", "number": "double", "decimal": "decimal128(38, 0)"}
+    described = json.loads((runs[0] / "tables" / "tables.json").read_text())["tables"]
+    assert {one["name"] for one in described} == {"cells", "pods", "nodes", "refusals", "series"}
+    for table in described:
+        found = parquet.read_schema(runs[0] / "tables" / table["file"])
+        assert found.metadata == {b"podslice.table": table["name"].encode(), b"podslice.version": b"1"}
+        assert {one.name: str(one.type) for one in found} == {
+            column["name"]: types[column["type"]] for column in table["columns"]
+        }
+        assert (runs[0] / "tables" / table["file"]).read_bytes() == (runs[1] / "tables" / table["file"]).read_bytes()
+
+
+def test_a_damaged_trace_is_known_before_any_cell(scenario: Path, tmp_path: Path) -> None:
+    """A row with a bad number at the end of a trace ends the run with its line, and nothing is simulated; what remedies
+    say is meant for a scenario."""
+    data = json.loads(scenario.read_text())
+    trace = scenario.parent / "mine.csv"
+    data["workload"] = [{"trace": "mine.csv", "columns": {"cpu": "c:cores"}}]
+    scenario.write_text(json.dumps(data))
+    trace.write_text("c,m\n" + "1,2\n" * 50 + "x,2\n")
+    told = fleet("run", scenario, "--out", tmp_path / "run")
+    assert "mine.csv: line 52 column c" in str(told.exception)
+    assert not (tmp_path / "run").exists()
+    data["workload"] = [{"trace": "mine.csv"}]
+    scenario.write_text(json.dumps(data))
+    unknown = str(fleet("run", scenario, "--out", tmp_path / "run").exception)
+    assert 'columns: {cpu: "COLUMN:cores", memory: "COLUMN:MiB"}' in unknown
+    assert "--columns" not in unknown
 
 
 def test_outcomes_survive_their_encoding(scenario: Path) -> None:

@@ -14,11 +14,12 @@ from podslice.core.errors import InputError
 from podslice.core.fleet.streams import stream
 from podslice.fleet.cells import Study
 from podslice.fleet.cluster import ClassStartError
-from podslice.fleet.pods import Capacity, inflated
 from podslice.fleet.reading import whole_cpus
-from podslice.fleet.scenario import API_VERSION, CeilAbove, Inflate, Reading, load_scenario, scenario_from_data
+from podslice.fleet.scenario import CeilAbove, Inflate, Reading
+from podslice.fleet.scenario_file import API_VERSION, load_scenario, scenario_from_data
 from podslice.fleet.starter import KINDS
 from podslice.fleet.trace import TracePod
+from podslice.fleet.trace_load import Capacity, inflated
 
 GI = 1 << 30
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,96000,393216,8,G2\nn1,96000,393216,8,G2\nn2,32000,262144,0,\n"
@@ -358,3 +359,40 @@ def test_starters_can_be_built(tmp_path: Path, kind: str) -> None:
     inputs = made.build(made.cells[0])
     assert len(inputs.workload) >= 90
     assert inputs.seed == 1
+
+
+@pytest.mark.parametrize("name", ["openb", "as-written", "policies", "sidecars", "machines-sensitivity"])
+def test_scenarios_of_the_findings_are_there(name: str) -> None:
+    """Every scenario that docs/fleet-findings.md tells to run is in its folder and has no unknown field, and its tables
+    and configurations are beside it."""
+    folder = Path(__file__).parents[2] / "docs" / "fleet-findings"
+    found = load_scenario(folder / f"{name}.yaml")
+    assert found.name in (name, name.removesuffix("-sensitivity"))
+    assert f"podslice fleet run {name}.yaml" in folder.with_suffix(".md").read_text()
+    tables = [entry.classes for entry in found.nodes if not entry.classes.startswith("assumptions/")]
+    for file in [*tables, *(one.file for one in found.kubelets.values())]:
+        assert (folder / file).exists()
+
+
+@pytest.mark.parametrize(
+    ("budget", "problem"),
+    [
+        ({}, "budgets[0]: needs exactly one of minAvailable and maxUnavailable"),
+        ({"minAvailable": 1, "maxUnavailable": 1}, "budgets[0]: needs exactly one of minAvailable and maxUnavailable"),
+        ({"minAvailable": "half"}, "budgets[0].minAvailable: 'half' is no number of pods"),
+        ({"maxUnavailable": -1}, "budgets[0].maxUnavailable: -1 is no number of pods"),
+    ],
+)
+def test_budgets_are_checked(budget: dict[str, object], problem: str) -> None:
+    """A budget says one amount, of pods or in percent."""
+    data = {
+        "apiVersion": API_VERSION,
+        "name": "a",
+        "nodes": [{"class": "m", "count": 1}],
+        "machines": {"m": {"from": "pack:1 core:4 pu:1"}},
+        "workload": [{"manifests": "*.yaml"}],
+        "budgets": [{"selector": {"matchLabels": {"app": "db"}}, **budget}],
+    }
+    with pytest.raises(InputError) as error:
+        scenario_from_data(data, "s.yaml")
+    assert problem in str(error.value)

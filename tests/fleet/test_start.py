@@ -18,7 +18,7 @@ from podslice.core.values.cpuset import CPUSet
 from podslice.fleet.cells import Study
 from podslice.fleet.kube_objects import read_objects
 from podslice.fleet.node_history import node_at_end
-from podslice.fleet.scenario import load_scenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
 from podslice.host.machine_files import dump_machine
 from tests.fleet.test_runs import fleet, rows

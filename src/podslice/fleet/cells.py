@@ -13,6 +13,7 @@ import msgspec
 from podslice.advise.whatif import Scenario, variants
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
+from podslice.core.fleet.budgets import DisruptionBudget
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions, PolicyName
 from podslice.core.fleet.workload import Workload
@@ -22,9 +23,17 @@ from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, read_clu
 from podslice.fleet.inputs import Inputs, canonical
 from podslice.fleet.kube_pods import cluster_pods
 from podslice.fleet.kube_start import BegunFleet, begun_fleet
-from podslice.fleet.pods import Capacity, Kubelets, build_workload, span
-from podslice.fleet.scenario import AS_WRITTEN, FleetScenario, KubeletEntry, SchedulerEntry, WorkloadEntry
+from podslice.fleet.pods import Kubelets, build_workload, columns_of, read_pods, span
+from podslice.fleet.scenario import (
+    AS_WRITTEN,
+    FleetScenario,
+    KubeletEntry,
+    SchedulerEntry,
+    SyntheticShapes,
+    WorkloadEntry,
+)
 from podslice.fleet.strict import milliseconds
+from podslice.fleet.trace_load import Capacity
 
 _FIT: dict[str, PolicyName] = {
     "LeastAllocated": "least-allocated",
@@ -99,6 +108,18 @@ class Study:
         for name in self.scenario.kubelets:
             for found in self.cluster.classes[:1]:
                 kubelet_config(self.scenario, self.inputs, name, found)
+
+    def check_traces(self) -> None:
+        """Read every trace to its end, so that a damaged one is known before anything is simulated. Raises
+        `InputError`."""
+        for index, entry in enumerate(self.scenario.workload):
+            where = f"workload[{index}]"
+            shapes = entry.synthetic and entry.synthetic.shapes
+            if entry.trace:
+                read_pods(self.inputs.path(entry.trace, where=f"{where}.trace"), columns_of(entry.columns, where))
+            elif isinstance(shapes, SyntheticShapes):
+                origin = self.inputs.path(shapes.origin, where=f"{where}.synthetic.shapes.from")
+                read_pods(origin, columns_of(shapes.columns, where))
 
     @property
     def id(self) -> str:
@@ -270,6 +291,10 @@ class Study:
             delay_ms=max(milliseconds(scenario.refusals.delay, "refusals.delay"), 1),
             limit=scenario.refusals.limit,
             preemption=scenario.preemption in (True, "on"),
+            budgets=tuple(
+                DisruptionBudget(**{name: getattr(one, name) for name in one.__struct_fields__})
+                for one in scenario.budgets
+            ),
             events=tuple(self._events(fleet)),
             sample_ms=sample_ms,
             sample_share=sample_share,

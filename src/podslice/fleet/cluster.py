@@ -127,7 +127,7 @@ def _named(
 @cache
 def read_nodes(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[TraceNode, ...]:
     """All nodes of a trace, read once a process. Raises `InputError`."""
-    with open_trace(path, dict(columns), rows="nodes") as opened:
+    with open_trace(path, dict(columns), rows="nodes", in_file=True) as opened:
         return tuple(opened.nodes())
 
 

@@ -140,12 +140,16 @@ def known_format(columns: Iterable[str]) -> Format | None:
     return max(fitting, key=lambda one: len(one.columns), default=None)
 
 
-def resolve_format(columns: tuple[str, ...], mapping: Mapping[str, Column], rows: str, source: str) -> Format:
-    """The format of a file with these columns; the user's `mapping` comes first. Raises `InputError`."""
+def resolve_format(
+    columns: tuple[str, ...], mapping: Mapping[str, Column], rows: str, source: str, *, in_file: bool = False
+) -> Format:
+    """The format of a file with these columns; the user's `mapping` comes first, which is written in a scenario
+    (`in_file`) or on the command line. Raises `InputError`."""
     known = known_format(columns)
     if not mapping:
         if known is None:
-            remedy = "say which is which: --columns cpu=COLUMN:cores --columns memory=COLUMN:MiB"
+            names = {"cpu": "COLUMN:cores", "memory": "COLUMN:MiB"}
+            remedy = f"say which is which: {_written(names, in_file=in_file)}"
             raise InputError(f"has columns of no known trace: {', '.join(columns)}", source=source, remedy=remedy)
         return known
     for meaning, column in mapping.items():
@@ -155,9 +159,18 @@ def resolve_format(columns: tuple[str, ...], mapping: Mapping[str, Column], rows
     base = {meaning: column for meaning, column in (known.columns if known else {}).items() if meaning not in mapping}
     merged = {**base, **mapping}
     if "cpu" not in merged:
-        raise InputError("no column is the CPUs", source=source, remedy="--columns cpu=COLUMN:cores")
+        raise InputError(
+            "no column is the CPUs", source=source, remedy=_written({"cpu": "COLUMN:cores"}, in_file=in_file)
+        )
     kind = rows or (known.rows if known else "pods")
     return Format(known.name if known else "mapped", kind, merged, known.notes if known else ())
+
+
+def _written(names: Mapping[str, str], *, in_file: bool) -> str:
+    """How a user says what columns are."""
+    if in_file:
+        return f"columns: {{{', '.join(f'{meaning}: {name!r}' for meaning, name in names.items())}}}".replace("'", '"')
+    return " ".join(f"--columns {meaning}={name}" for meaning, name in names.items())
 
 
 def read_mapping(texts: Iterable[str]) -> dict[str, Column]:

@@ -21,7 +21,7 @@ from podslice.fleet.kube_objects import name_of, part, read_objects
 from podslice.fleet.kube_pods import SEEN_LAST, cluster_pods, ended_at, moment
 from podslice.fleet.kube_reduce import Names, reduced, reduced_file
 from podslice.fleet.run import startable, started_from
-from podslice.fleet.scenario import load_scenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
 
 CONFIGZ, MACHINES, STATES = "configz", "machines", "state"

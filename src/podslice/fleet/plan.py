@@ -6,19 +6,23 @@ is not monotone: one node more can hold less. So neighbours of what is found are
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from podslice.core.errors import InputError, PodsliceError
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.streams import shuffle, stream
 from podslice.core.fleet.workload import NEVER, Workload
 from podslice.fleet.cells import CellInputs, FleetCell, Study
 from podslice.fleet.plan_file import PlannedConfiguration, PlannedNodes
+from podslice.fleet.pool import local_executor, run_tasks, study_of
 
 _PROBES = 2
 
@@ -101,22 +105,93 @@ class Tolerated(NamedTuple):
     patience: int
 
 
-def plan_nodes(study: Study, tolerated: Tolerated, told: Callable[[str], None]) -> PlannedNodes:
-    """What every configuration needs. Raises `InputError`, `ClassStartError`."""
+class SizeTask(NamedTuple):
+    """A cell whose least number of nodes is asked for. `scenario`: JSON; `folder`: where its files are."""
+
+    scenario: str
+    folder: str
+    key: str
+    tolerated: Tolerated
+
+
+class CellSize(NamedTuple):
+    """What a cell needs: the least number of nodes, numbers that contradict it, whether all nodes are enough, and pods
+    that never ran if not, by shape; or a line about why there is none."""
+
+    key: str
+    least: int
+    odd: tuple[int, ...] = ()
+    enough: bool = True
+    never: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def size_cell(task: SizeTask) -> CellSize:
+    """Find it. What a worker does."""
+    try:
+        study = study_of(task.scenario, task.folder)
+        return _sized(study, next(one for one in study.cells if one.key == task.key), task.tolerated)
+    except PodsliceError as error:
+        return CellSize(task.key, 0, problem=str(error))
+
+
+def plan_nodes(study: Study, tolerated: Tolerated, told: Callable[[str], None], *, workers: int = 1) -> PlannedNodes:
+    """What every configuration needs; the same however many processes find it. Raises `InputError`,
+    `ClassStartError`."""
     by_name: dict[str, list[FleetCell]] = {}
     for cell in study.cells:
         parts = (cell.alternative, cell.configuration, cell.scheduler, cell.transform)
         by_name.setdefault(" · ".join(parts), []).append(cell)
+    name_of = {cell.key: name for name, cells in by_name.items() for cell in cells}
+    left = Counter(name_of.values())
+    sizes_found: dict[str, CellSize] = {}
+    for size in _all_sizes(study, tolerated, min(workers, len(name_of))):
+        if size.problem:
+            raise InputError(f"cell {size.key}: {size.problem}")
+        sizes_found[size.key] = size
+        left[name_of[size.key]] -= 1
+        if not left[name_of[size.key]]:
+            told(name_of[size.key])
     shared = _shared_parts(by_name)
     anomalies: list[str] = []
     planned = []
     for name, cells in by_name.items():
         short = " · ".join(part for place, part in enumerate(name.split(" · ")) if place in shared) or cells[0].kubelet
-        planned.append(_planned(study, short, cells, tolerated, anomalies))
-        told(name)
+        found = [sizes_found[cell.key] for cell in cells]
+        anomalies += (
+            f"{short}, seed {cell.seed}: {count} nodes contradict {size.least}"
+            for cell, size in zip(cells, found, strict=True)
+            for count in size.odd
+        )
+        planned.append(_planned(short, found))
     return PlannedNodes(
         study.scenario.name, len(study.cluster.nodes), tolerated.percent, tuple(planned), tuple(anomalies)
     )
+
+
+def _all_sizes(study: Study, tolerated: Tolerated, workers: int) -> Iterator[CellSize]:
+    """Of all cells, as they come."""
+    if workers <= 1:
+        yield from (_sized(study, cell, tolerated) for cell in study.cells)
+        return
+    scenario, folder = json.dumps(msgspec.to_builtins(study.scenario)), str(study.inputs.folder.absolute())
+    tasks = [SizeTask(scenario, folder, cell.key, tolerated) for cell in study.cells]
+    with local_executor(workers) as executor:
+        yield from run_tasks(executor, size_cell, tasks, lambda: None)
+
+
+def _sized(study: Study, cell: FleetCell, tolerated: Tolerated) -> CellSize:
+    made = study.build(cell)
+    order = removal_order(len(made.fleet.nodes), cell.seed)
+
+    def suffices(count: int) -> bool:
+        return unmet_share(made, order[:count], tolerated.patience)[0] <= tolerated.percent
+
+    try:
+        return CellSize(cell.key, *least_nodes(suffices, len(order)))
+    except NotEnoughError:
+        never = unmet_share(made, order, tolerated.patience)[1]
+        return CellSize(cell.key, len(order), (), enough=False, never=tuple(sorted(never)))
 
 
 def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
@@ -124,30 +199,13 @@ def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
     return {place for place in range(4) if len({one[place] for one in parts}) > 1}
 
 
-def _planned(
-    study: Study, name: str, cells: list[FleetCell], tolerated: Tolerated, anomalies: list[str]
-) -> PlannedConfiguration:
-    found, enough = [], True
-    never: Counter[str] = Counter()
-    for cell in cells:
-        made = study.build(cell)
-        order = removal_order(len(made.fleet.nodes), cell.seed)
-
-        def suffices(count: int, made: CellInputs = made, order: list[int] = order) -> bool:
-            return unmet_share(made, order[:count], tolerated.patience)[0] <= tolerated.percent
-
-        try:
-            least, odd = least_nodes(suffices, len(order))
-        except NotEnoughError:
-            least, odd, enough = len(order), (), False
-            never += unmet_share(made, order, tolerated.patience)[1]
-        found.append(least)
-        anomalies += (f"{name}, seed {cell.seed}: {count} nodes contradict {least}" for count in odd)
-    ordered = sorted(found)
+def _planned(name: str, found: Sequence[CellSize]) -> PlannedConfiguration:
+    counts = tuple(one.least for one in found)
+    ordered = sorted(counts)
     p90 = ordered[-(-len(ordered) * 9 // 10) - 1]
-    return PlannedConfiguration(
-        name, round(median(found)), ordered[0], ordered[-1], p90, tuple(found), enough, tuple(sorted(never))
-    )
+    never = sorted({shape for one in found for shape in one.never})
+    enough = all(one.enough for one in found)
+    return PlannedConfiguration(name, round(median(counts)), ordered[0], ordered[-1], p90, counts, enough, tuple(never))
 
 
 def sizes(plan: PlannedNodes) -> Iterator[str]:

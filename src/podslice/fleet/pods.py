@@ -6,19 +6,18 @@ meets the same pods at the same times.
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from podslice.core.errors import InputError
 from podslice.core.fleet.nodes import FleetNode
+from podslice.core.fleet.placement import NAME_LABEL
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.fleet.streams import below, shuffle, stream
 from podslice.core.fleet.workload import NEVER, Workload
@@ -28,33 +27,26 @@ from podslice.core.quirks import Quirks
 from podslice.fleet.columns import Column, checked_column
 from podslice.fleet.inputs import Inputs
 from podslice.fleet.kube_pods import ClusterPod, cluster_pods
+from podslice.fleet.made_up import arrivals_of, exponential, length_of
 from podslice.fleet.reading import Reader, manifest_shape, placed
 from podslice.fleet.scenario import (
     FleetScenario,
-    Inflate,
     Lifetime,
     Reading,
     Synthetic,
-    SyntheticLifetime,
     SyntheticShapes,
     TransformEntry,
     WorkloadEntry,
 )
 from podslice.fleet.strict import milliseconds, quantity
 from podslice.fleet.trace import TracePod, open_trace
+from podslice.fleet.trace_load import Capacity, arrival_in, inflated, window
 from podslice.k8s.manifest import load_pods
 
 _STEP = 1000
 """Milliseconds between pods that have no times of their own."""
 _MOST_PODS = 50_000_000
 _OWNERS = {"Job": "job", "CronJob": "job", "Pod": "bare", "DaemonSet": "daemonset"}
-
-
-class Capacity(NamedTuple):
-    """What all nodes have: milli of GPUs, milli-CPUs."""
-
-    gpu: int
-    cpu: int
 
 
 class _Pod(NamedTuple):
@@ -134,7 +126,7 @@ def columns_of(texts: Mapping[str, str], where: str) -> tuple[tuple[str, Column]
 @cache
 def read_pods(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[TracePod, ...]:
     """All pods of a trace, read once a process. Raises `InputError`."""
-    with open_trace(path, dict(columns), rows="pods") as opened:
+    with open_trace(path, dict(columns), rows="pods", in_file=True) as opened:
         return tuple(opened.pods())
 
 
@@ -174,19 +166,19 @@ class _PodMaker:
 
     def of_trace(self, entry: WorkloadEntry, capacity: Capacity) -> list[_Pod]:
         rows = self.rows(entry.trace, entry.columns)
-        begin, rows = _window(rows, entry.reading, self.where)
+        begin, rows = window(rows, entry.reading, self.where)
         if entry.order == "shuffle":
             shuffle(stream(self.seed, "shuffle"), rows)
         elif entry.order == "size":
             rows.sort(key=lambda row: (-row.gpus * row.gpu_milli, -row.cpu, -row.memory))
         timed = any(row.arrival is not None for row in rows) and (entry.inflate is None or entry.inflate.to is None)
-        arrivals = sorted(_arrival(row, begin) for row in rows) if timed else []
+        arrivals = sorted(arrival_in(row, begin) for row in rows) if timed else []
         if entry.inflate is not None:
             rows, arrivals = inflated(rows, arrivals, entry.inflate, capacity, stream(self.seed, "inflate"))
         if not timed:
             arrivals = [number * _STEP for number in range(len(rows))]
         elif entry.order == "trace":
-            rows.sort(key=lambda row: _arrival(row, begin))
+            rows.sort(key=lambda row: arrival_in(row, begin))
         scale = entry.reading.time.scale if timed else 1.0
         lengths = self._lengths(entry, rows, begin)
         shape = self.reader(entry.reading).shape
@@ -202,7 +194,7 @@ class _PodMaker:
         if isinstance(how, Lifetime):
             mean = milliseconds(how.mean, f"{self.where}.departures.mean")
             chance = stream(self.seed, "lifetimes")
-            return (mean if how.lifetime == "constant" else _exponential(chance, mean) for _ in rows)
+            return (mean if how.lifetime == "constant" else exponential(chance, mean) for _ in rows)
         if all(row.end is None for row in rows):
             remedy = "departures: none, or a lifetime"
             raise InputError("the trace has no ends", path=f"{self.where}.departures", remedy=remedy)
@@ -218,9 +210,11 @@ class _PodMaker:
             reached += weight
             bounds.append(reached)
         which, chance = stream(self.seed, "sample"), stream(self.seed, "lifetimes")
-        arrivals = _arrivals(made, stream(self.seed, "arrivals"), self.where)
+        arrivals = arrivals_of(made, stream(self.seed, "arrivals"), self.where)
         return [
-            _Pod(arrival, shapes[bisect_right(bounds, below(which, total))], _length(made.lifetime, chance, self.where))
+            _Pod(
+                arrival, shapes[bisect_right(bounds, below(which, total))], length_of(made.lifetime, chance, self.where)
+            )
             for arrival, _ in zip(arrivals, range(made.pods), strict=False)
         ]
 
@@ -259,7 +253,7 @@ class _PodMaker:
         shapes: dict[str, FleetShape] = {}
         found = []
         dumped = cluster_pods(path, frozenset(numbers), entry.since).pods
-        keys = frozenset(key for one in dumped for key in one.placed.placement.label_keys)
+        keys = frozenset(key for one in dumped for key in one.placed.placement.label_keys) | self._budget_keys()
         for one in dumped:
             owner = self.scenario.refusals.owner or one.owner
             where = one.placed._replace(placement=one.placed.placement.seen_by(keys))
@@ -272,6 +266,13 @@ class _PodMaker:
             arrival = one.arrival if entry.since or one.node else _STEP
             found.append(_Pod(arrival, shapes[key], one.length, node, _there(one, nodes[node]) if one.node else ""))
         return found
+
+    def _budget_keys(self) -> frozenset[str]:
+        """Labels that budgets ask for; a namespace is seen where any label is."""
+        selectors = [budget.selector for budget in self.scenario.budgets]
+        keys = {key for one in selectors for key in one.match_labels}
+        keys |= {one.key for selector in selectors for one in selector.match_expressions}
+        return frozenset(keys | {NAME_LABEL} if selectors else ())
 
     def of_manifests(self, entry: WorkloadEntry, nodes: int) -> list[_Pod]:
         """Pods of DaemonSets first, one for each node, then the others in the order of their files."""
@@ -306,134 +307,6 @@ def _there(one: ClusterPod, node: FleetNode) -> str:
     """The UID of a pod in the state with which its node begins; empty where it is not in it."""
     uid = identified(one.pod).metadata.uid
     return uid if node.start is not None and uid in node.start.pods else ""
-
-
-# Traces
-
-
-def _window(rows: list[TracePod], reading: Reading, where: str) -> tuple[int, list[TracePod]]:
-    """The beginning of the window in the trace's time, and the pods that arrive in it; those without arrival run when
-    the trace begins."""
-    time = reading.time
-    start = milliseconds(time.start, f"{where}.reading.time.start")
-    until = None if time.until is None else milliseconds(time.until, f"{where}.reading.time.until")
-    first = min((row.arrival for row in rows if row.arrival is not None), default=0)
-    begin = first + start
-    if not start and until is None:
-        return begin, rows
-    end = None if until is None else first + until
-    kept = [
-        row
-        for row in rows
-        if (end is None or _arrival(row, begin) + begin < end)
-        and (row.arrival is None or row.arrival >= begin)
-        and (row.end is None or row.end > begin)
-    ]
-    return begin, kept
-
-
-def _arrival(row: TracePod, begin: int) -> int:
-    return 0 if row.arrival is None else max(row.arrival - begin, 0)
-
-
-def inflated(
-    rows: list[TracePod], arrivals: list[int], how: Inflate, capacity: Capacity, chance: Random
-) -> tuple[list[TracePod], list[int]]:
-    """More or fewer pods. Drawn uniformly with replacement up to a load, as FGD's artifact does: the first draw that
-    would exceed it ends the drawing; a list above it loses pods at random."""
-    if how.copies is not None or how.rate is not None:
-        return _multiplied(rows, arrivals, float(how.copies or how.rate or 1), chance)
-    whole = capacity.gpu if how.of == "gpu" else capacity.cpu
-    limit = round((how.to or 0) * whole)
-    asked = _gpu_request if how.of == "gpu" else _cpu_request
-    pool, found = list(rows), list(rows) if how.keep else []
-    load = sum(map(asked, found))
-    while load > limit and found:
-        load -= asked(found.pop(below(chance, len(found))))
-    if not any(map(asked, pool)):
-        return found, arrivals
-    while True:
-        row = pool[below(chance, len(pool))]
-        if load + asked(row) > limit:
-            return found, arrivals
-        load += asked(row)
-        found.append(row)
-
-
-def _gpu_request(row: TracePod) -> int:
-    return row.gpus * row.gpu_milli
-
-
-def _cpu_request(row: TracePod) -> int:
-    return row.cpu
-
-
-def _multiplied(
-    rows: list[TracePod], arrivals: list[int], times: float, chance: Random
-) -> tuple[list[TracePod], list[int]]:
-    """The list so many times, each copy at the same moments; of the last one a random part where `times` is no whole
-    number."""
-    whole, part = divmod(times, 1.0)
-    places = [place for place in range(len(rows)) for _ in range(int(whole) + (chance.random() < part))]
-    return [rows[place] for place in places], [arrivals[place] for place in places] if arrivals else []
-
-
-# Made-up pods
-
-
-def _arrivals(made: Synthetic, chance: Random, where: str) -> Iterator[int]:
-    path = f"{where}.synthetic.arrivals"
-    if (made.arrivals.poisson is None) == (made.arrivals.every is None):
-        raise InputError("needs exactly one of poisson and every", path=path)
-    if made.arrivals.every is not None:
-        return _evenly(milliseconds(made.arrivals.every, f"{path}.every"))
-    rate, _, unit = str(made.arrivals.poisson).partition("/")
-    seconds = {"s": 1, "min": 60, "h": 3600}.get(unit)
-    try:
-        mean = (seconds or 0) * 1000 / float(rate)
-    except (ValueError, ZeroDivisionError):
-        mean = 0
-    if mean <= 0:
-        raise InputError(f"{made.arrivals.poisson!r} is no rate", path=f"{path}.poisson", remedy="write 40/s or 5/min")
-    return _poisson(mean, chance)
-
-
-def _evenly(step: int) -> Iterator[int]:
-    at = 0
-    while True:
-        yield at
-        at += step
-
-
-def _poisson(mean: float, chance: Random) -> Iterator[int]:
-    at = 0.0
-    while True:
-        at -= mean * math.log(1.0 - chance.random())
-        yield round(at)
-
-
-def _exponential(chance: Random, mean: int) -> int:
-    return round(-mean * math.log(1.0 - chance.random()))
-
-
-def _length(how: SyntheticLifetime | None, chance: Random, where: str) -> int:
-    path = f"{where}.synthetic.lifetime"
-    if how is None:
-        return NEVER
-    if how.lognormal is not None:
-        mu, sigma = how.lognormal
-        return round(1000 * math.exp(mu + sigma * _normal(chance)))
-    if how.exponential is not None:
-        return _exponential(chance, milliseconds(how.exponential, f"{path}.exponential"))
-    if how.constant is not None:
-        return milliseconds(how.constant, f"{path}.constant")
-    raise InputError("needs lognormal, exponential or constant", path=path)
-
-
-def _normal(chance: Random) -> float:
-    """One draw of a standard normal distribution (Box and Muller)."""
-    radius = math.sqrt(-2.0 * math.log(1.0 - chance.random()))
-    return radius * math.cos(2.0 * math.pi * chance.random())
 
 
 def span(workload: Workload) -> int:

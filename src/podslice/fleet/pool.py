@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,10 +29,12 @@ from podslice.core.fleet.shapes import WHOLE_GPU
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.keeper import CellKeeper, stop_worker_at
-from podslice.fleet.scenario import scenario_from_data
+from podslice.fleet.scenario_file import scenario_from_data
 
 _PATIENCE = 2.0
 """Seconds that workers have to keep a checkpoint when they are to stop."""
+TaskT = TypeVar("TaskT")
+AnswerT = TypeVar("AnswerT")
 _TICK = 0.25
 """Seconds after which who waits is told that nothing happened."""
 
@@ -67,7 +69,7 @@ def simulate(task: Task) -> CellAnswer:
     begun, problem = keeper.begun() if keeper else (b"", "")
     warning = f"the checkpoint of cell {task.key} {problem}; it begins anew" if problem else ""
     try:
-        study = _study(task.scenario, _folder(task))
+        study = study_of(task.scenario, _folder(task))
         outcome = simulated(study, task.key, task.verify, begun=begun, keeper=keeper)
     except PodsliceError as error:
         return CellAnswer(task.key, b"", {}, str(error))
@@ -102,7 +104,8 @@ def simulated(
 
 
 @lru_cache(1)
-def _study(scenario: str, folder: str) -> Study:
+def study_of(scenario: str, folder: str) -> Study:
+    """The study of a scenario (JSON) whose files are in a folder; a worker reads it once. Raises `InputError`."""
     return Study(scenario_from_data(json.loads(scenario), "scenario"), Path(folder))
 
 
@@ -179,10 +182,12 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client.close(timeout=2)
 
 
-def run_tasks(executor: Executor, tasks: list[Task], idle: Callable[[], None]) -> Iterator[CellAnswer]:
+def run_tasks(
+    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], idle: Callable[[], None]
+) -> Iterator[AnswerT]:
     """The answers as they come; `idle` is called while nothing comes. Raises `InputError` where the workers are
     lost."""
-    waiting: set[Future[CellAnswer]] = {executor.submit(simulate, task) for task in tasks}
+    waiting: set[Future[AnswerT]] = {executor.submit(work, task) for task in tasks}
     try:
         while waiting:
             done, waiting = wait(waiting, timeout=_TICK, return_when=FIRST_COMPLETED)

@@ -19,7 +19,8 @@ from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.cluster import ClassStartError
 from podslice.fleet.keeper import stoppable
 from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor, run_tasks, simulate
-from podslice.fleet.scenario import FleetScenario, load_scenario
+from podslice.fleet.scenario import FleetScenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
 from podslice.k8s.yaml import dump
 from podslice.render.prose import counted
@@ -70,6 +71,7 @@ def startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
 
 def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bool = False) -> RunPlan:
     """What is to be done. Raises `InputError` where nothing is."""
+    study.check_traces()
     cells, not_started = startable(study)
     chosen = tuple(cell for cell in cells if only in cell.key)
     if only and not chosen:
@@ -195,7 +197,7 @@ def make_cells(
     executor: Any, tasks: list[Task], store: RunStore, identity: str, idle: Callable[[], None]
 ) -> Iterator[CellAnswer]:
     """Make the cells and keep each. Raises `InputError` for what a cell cannot be made of, or kept."""
-    answers = map(simulate, tasks) if executor is None else run_tasks(executor, tasks, idle)
+    answers = map(simulate, tasks) if executor is None else run_tasks(executor, simulate, tasks, idle)
     for answer in answers:
         if answer.problem:
             raise InputError(f"cell {answer.key}: {answer.problem}")

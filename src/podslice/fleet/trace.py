@@ -107,11 +107,14 @@ class OpenTrace:
 
 
 @contextmanager
-def open_trace(path: Path, mapping: Mapping[str, Column] | None = None, *, rows: str = "") -> Iterator[OpenTrace]:
+def open_trace(
+    path: Path, mapping: Mapping[str, Column] | None = None, *, rows: str = "", in_file: bool = False
+) -> Iterator[OpenTrace]:
     """A trace while its file is open. `mapping` says which column is what, beyond or against what is known about such
-    files; `rows` whether they are pods or nodes. Raises `InputError`."""
+    files, in a scenario (`in_file`) or on the command line; `rows` whether they are pods or nodes. Raises
+    `InputError`."""
     with open_rows(path) as table:
-        yield OpenTrace(path, resolve_format(table.columns, mapping or {}, rows, str(path)), table)
+        yield OpenTrace(path, resolve_format(table.columns, mapping or {}, rows, str(path), in_file=in_file), table)
 
 
 class _Cells:

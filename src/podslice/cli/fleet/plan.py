@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from podslice.contract.fleet import FleetPlan
 from podslice.fleet.cells import Study
 from podslice.fleet.needs import need_numpy
 from podslice.fleet.plan_file import PLAN_FILE, PlannedNodes, written_plan
-from podslice.fleet.scenario import load_scenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
 from podslice.fleet.strict import milliseconds
 from podslice.render.ansi import echo
@@ -26,10 +27,11 @@ from podslice.render.prose import counted, wrapped
               help="Demand that may stay unmet.")  # fmt: skip
 @click.option("--patience", default="60s", show_default=True, metavar="TIME",
               help="Demand that has not run this long after its arrival is unmet.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes; as many as CPUs by default.")
 @click.option("--out", metavar="RUN", type=click.Path(path_type=Path, file_okay=False),
               help="A run whose page shows the plan.")  # fmt: skip
 @OUTPUT("table")
-def plan(*, file: Path, tolerance: float, patience: str, out: Path | None, output: str) -> None:
+def plan(*, file: Path, tolerance: float, patience: str, workers: int | None, out: Path | None, output: str) -> None:
     """Find the least number of nodes for every configuration of a scenario, over its seeds. Nodes go away in a random
     order, the same for all configurations.
 
@@ -44,10 +46,12 @@ def plan(*, file: Path, tolerance: float, patience: str, out: Path | None, outpu
     from podslice.fleet.plan import Tolerated, plan_nodes
 
     study = Study(load_scenario(file), file.parent)
+    study.check_traces()
     configurations = len({cell._replace(seed=0) for cell in study.cells})
     progress = RunProgress(configurations, "auto", what="configurations")
     progress.begin()
-    found = plan_nodes(study, Tolerated(tolerance, milliseconds(patience, "--patience")), progress.done)
+    tolerated = Tolerated(tolerance, milliseconds(patience, "--patience"))
+    found = plan_nodes(study, tolerated, progress.done, workers=workers or os.cpu_count() or 1)
     progress.end()
     if out is not None:
         RunStore(out).write(PLAN_FILE, written_plan(found))

@@ -17,7 +17,7 @@ from podslice.core.errors import InputError
 from podslice.entry import INTERRUPTED
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.needs import need_numpy
-from podslice.fleet.scenario import load_scenario
+from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
 from podslice.render.ansi import echo
 from podslice.render.prose import counted, wrapped

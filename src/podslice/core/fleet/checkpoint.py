@@ -37,7 +37,8 @@ _OF_INPUTS: dict[type, frozenset[str]] = {
     Clock: frozenset({"_arrivals"}),
     PodQueue: frozenset(
         {"fleet", "workload", "options", "clock", "live", "pods", "popular", "fragmentation", "models", "policy",
-         "scheduler", "loops", "watch", "alignment", "nrt", "_constrained"}
+         "scheduler", "loops", "watch", "alignment", "nrt", "_constrained",
+         "_rooms", "_budgets"}
     ),
     PodTable: frozenset({"workload", "holding"}),
     Loops: frozenset({"_delay"}),

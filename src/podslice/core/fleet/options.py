@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from podslice.core.fleet.budgets import DisruptionBudget
 from podslice.core.fleet.nodes import NodeEvent
 
 PolicyName: TypeAlias = Literal[
@@ -33,7 +34,8 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `retry` after a refusal: `owner` as the shapes' owners do, `next-node` the next best one at once, at most `tries`
     of them, `never`. `delay_ms` between a refusal and the owner's next pod; `limit` caps counted attempts of a loop.
-    `preemption`: pods of lower priority make room, for a pod that was refused less often than `limit`.
+    `preemption`: pods of lower priority make room, for a pod that was refused less often than `limit`;
+    `budgets`: whose going is avoided.
     `events` of nodes, in order of time.
 
     `until_ms`: nothing happens after it, -1 for no end. `sample_ms`: a row of the series every so often, 0 for none.
@@ -59,6 +61,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int = 1000
     limit: int = 1000
     preemption: bool = False
+    budgets: tuple[DisruptionBudget, ...] = ()
     events: tuple[NodeEvent, ...] = ()
     until_ms: int = -1
     sample_ms: int = 0

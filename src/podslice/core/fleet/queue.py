@@ -7,12 +7,13 @@ it might fit on; a refused one is replaced by its owner (`refusals`).
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from podslice.core.answers import NodeAnswer
 from podslice.core.fleet.alignment import Alignment
+from podslice.core.fleet.budgets import BudgetBook
 from podslice.core.fleet.clock import Clock, EventKind
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
 from podslice.core.fleet.live import LiveNodes
@@ -22,7 +23,7 @@ from podslice.core.fleet.nrt import NRTView
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.pods import FAILED, LOOPING, PENDING, PREEMPTED, RAN, PodTable
 from podslice.core.fleet.policies import policy_named
-from podslice.core.fleet.preemption import RunningPod, find_room
+from podslice.core.fleet.preemption import Questions, RoomFinder, RunningPod
 from podslice.core.fleet.refusals import Loops, replacement_delay
 from podslice.core.fleet.scheduler import FleetScheduler
 from podslice.core.fleet.streams import IndexedStream, shuffle, stream
@@ -51,6 +52,9 @@ class PodQueue:
         self.loops = Loops(options.delay_ms)
         self.waiting: dict[int, list[int]] = {}
         self.loop_ms = self.first_refused = 0
+        quirks = [one.rules.quirks for one in fleet.classes]
+        self._rooms = RoomFinder(self.live.columns, remembers=not any(one.refused_pods_leave_state for one in quirks))
+        self._budgets = BudgetBook(options.budgets, workload.shapes)
         self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
         self.alignment = Alignment(fleet)
         self._on_node: list[dict[int, None]] = [{} for _ in fleet.nodes]
@@ -228,9 +232,13 @@ class PodQueue:
 
     def _preempt(self, pod: int, shape: int) -> bool:
         """Pods of lower priority leave a node for it, if that helps; it goes there at once."""
-        found = find_room(
-            self.live.columns, shape, self._running, lambda node, gone: self._would_admit(shape, node, gone)
+        allowed = self._disruptions_allowed()
+        ask = Questions(
+            self._running,
+            lambda node, gone: self._would_admit(shape, node, gone),
+            lambda leaving: self._budgets.broken(allowed, [one.shape for one in leaving]),
         )
+        found = self._rooms.find(shape, ask)
         if found is None:
             return False
         self.preempted += len(found.pods)
@@ -238,6 +246,17 @@ class PodQueue:
         if not self._try_node(pod, shape, found.node):
             self._replace(pod, shape)
         return True
+
+    def _disruptions_allowed(self) -> list[int]:
+        """How many pods of each budget may go now."""
+        if not self._budgets.budgets:
+            return []
+        pods, shape = self.pods, np.array(self.workload.shape, dtype=np.int64)
+        verdict, ended = np.array(pods.verdict, dtype=np.int64), np.array(pods.ended, dtype=np.int64)
+        there = np.isin(verdict, (RAN, PENDING, LOOPING)) & (ended == NEVER)
+        count = len(self.workload.shapes)
+        running = np.bincount(shape[list(pods.holding)], minlength=count)
+        return self._budgets.allowed(np.bincount(shape[there], minlength=count).tolist(), running.tolist())
 
     def _running(self, node: int) -> list[RunningPod]:
         pods, shape = self.pods, self.workload.shape
@@ -385,7 +404,7 @@ class PodQueue:
             self._served = now
             self.clock.put(now, EventKind.ROOM, self.live.columns.count)
 
-    def _wake(self, shapes: list[int]) -> None:
+    def _wake(self, shapes: Iterable[int]) -> None:
         for at, pod in self.loops.wake(shapes, self.clock.reached):
             self._look_again(at, pod)
 

@@ -8,7 +8,7 @@ in between are arithmetic. Attempts come on a grid of `delay` after the refusal 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from podslice.core.fleet.clock import EventKind, FleetEvent
@@ -79,14 +79,14 @@ class Loops:
         return (until - parked.since) // self._delay
 
     @property
-    def idle(self) -> list[int]:
+    def idle(self) -> Collection[int]:
         """Shapes that wait for a change."""
-        return list(self._idle)
+        return self._idle
 
     def wake(self, shapes: Iterable[int], now: FleetEvent) -> list[tuple[int, int]]:
         """Something changed for idle shapes: when a pod of each tries next, and which one."""
         found = []
-        for shape in shapes:
+        for shape in list(shapes):
             del self._idle[shape]
             found.append(self.next_attempt(shape, now))
         return found

@@ -134,6 +134,11 @@ class FleetScheduler:
         """Of one node."""
         return int(self.table.of(shape, slice(node, node + 1))[0])
 
+    def is_open(self, shape: int, node: int) -> bool:
+        """Whether the filter lets one node pass, apart from what is booked there."""
+        passes = self.columns.open(shape, slice(node, node + 1))
+        return passes is None or bool(passes[0])
+
     def fits(self, shape: int, node: int) -> bool:
         """Whether the filter lets one node pass."""
         return self.score(shape, node) >= 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from podslice.core.fleet.loads import Bools, Ints
-from podslice.core.fleet.scheduler import NO_FIT, Admits, FleetScheduler
+from podslice.core.fleet.scheduler import Admits, FleetScheduler
 
 
 class LoopWatch:
@@ -53,10 +53,12 @@ class LoopWatch:
     def _matters(self, shape: int, node: int, *, fits: bool) -> bool:
         if shape not in self._nodes or node in self._nodes[shape]:
             return True
-        score = self._scheduler.score(shape, node) if fits else NO_FIT
-        fitted, fits = bool(self._fits[shape][node]), score >= 0
+        fits = fits and self._scheduler.is_open(shape, node)
+        fitted = bool(self._fits[shape][node])
         self._fits[shape][node] = fits
         self._count[shape] += fits - fitted
         if fits and not fitted and self._count[shape] >= self._scheduler.enough:
             return True
-        return fits and score >= self._least[shape] and self._admits(shape, node)
+        least = self._least[shape]
+        good = fits and (not least or self._scheduler.score(shape, node) >= least)
+        return good and self._admits(shape, node)
