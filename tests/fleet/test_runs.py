@@ -474,3 +474,73 @@ def test_progress_as_bar_and_json() -> None:
     told.done("a")
     assert [json.loads(line)["done"] for line in plain.text.splitlines()] == [0, 1]
     assert [span_text(value) for value in (0.5, 40, 200, 9000)] == ["0.5 s", "40 s", "3 min", "2.5 h"]
+
+
+MANIFESTS = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      topologySpreadConstraints:
+        - {topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - {topologyKey: host, labelSelector: {matchLabels: {app: web}}}
+      containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, labels: {app: db}}
+spec:
+  nodeSelector: {zone: b}
+  containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cache}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: cache}}
+  template:
+    metadata: {labels: {app: cache}}
+    spec:
+      affinity:
+        podAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - {topologyKey: zone, labelSelector: {matchLabels: {app: db}}}
+      containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}]
+"""
+
+
+def test_manifests_are_spread_and_kept_near(tmp_path: Path) -> None:
+    """From manifests to tables: a Deployment is spread evenly over zones, one pod on a host, and its fifth pod waits;
+    pods that want to be near another are in its zone."""
+    zones = {"a": 2, "b": 2}
+    nodes = [
+        {"class": "m", "count": 1, "name": f"{zone}{host}", "labels": {"zone": zone, "host": f"{zone}{host}"}}
+        for zone, hosts in zones.items()
+        for host in range(hosts)
+    ]
+    (tmp_path / "deploy.yaml").write_text(MANIFESTS.replace("replicas: 4", "replicas: 5"))
+    scenario = {
+        "apiVersion": API_VERSION,
+        "name": "near",
+        "machines": {"m": {"from": "pack:1 numa:1(memory=16GiB) core:8 pu:1"}},
+        "nodes": nodes,
+        "workload": [{"manifests": "deploy.yaml"}],
+    }
+    (tmp_path / "scenario.yaml").write_text(json.dumps(scenario))
+    told = fleet("run", tmp_path / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
+    assert told.exit_code == 0, told.output
+    where: dict[str, list[str]] = {}
+    for row in rows(tmp_path / "run" / "tables" / "pods.csv.gz"):
+        where.setdefault(row["shape"], []).append(row["node"] if row["verdict"] == "ran" else row["verdict"])
+    assert sorted(where["Deployment web-0"]) == ["a0", "a1", "b0", "b1", "pending"]
+    assert where["Pod db"][0].startswith("b")
+    assert {node[0] for node in where["Deployment cache-0"]} == {"b"}
