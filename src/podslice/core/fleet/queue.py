@@ -52,8 +52,8 @@ class PodQueue:
         self.loops = Loops(options.delay_ms)
         self.waiting: dict[int, list[int]] = {}
         self.loop_ms = self.first_refused = 0
-        quirks = [one.rules.quirks for one in fleet.classes]
-        self._rooms = RoomFinder(self.live.columns, remembers=not any(one.refused_pods_leave_state for one in quirks))
+        plain = all(one.start.named is None for one in self.live.classes)
+        self._rooms = RoomFinder(self.live.columns, remembers=plain)
         self._budgets = BudgetBook(options.budgets, workload.shapes)
         self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
         self.alignment = Alignment(fleet)
