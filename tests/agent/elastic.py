@@ -19,8 +19,8 @@ from podslice.agent.moving import Moving
 from podslice.agent.movingmemory import MemoryMoves
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
-from podslice.agent.reconcile import Reconciler
-from podslice.agent.records import ContainerRecord
+from podslice.agent.reconcile import Reconciler, pinned_in
+from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.resizing import Resizing
 from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
@@ -29,10 +29,9 @@ from podslice.core.holding import digest
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, format_bits, parse_bits
+from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.core.view import NodeView
 from podslice.host import statefile
-from podslice.host.cgroup2 import cgroup_path
 from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.fake_source import FakeSource
 from tests.agent.helpers import GIB, Notes, agent_config
@@ -123,9 +122,8 @@ class Elastic:
         assert not self.owner.safe_mode, self.owner.safe_mode
         self.apply(updates)
 
-    def runs_on(self, record: ContainerRecord) -> Bits | None:
-        path = cgroup_path(record.cgroups_path)
-        return None if path is None else self.kernel.cpus(path)
+    def runs_on(self, record: ContainerRecord) -> Pinning:
+        return pinned_in(self.kernel, record)
 
     def apply(self, updates: Iterable[nri.ContainerUpdate]) -> None:
         """The runtime takes over updates, one after the other."""
@@ -143,6 +141,7 @@ class Elastic:
             books.cpus = cpu.cpus
             self.kernel.write_cpus(path, parse_bits(cpu.cpus))
         if cpu.mems:
+            books.mems = cpu.mems
             self.kernel.write_mems(path, parse_bits(cpu.mems))
         if cpu.HasField("quota"):
             books.quota.value = cpu.quota.value
@@ -217,7 +216,7 @@ class Elastic:
         self.kernel.files[path]["memory.max"] = str(memory) if memory else "max"
         if milli and got.quota.value >= 0:
             self.kernel.files[path]["cpu.max"] = f"{milli * 100} 100000"
-        message.linux.resources.cpu.cpus = got.cpus
+        message.linux.resources.cpu.cpus, message.linux.resources.cpu.mems = got.cpus, got.mems
         if got.quota.value < 0:
             message.linux.resources.cpu.quota.value = -1
         self.plugin.start_container(sandbox, message)

@@ -43,8 +43,7 @@ from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.podresources import PodResources
-from podslice.agent.reconcile import Reconciler
-from podslice.agent.records import ContainerRecord
+from podslice.agent.reconcile import Reconciler, pinned_in
 from podslice.agent.refusals import Refusals
 from podslice.agent.reloading import Reloading
 from podslice.agent.report import AgentReporter, ApiEvents
@@ -63,9 +62,8 @@ from podslice.agent.web import WebServer, metrics_routes
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import Bits
 from podslice.host.boot import Boot
-from podslice.host.cgroup2 import CgroupTree, cgroup_path
+from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.filewrites import FileWrites
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
@@ -134,7 +132,7 @@ class Agent:
             pod_limit=lambda identity: self.reconciler.pod_limit(identity),
             awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
             boot=boot,
-            runs_on=self._runs_on,
+            runs_on=lambda record: pinned_in(self.tree, record),
             journal=self.journal,
         )
         self.refusals = self._refusing()
@@ -183,10 +181,6 @@ class Agent:
         self._started = time.time()
         self._turning = Turning(clock)
         self.owner.updates.on_due = self._due.set
-
-    def _runs_on(self, record: ContainerRecord) -> Bits | None:
-        path = cgroup_path(record.cgroups_path)
-        return None if path is None else self.tree.cpus(path)
 
     def _crossings(self, cgroups: Cgroups) -> Crossings:
         return Crossings(

@@ -38,7 +38,6 @@ from podslice.core.plugins.profile import Stopwatch
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
-from podslice.core.values.cpuset import Bits
 from podslice.host.boot import Boot
 from podslice.host.resize_store import ResizeStore
 from podslice.host.statefile import StateReadError
@@ -53,9 +52,9 @@ class Owner:
     """State, books and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
     `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
     is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
-    by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs of a container by its cgroup, which
-    the runtime's books may not know. `will_resize`: a resize of the container is yet to be carried out. `on_news` hears
-    that one was refused, or that there is room; `on_policy` that the policy is another one."""
+    by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs and NUMA nodes of a container by
+    its cgroup, which the runtime's books may not know. `will_resize`: a resize of the container is yet to be carried
+    out. `on_news` hears that one was refused, or that there is room; `on_policy` that the policy is another one."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Owner:
         told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
         pod_limit: Callable[[Identity], int | None] = lambda identity: None,
         awaits: Callable[[str], Identity | None] = lambda uid: None,
-        runs_on: Callable[[ContainerRecord], Bits | None] = lambda record: None,
+        runs_on: Callable[[ContainerRecord], Pinning] = lambda record: Pinning(),
         boot: Boot | None = None,
         journal: NodeJournal | None = None,
     ) -> None:
@@ -255,8 +254,9 @@ class Owner:
     def _list_container(self, sandbox: SandboxRecord, message: nri.Container, known: ContainerRecord | None) -> None:
         record = self._record(sandbox, message)
         record.applied = applied_of(message)
-        if cpus := self._runs_on(record):
-            record.applied = replace(record.applied, cpus=cpus)
+        found = self._runs_on(record)
+        cpus, mems = found.cpus or record.applied.cpus, found.mems or record.applied.mems
+        record.applied = replace(record.applied, cpus=cpus, mems=mems)
         record.started = message.state != nri.CONTAINER_CREATED
         self.containers[record.id] = record
         if known is not None:

@@ -29,9 +29,13 @@ class PodFiles:
     def load(self) -> tuple[dict[str, Pod], list[str]]:
         """Pods by UID, oldest first, and a line about every file that makes no sense; what a killed process left half
         written goes. Raises `OSError`."""
+        remove_temporaries(self._folder, "*.json")
+        return self.read()
+
+    def read(self) -> tuple[dict[str, Pod], list[str]]:
+        """The same, and nothing is touched. Raises `OSError`."""
         pods: dict[str, Pod] = {}
         problems = []
-        remove_temporaries(self._folder, "*.json")
         paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         for path in paths:
             try:

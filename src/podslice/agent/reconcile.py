@@ -224,6 +224,12 @@ class Reconciler:
         return msgspec.structs.replace(drift, repaired=True)
 
 
+def pinned_in(tree: CgroupTree, record: ContainerRecord) -> Pinning:
+    """The CPUs and NUMA nodes that a container's cgroup has, whoever wrote them; nothing where that is not known."""
+    path = cgroup_path(record.cgroups_path)
+    return Pinning() if path is None else Pinning(cpus=tree.cpus(path) or 0, mems=tree.mems(path) or 0)
+
+
 def pod_path(identity: Identity) -> str | None:
     """The cgroup that is this pod's alone, where there is one."""
     path = cgroup_path(identity.cgroup_parent)

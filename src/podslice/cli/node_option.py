@@ -101,8 +101,8 @@ def running_options(command: F) -> F:
             "state_path",
             metavar="DIR",
             type=click.Path(path_type=Path),
-            help="The kubelet's state files: who owns what now; owners that --pods does not name count as well, "
-            "unless DIR shows that they are gone.",
+            help="State files of a kubelet, or of an agent, which has its pods in there too: who owns what now; owners "
+            "that --pods does not name count as well, unless DIR shows that they are gone.",
         ),
     )
 
@@ -149,8 +149,13 @@ def read_running(
     listed = tuple(one.pod for one in given.pods if one.pod.status.phase not in ENDED)
     ended = frozenset(one.pod.metadata.uid for one in given.pods if one.pod.status.phase in ENDED)
     files = read_state_directory(state_path) if state_path else {}
+    warnings = (*given.warnings, *_several_nodes(listed))
+    if state_path is not None and (own := agents_pods(state_path)) is not None:
+        named = {pod.metadata.uid for pod in listed} | ended
+        listed = (*(pod for uid, pod in own.items() if uid not in named), *listed)
+        return Running(listed, ended, files, frozenset(own), warnings)
     knows = known_pods(state_path, files) if state_path else None
-    return Running(listed, ended, files, knows, (*given.warnings, *_several_nodes(listed)))
+    return Running(listed, ended, files, knows, warnings)
 
 
 class StartedNode(NamedTuple):
@@ -250,6 +255,20 @@ def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
         except CheckpointError as error:
             raise InputError(str(error), source=name, remedy="podslice state repair may help") from None
     return stand_ins(contents, frozenset(pod.metadata.uid for pod in listed))
+
+
+def agents_pods(directory: Path) -> dict[str, Pod] | None:
+    """The pods of an agent's state directory by UID, in order of admission and with the resources that were granted to
+    them; None for a directory that is none. Raises `InputError` for one that cannot be read."""
+    from podslice.agent.podfiles import PodFiles
+
+    try:
+        pods, problems = PodFiles(directory).read()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(error.filename or directory)) from None
+    if problems:
+        raise InputError(problems[0])
+    return pods or None
 
 
 def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from podslice.cli.group import CommandGroup
+from podslice.cli.node_option import agents_pods
 from podslice.cli.output import OUTPUT, emit
 from podslice.cli.state_files import MENDED, READABLE, StateFile, converted, cpus_beside, repaired, state_files
 from podslice.cli.state_migrate import migrate
@@ -36,6 +37,7 @@ from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.tools.consequence import Consequence, start_consequence
 from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.finding import StateFinding
+from podslice.statefiles.tools.repair import RunningContainer, RunningPods
 from podslice.statefiles.tools.verify import verify as verify_file
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -277,12 +279,23 @@ def repair(
     files = state_files(path, MENDED)
     told = told_node(options, files)
     facts, target = told.facts(), told.reader(version, pod_level=pod_level)
-    running = load_running_pods(pods) if pods else None
+    running = load_running_pods(pods) if pods else _agents_running(path)
     changes = repaired(files, target, facts, running)
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
     _finish(changes, target, out, output, write=write, conversion=False)
+
+
+def _agents_running(path: Path) -> RunningPods | None:
+    """The containers of an agent's pods, which lie beside its state files; None for others. Raises `InputError`."""
+    pods = agents_pods(path if path.is_dir() else path.parent)
+    if pods is None:
+        return None
+    return {
+        uid: {one.name: RunningContainer() for one in (*pod.spec.init_containers, *pod.spec.containers)}
+        for uid, pod in pods.items()
+    }
 
 
 def _finish(

@@ -127,6 +127,10 @@ class CgroupTree:
         """The CPUs that were set for a cgroup, None where that is not known."""
         return _bits(self._read(path, "cpuset.cpus"))
 
+    def mems(self, path: str) -> Bits | None:
+        """The NUMA nodes that were set for a cgroup, None where that is not known."""
+        return _bits(self._read(path, "cpuset.mems"))
+
     def effective_cpus(self, path: str) -> Bits | None:
         """The CPUs that a cgroup's tasks can run on, None where the kernel does not say."""
         return _bits(self._read(path, "cpuset.cpus.effective"))
