@@ -11,7 +11,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 Json = dict[str, Any]
 _PROXY = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/:]+):(\d+)/proxy(/.*)")
 _FORWARD = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)/portforward")
+_EXEC = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)/exec")
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TOKEN = "good-token"
 
@@ -38,7 +39,8 @@ def agent_pod(name: str, node: str, *, port: int = 9096, secret: str = "", phase
 
 class FakeAPI(ThreadingHTTPServer):
     """`ports` are those behind the pods' own by pod name; `forbidden` paths begin what is answered with 403; `objects`
-    by path; `asked` are paths with their query. `body` answers everything, where it is set."""
+    by path; `asked` are paths with their query. `body` answers everything, where it is set. `runs` is what a command in
+    a container comes to, given what it reads: the pieces that it says, on standard error or not, and its exit code."""
 
     daemon_threads = True
 
@@ -53,6 +55,7 @@ class FakeAPI(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.body: tuple[int, str, bytes] | None = None
         self.headers: list[dict[str, str]] = []
+        self.runs: Callable[[list[str], bytes], tuple[list[tuple[bool, bytes]], int]] | None = None
 
     def add(self, node: str, port: int, **facts: Any) -> str:
         """An agent on a node, with its listener."""
@@ -120,6 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._proxy(found[1], found[3])
         elif found := _FORWARD.fullmatch(parts.path):
             self._forward(found[1])
+        elif _EXEC.fullmatch(parts.path):
+            execute(self, parse_qs(parts.query)["command"])
         else:
             self._object(parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()})
 
@@ -171,15 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
 def upgrade(handler: BaseHTTPRequestHandler, port: int | None) -> None:
     """A kubelet's side of `v4.channel.k8s.io`: one GET to a local port, answered in small frames; without a port the
     error channel says so."""
-    key = handler.headers["Sec-WebSocket-Key"]
-    accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
-    handler.wfile.write(
-        (
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Accept: {accept}\r\n"
-            f"Sec-WebSocket-Protocol: {handler.headers['Sec-WebSocket-Protocol']}\r\n\r\n"
-        ).encode()
-    )
+    switch(handler)
     number = struct.pack("<H", 9096)
     for channel in (0, 1):
         handler.wfile.write(frame(bytes([channel]) + number))
@@ -193,6 +190,40 @@ def upgrade(handler: BaseHTTPRequestHandler, port: int | None) -> None:
         behind.sendall(request[1:])
         while data := behind.recv(1000):
             handler.wfile.write(frame(b"\x00" + data))
+    handler.close_connection = True
+
+
+def switch(handler: BaseHTTPRequestHandler) -> None:
+    """From HTTP to frames."""
+    key = handler.headers["Sec-WebSocket-Key"]
+    accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+    handler.wfile.write(
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept}\r\n"
+            f"Sec-WebSocket-Protocol: {handler.headers['Sec-WebSocket-Protocol']}\r\n\r\n"
+        ).encode()
+    )
+
+
+def execute(handler: _Handler, command: list[str]) -> None:
+    """A kubelet's side of `v5.channel.k8s.io`: what the client gives until it closes that channel, then what is said,
+    and how it ended. A command that nobody runs is one that is not in the container."""
+    assert handler.headers["Sec-WebSocket-Protocol"] == "v5.channel.k8s.io"
+    switch(handler)
+    given = b""
+    while (message := receive(handler.rfile)) != b"\xff\x00":
+        assert message[0] == 0
+        given += message[1:]
+    status: Json = {"kind": "Status", "status": "Failure", "message": "executable file not found in $PATH"}
+    if handler.server.runs is not None:
+        said, code = handler.server.runs(command, given)
+        for error, data in said:
+            handler.wfile.write(frame((b"\x02" if error else b"\x01") + data))
+        causes = [{"reason": "ExitCode", "message": str(code)}]
+        failed = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
+        status = {"kind": "Status", "status": "Success"} if code == 0 else {"kind": "Status", **failed}
+    handler.wfile.write(frame(b"\x03" + json.dumps(status).encode()))
     handler.close_connection = True
 
 
@@ -216,6 +247,8 @@ def receive(stream: Any) -> bytes:
         size = head[1] & 0x7F
         if size == 126:
             (size,) = struct.unpack("!H", stream.read(2))
+        if size == 127:
+            (size,) = struct.unpack("!Q", stream.read(8))
         mask, payload = stream.read(4), stream.read(size)
         if head[0] & 0x0F != 10:
             return bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))

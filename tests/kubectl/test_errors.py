@@ -239,7 +239,7 @@ def test_completion(
         return capsys.readouterr().out.splitlines()
 
     api.add(NODE, 1)
-    assert [line.split("\t")[0] for line in completed("")] == ["audit", "explain", "node", "pod", "top", ":4"]
+    assert [line.split("\t")[0] for line in completed("")] == ["audit", "defrag", "explain", "node", "pod", "top", ":4"]
     assert completed("node", "") == [NODE, ":4"]
     assert completed("explain", "--node", "n") == [NODE, ":4"]
     assert completed("explain", "-f", "")[-1] == ":0"

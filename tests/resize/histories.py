@@ -105,14 +105,18 @@ def draw_setting(random: Random) -> Setting:
         reserved_memory=(MemoryReservation(0, {"memory": "256Mi"}),),
         feature_gates={**GATES, "PodLevelResourceManagers": random.random() < 0.7},
     )
-    resize = ExclusiveResize(
-        exclusive=random.random() < 0.92,
+    resize = draw_rules(random, exclusive=random.random() < 0.92)
+    return Setting(machine, config, PodslicePolicy(resize=resize), random.random() < 0.5)
+
+
+def draw_rules(random: Random, *, exclusive: bool) -> ExclusiveResize:
+    return ExclusiveResize(
+        exclusive=exclusive,
         below_baseline=random.choice(["infeasible", "allow"]),
         eligibility_change=random.choice(["infeasible", "allow"]),
         misfit=random.choice(["deferred", "deferred", "infeasible"]),
         memory_nodes=random.choice(["sticky", "follow"]),
     )
-    return Setting(machine, config, PodslicePolicy(resize=resize), random.random() < 0.5)
 
 
 def draw_pod(random: Random, uid: str, *, huge: bool) -> Pod:
@@ -354,6 +358,8 @@ class History:
                 self._remove(self.random.choice(list(self.running)))
             elif action < 0.38:
                 self._restart()
+            elif action < 0.42:
+                self._change_policy()
             else:
                 self._resize(self._wish())
             check(self.store.node)
@@ -421,6 +427,20 @@ class History:
         if self.twin is not None:
             for uid in list(self.twin.pending_resizes):
                 self.twin.kubelet.resizes.drop(uid)
+
+    def _change_policy(self) -> None:
+        """Other rules from now on; nobody gains or loses anything by that."""
+        before, disk = self.store.node.state, dict(self.disk.files)
+        rules = draw_rules(self.random, exclusive=self.setting.policy.resize.exclusive)
+        policy = replace(self.setting.policy, resize=rules)
+        self.store.change_policy(policy)
+        self.setting = self.setting._replace(policy=policy)
+        assert self.store.node.state == before
+        changed = {path.name for path, data in self.disk.files.items() if disk.get(path) != data}
+        assert changed <= {POLICY_STATE_FILE}
+        self.counts["policy changes"] += 1
+        if self.twin is not None:
+            self.twin.change_policy(policy)
 
     def _wish(self) -> Pod:
         """Other sizes for a pod: any, or P5's way back to the promised ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
 from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol
@@ -40,7 +41,7 @@ class Cluster(Protocol):
     def ask(self, path: str, headers: dict[str, str] | None = None) -> Reply:
         """Any answer that is not the API server's own refusal."""
 
-    def upgrade(self, path: str, query: Query, protocol: str) -> WebSocket:
+    def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
         """A connection for frames."""
 
 
@@ -90,11 +91,11 @@ class HTTPCluster:
         finally:
             connection.close()
 
-    def upgrade(self, path: str, query: Query, protocol: str) -> WebSocket:
+    def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
         """Raises `ClusterError`."""
         credential = self._credentials.get()
         connection = connect(self.access, credential, self._timeout)
-        target = f"{self._prefix}{path}?{urlencode(query)}"
+        target = f"{self._prefix}{path}?{urlencode(query, doseq=True)}"
         try:
             found = open_websocket(connection, target, self._headers(credential), protocol)
         except (OSError, HTTPException) as error:

@@ -46,6 +46,10 @@ class WebSocket:
         assert isinstance(connection.sock, socket)
         self._socket = connection.sock
 
+    def wait_for(self, seconds: float) -> None:
+        """So long the other side may say nothing."""
+        self._socket.settimeout(seconds)
+
     def send(self, payload: bytes, kind: int = _BINARY) -> None:
         """One message. Raises `OSError`."""
         mask = os.urandom(4)

@@ -14,6 +14,7 @@ from podslice.render.ansi import echo
 NAME = "kubectl podslice"
 _COMMANDS = {
     "audit": "Compare the nodes' cgroups with their state.",
+    "defrag": "Make room on a node by moving containers that run there.",
     "explain": "Say whether a pod would fit on a node now, and why.",
     "node": "Show a node: pods, sets of CPUs, map.",
     "pod": "Say why a pod is where it is, or why it was refused.",
@@ -30,7 +31,7 @@ _COMMANDS = {
 @click.pass_context
 def kubectl(ctx: click.Context, /, **options: Any) -> None:
     """Look at the nodes of a cluster through the podslice agents on them. KUBECONFIG says which cluster; what rights it
-    takes is in docs/kubectl.md. Nothing is changed.
+    takes is in docs/kubectl.md. Nothing is changed, but by `defrag --apply` and `--undo`.
 
     \b
     Examples:
@@ -38,6 +39,7 @@ def kubectl(ctx: click.Context, /, **options: Any) -> None:
       kubectl podslice node n7
       kubectl podslice pod shop/web-0
       kubectl podslice explain -f pod.yaml --node n7
+      kubectl podslice defrag -f pod.yaml --node n7
     """
     ctx.obj = options
     if ctx.invoked_subcommand is None:

@@ -1,0 +1,74 @@
+"""A command in a container, through the API server and the kubelet: what `kubectl exec` does without a terminal.
+
+The frames are those of `v5.channel.k8s.io` (Kubernetes 1.30 and newer): the first byte is the channel, 0 what the
+command reads, 1 and 2 what it says, 3 how it ended; 255 closes the channel that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from http.client import HTTPException
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.kubectl.client import Cluster
+from podslice.kubectl.connection import ClusterError
+
+_PROTOCOL = "v5.channel.k8s.io"
+_INPUT, _OUTPUT, _ERRORS, _STATUS, _CLOSE = 0, 1, 2, 3, 255
+_CHUNK = 32 << 10
+_REMEDY = "is the agent running, and does its image have podslice on the PATH?"
+_RIGHT = "this needs pods/exec in the agents' namespace: deploy/manifests/kubectl.yaml, role podslice-kubectl-move"
+
+
+class Said(NamedTuple):
+    """What the command said, on its standard error or not; at the end without text the exit code."""
+
+    data: bytes
+    error: bool = False
+    code: int | None = None
+
+
+def executed(cluster: Cluster, pod: str, command: Sequence[str], given: bytes, *, patience: float) -> Iterator[Said]:
+    """Run a command in the pod's container and give it something to read; `pod` is the pod's path in the API,
+    `patience` how many seconds it may say nothing. Raises `ClusterError`."""
+    query: dict[str, str | list[str]] = {"command": list(command), "stdin": "true", "stdout": "true", "stderr": "true"}
+    try:
+        channel = cluster.upgrade(f"{pod}/exec", query, _PROTOCOL)
+    except ClusterError as error:
+        raise ClusterError(error.problem, remedy=_RIGHT, status=403) if error.status == 403 else error from None
+    try:
+        channel.wait_for(patience)
+        for start in range(0, len(given), _CHUNK):
+            channel.send(bytes([_INPUT]) + given[start : start + _CHUNK])
+        channel.send(bytes([_CLOSE, _INPUT]))
+        while (message := channel.receive()) is not None:
+            if not message[1:]:
+                continue
+            if message[0] == _STATUS:
+                yield Said(b"", code=_code(message[1:], pod))
+                return
+            if message[0] in (_OUTPUT, _ERRORS):
+                yield Said(message[1:], error=message[0] == _ERRORS)
+        raise ClusterError(f"{pod}: the connection ended before the command did", remedy=_REMEDY)
+    except (HTTPException, OSError) as error:
+        raise ClusterError(f"{pod}: the command cannot be followed: {error or 'no answer'}", remedy=_REMEDY) from None
+    finally:
+        channel.close()
+
+
+def _code(data: bytes, pod: str) -> int:
+    """The exit code in a v1 Status. Raises `ClusterError` for a command that did not run."""
+    try:
+        status: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        status = {"message": data.decode("utf-8", "replace")}
+    if status.get("status") == "Success":
+        return 0
+    causes = (status.get("details") or {}).get("causes") or ()
+    code = next((one.get("message") for one in causes if one.get("reason") == "ExitCode"), "")
+    if not str(code).isdecimal():
+        said = " ".join(str(status.get("message") or "").split())
+        raise ClusterError(f"{pod}: the command did not run: {said or 'nobody says why'}", remedy=_REMEDY)
+    return int(code)
