@@ -70,7 +70,8 @@ class MachineChanged(NamedTuple):
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:
     """A new pod, for nodes of these rules. Raises `InputError` as `Node.admit`."""
     pod = default_pod(identified(pod), rules.gates)
-    return Shape(AdmissionPod.of(pod, rules.gates), pod_on_node(pod, rules.gates, rules.quirks))
+    admission = AdmissionPod.of(pod, rules.gates)
+    return Shape(admission, pod_on_node(pod, rules.gates, rules.quirks, qos=admission.qos))
 
 
 def decide(rules: NodeRules, state: NodeState, pod: Pod | Shape) -> Decided:

@@ -496,7 +496,7 @@ class Kubelet:
         """The predicates' view of a pod, worked out once per specification."""
         known = self.seen.pods.get(pod.uid)
         if known is None or known.pod is not pod.spec:
-            known = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
+            known = pod_on_node(pod.spec, self.manager.context.gates, self.quirks, qos=pod.qos)
         return known
 
     def node_resources(self) -> NodeResources:

@@ -116,8 +116,9 @@ class ResizeQueue:
                 verdict = attempt(resize)
                 attempts.append(Attempt(resize.desired, verdict, trigger))
                 self._settle(uid, verdict, trigger)
-                if verdict.outcome == "Allocated" and shrinks(resize.desired, resize.allocated, self.gates):
-                    again = "pod_resized" if self.state.pending else None
+                granted = verdict.outcome == "Allocated" and self.state.pending
+                if granted and shrinks(resize.desired, resize.allocated, self.gates):
+                    again = "pod_resized"
         return attempts
 
     def _settle(self, uid: str, verdict: ResizeVerdict, trigger: RetryTrigger) -> None:

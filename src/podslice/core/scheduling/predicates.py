@@ -162,10 +162,11 @@ class NodeObject(NamedTuple):
     amounts: Mapping[str, int] | None = None
 
 
-def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNode:
-    """The predicates' view of a pod."""
+def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, qos: str = "") -> PodOnNode:
+    """The predicates' view of a pod; `qos` where that is worked out already."""
     requests = filter_requests(pod, gates)
-    return PodOnNode(pod, pod_qos(pod, gates), requests, _taken(pod, requests, gates, quirks), gates, quirks)
+    qos = qos or pod_qos(pod, gates)
+    return PodOnNode(pod, qos, requests, _taken(pod, requests, gates, quirks), gates, quirks)
 
 
 def _taken(pod: Pod, requests: dict[str, int], gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
