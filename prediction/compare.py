@@ -170,6 +170,11 @@ def linux_values(files: Mapping[str, str]) -> LinuxValues:
     )
 
 
+def whole_pages(memory: int | None) -> int | None:
+    """A limit as the kernel keeps it."""
+    return memory // _PAGE * _PAGE if memory is not None and memory > 0 else memory
+
+
 def written(told: Any) -> dict[str, str]:
     """What a runtime writes of it into files of cgroup v1, as the kernel shows it; no limit of memory is -1."""
     memory = told.memory_limit_in_bytes
@@ -177,7 +182,7 @@ def written(told: Any) -> dict[str, str]:
         "cpu.shares": str(told.cpu_shares),
         "cpu.cfs_quota_us": str(told.cpu_quota if told.cpu_quota > 0 else -1),
         "cpu.cfs_period_us": str(told.cpu_period or DEFAULT_PERIOD_US),
-        "memory.limit_in_bytes": str(memory // _PAGE * _PAGE if memory else -1),
+        "memory.limit_in_bytes": str(whole_pages(memory) if memory else -1),
         **{f"hugetlb.{limit.page_size}.limit_in_bytes": str(limit.limit) for limit in told.hugepage_limits},
     }
 

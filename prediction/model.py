@@ -63,9 +63,9 @@ class Model:
         self.started: dict[str, StartedContainer] = {}
         """The containers of the pod that was admitted last, as each one started."""
 
-    def start(self, config: Path, pods: Iterable[Json]) -> dict[str, Refusal]:
-        """A kubelet's start on the files of the last one, while these pods run, the oldest first. The refused ones by
-        UID. Raises `StartError`."""
+    def start(self, config: Path, pods: Iterable[Json], running: Iterable[tuple[str, str]] = ()) -> dict[str, Refusal]:
+        """A kubelet's start on the files of the last one, while these pods run, the oldest first, and of their
+        containers those that are `running` (UID, name). The refused ones by UID. Raises `StartError`."""
         loaded = load_kubelet_config(str(config)).config
         problems = validate(loaded)
         if problems:
@@ -80,24 +80,24 @@ class Model:
             devices=self._inventory,
         )
         try:
-            self._begin(kubelet)
+            self._begin(kubelet, running)
         finally:
             self._files = dict(kubelet.files)
         self._kubelet = kubelet
         wanted = {pod["metadata"]["uid"]: _defaulted(kubelet, pod) for pod in pods}
         answers = readmission.readmit(kubelet, wanted.values())
+        for resource in self._inventory.resources:
+            kubelet.manager.device.register(resource.resource, resource.devices, TellingPlugin(resource))
         kubelet.sources_ready()
         refused = {uid: refusal for uid, refusal in answers if refusal is not None}
         self._ended_record |= {uid: self.actuated.pop(uid) for uid in refused if uid in self.actuated}
         self._ended |= {uid: allocation_of(wanted[uid], kubelet.manager.context.gates) for uid in refused}
         return refused
 
-    def _begin(self, kubelet: Kubelet) -> None:
-        """As `Kubelet.start`, with plugins that tell something."""
+    def _begin(self, kubelet: Kubelet, running: Iterable[tuple[str, str]]) -> None:
+        """As `Kubelet.start`, but plugins come later."""
         manager = kubelet.manager
-        manager.start(kubelet.files)
-        for resource in self._inventory.resources:
-            manager.device.register(resource.resource, resource.devices, TellingPlugin(resource))
+        manager.start(kubelet.files, running=running)
         if not manager.restored:
             manager.remove_stale()
         kubelet.save()
@@ -108,6 +108,12 @@ class Model:
         self._inventory = inventory
         (listed,) = [own for own in inventory.resources if own.resource == resource]
         self._kubelet.manager.device.update_devices(resource, listed.devices)
+
+    def holds_vanished(self, uid: str) -> bool:
+        """Whether a pod has devices that their plugin does not list any more."""
+        listed = {own.resource: {one.id for one in own.devices} for own in self._inventory.resources}
+        held = self._kubelet.manager.device.assignments().get(uid, {})
+        return any(set(ids) - listed.get(name, set()) for own in held.values() for name, ids in own.items())
 
     @property
     def has_devices(self) -> bool:

@@ -153,9 +153,10 @@ def _values(step: UpdateContainer, one: ContainerResize) -> Json:
 
 
 def _known(values: LinuxValues, wanted: LinuxValues) -> Json:
-    """Those that are to be written."""
+    """Those that are to be written, memory in whole pages."""
     names = ("cpu_shares", "cpu_quota", "cpu_period", "memory")
-    return {name: getattr(values, name) for name in names if getattr(wanted, name) is not None}
+    known = {name: getattr(values, name) for name in names if getattr(wanted, name) is not None}
+    return {name: compare.whole_pages(own) if name == "memory" else own for name, own in known.items()}
 
 
 def _covers(values: LinuxValues, wanted: LinuxValues) -> bool:

@@ -98,6 +98,11 @@ class FakeRuntime:
         with self._lock:
             return [container for container in self.containers.values() if container.uid == uid]
 
+    def running(self) -> list[tuple[str, str]]:
+        """UID of the pod and name of each container that runs."""
+        with self._lock:
+            return [(own.uid, own.name) for own in self.containers.values() if own.state == RUNNING]
+
     def sandbox_of(self, uid: str) -> Sandbox:
         """A pod's newest sandbox."""
         with self._lock:

@@ -91,12 +91,14 @@ class Trial:
         self._now = config
         try:
             kubelet.start(config)
+            if self._running:
+                kubelet.wait("running pods are admitted again", kubelet.has_readmitted)
             self._plugins.register()
             kubelet.wait("devices are counted", self._devices_counted)
         except KubeletEndedError as error:
             real = str(error)
         try:
-            refused = self._model.start(kubelet.config_file, self._running.values())
+            refused = self._model.start(kubelet.config_file, self._running.values(), self._node.runtime.running())
         except StartError as error:
             predicted = error.message
         if real or predicted:
@@ -120,7 +122,6 @@ class Trial:
 
     def _readmitted(self, refused: dict[str, Refusal]) -> None:
         """The kubelet has admitted its running pods again, or not."""
-        self._node.kubelet.wait("running pods are admitted again", self._node.kubelet.has_readmitted)
         for name in list(self._running):
             self.counts["re-admissions"] += 1
             uid = self._uids[name]
@@ -197,8 +198,11 @@ class Trial:
         self._compare()
 
     def _resize(self) -> None:
-        """Containers are to have other resources. Where they do not get them, they want the old ones again."""
+        """Containers are to have other resources. Where they do not get them, they want the old ones again. A kubelet
+        that looks at devices which are gone may end (`vanished_devices_crash`)."""
         name = self._any()
+        if self._model.holds_vanished(self._uids[name]):
+            return
         before = self._running[name]
         self.notes.step = f"resize {name}"
         resizing = Resizing(self.notes, self._node, self._model)
