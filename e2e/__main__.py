@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
     if options.results:
         before = options.results.read_text() if options.results.exists() else ""
-        options.results.write_text(markdown(outcomes, before))
+        options.results.write_text(markdown(outcomes, before, cluster_results.this_run().rpartition(" ")[2]))
     return 1 if failed else 0
 
 
@@ -229,8 +229,8 @@ Cells = dict[tuple[str, str], str]
 """Results by scenario and machine."""
 
 
-def _results(outcomes: list[Outcome]) -> Cells:
-    return {(one.ident, one.shape): "FAIL" if one.problem else "pass" for one in outcomes}
+def _results(outcomes: list[Outcome], commit: str = "") -> Cells:
+    return {(one.ident, one.shape): f"{'FAIL' if one.problem else 'pass'} {commit}".strip() for one in outcomes}
 
 
 def _rows(found: Cells, shapes: Iterable[str]) -> list[list[str]]:
@@ -249,13 +249,14 @@ def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
-def markdown(outcomes: list[Outcome], before: str = "") -> str:
-    """The page: what ran now, and what the page `before` has of the others."""
-    found = _cells(before) | _results(outcomes)
+def markdown(outcomes: list[Outcome], before: str = "", commit: str = "") -> str:
+    """The page: what ran now, at this commit of the checkout, and what the page `before` has of the others."""
+    found = _cells(before) | _results(outcomes, commit)
     rows = [["id", *SHAPES], ["---"] * (len(SHAPES) + 1), *_rows(found, SHAPES)]
-    passed = f"{list(found.values()).count('pass')} of {len(found)} passed."
+    passed = f"{sum(result.startswith('pass') for result in found.values())} of {len(found)} passed."
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"# End-to-end results\n\n{passed} `-`: the machine lacks what the row is about.\n\n{table}\n"
+    said = "Behind a result stands the commit that it is of; one without is of 2026-11-22 or earlier."
+    return f"# End-to-end results\n\n{passed} {said} `-`: the\nmachine lacks what the row is about.\n\n{table}\n"
 
 
 def _cells(page: str) -> Cells:
@@ -265,7 +266,7 @@ def _cells(page: str) -> Cells:
         (row[0], shape): result
         for row in rows[2:]
         for shape, result in zip(rows[0][1:], row[1:], strict=False)
-        if result in ("pass", "FAIL") and row[0] in SCENARIOS
+        if result.partition(" ")[0] in ("pass", "FAIL") and row[0] in SCENARIOS
     }
 
 

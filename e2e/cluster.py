@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ CONTROL_PLANE = Settings(
         "garbage-collector-controller", "namespace-controller", "node-lifecycle-controller",
         "taint-eviction-controller", "pod-garbage-collector-controller",
     ),
+    controller_manager=("--node-monitor-grace-period=25s",),
 )  # fmt: skip
 PATIENCE = 300.0
 _KUBECONFIG, _AGENT_KUBECONFIG = "/etc/kubernetes/kubelet.kubeconfig", "/etc/podslice/kubeconfig"
@@ -54,6 +55,7 @@ KUBELET: Json = {
     "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
     "runtimeRequestTimeout": "4m",
     "fileCheckFrequency": "2s",
+    "nodeLeaseDurationSeconds": 20,
     "resolvConf": "",
 }
 _PATHS = {
@@ -64,13 +66,20 @@ _PATHS = {
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
     "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
+    "Service": "/api/v1/namespaces/{namespace}/services",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
 
 
-def network(port: int, busybox: Path) -> tuple[str, ...]:
-    """A network card whose network has nobody but this machine's API server, at the service's address."""
-    forward = f"guestfwd=tcp:{SERVICE_ADDRESS}:443-cmd:{busybox} nc 127.0.0.1 {port}"
-    net = f"user,id=net,restrict=on,net=10.96.0.0/16,host=10.96.0.2,dns=10.96.0.3,{forward}"
+def network(busybox: Path, ports: Mapping[tuple[str, int], int]) -> tuple[str, ...]:
+    """A network card whose network has nobody but this machine, which is reached at these addresses and ports, each at
+    a port of the loopback."""
+    forwards = [f"guestfwd=tcp:{ip}:{own}-cmd:{busybox} nc 127.0.0.1 {port}" for (ip, own), port in ports.items()]
+    net = f"user,id=net,restrict=on,net=10.96.0.0/16,host=10.96.0.2,dns=10.96.0.3,{','.join(forwards)}"
     return ("-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile=")
 
 
@@ -92,6 +101,8 @@ class Cluster:
     """The API server and its node."""
 
     cgroup_driver = "cgroupfs"
+    joined = False
+    """Whether the guest was saved as a node that is ready."""
 
     def __init__(self, vm: VirtualMachine, plane: ControlPlane, *, node: str = NODE, address: str = ADDRESS) -> None:
         self.vm = vm
@@ -108,7 +119,11 @@ class Cluster:
 
     def begin(self) -> None:
         """Until the node is ready with an agent whose configuration is applied."""
-        self.join()
+        if self.joined:
+            self._join_network()
+        else:
+            self.join()
+        self.vm.call("unpack_checkout")
         self.until("the node is ready", self.node_is_ready)
         self.begin_agent()
         self.wait_for_agent()
@@ -117,10 +132,12 @@ class Cluster:
 
     def join(self) -> None:
         """The guest, on which containerd runs, becomes the node."""
-        self.vm.call("join_network", address=self.address, now=time.time())
-        self.vm.call("unpack_checkout")
+        self._join_network()
         self._prepare_kubelet()
         self.start_kubelet()
+
+    def _join_network(self) -> None:
+        self.vm.call("join_network", address=self.address, now=time.time())
 
     def _prepare_kubelet(self) -> None:
         authority = self.plane.authority.read_text()
@@ -140,7 +157,8 @@ class Cluster:
             node = self.api.call("GET", f"/api/v1/nodes/{self.node}")
         except StatusError:
             return False
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
+        return ready and not node["spec"].get("taints")
 
     def install(self, resources: Json, settings: Json) -> None:
         """deploy/manifests, as shipped but for what a scenario needs otherwise in the agent's configuration."""
@@ -166,11 +184,16 @@ class Cluster:
         found = self.api.call("GET", CONFIG_MAP)
         return str(found["data"]["agent.yaml"])
 
+    def token(self, account: str, **spec: Any) -> str:
+        """A new token of one of our service accounts, which names this node as that of a pod does."""
+        spec["boundObjectRef"] = {"kind": "Node", "apiVersion": "v1", "name": self.node}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = f"/api/v1/namespaces/podslice/serviceaccounts/{account}/token"
+        return str(self.api.call("POST", path, request)["status"]["token"])
+
     def begin_agent(self) -> None:
         """Start the agent with a new token of its service account."""
-        path = "/api/v1/namespaces/podslice/serviceaccounts/podslice-agent/token"
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        token = self.api.call("POST", path, request)["status"]["token"]
+        token = self.token("podslice-agent")
         cluster = {"server": f"https://{SERVICE_ADDRESS}", "certificate-authority": "/etc/kubernetes/ca.crt"}
         self.vm.call("write", path=_AGENT_KUBECONFIG, text=json.dumps(make_kubeconfig(cluster, token)))
         self.vm.call("write", path=_CONFIG, text=self.agent_config())
@@ -218,6 +241,12 @@ class Cluster:
         """Create a pod and wait until all its containers run."""
         self.create(manifest)
         return self.running(manifest["metadata"]["name"])
+
+    def run_all(self, *manifests: Json) -> list[Json]:
+        """The same with several, which start at the same time."""
+        for manifest in manifests:
+            self.create(manifest)
+        return [self.running(manifest["metadata"]["name"]) for manifest in manifests]
 
     def running(self, name: str) -> Json:
         """The pod, whose containers all run and are ready."""

@@ -10,7 +10,8 @@ import yaml
 from release.image import archive_digest
 
 from e2e.cluster import CONFIG_MAP, MANIFEST, Cluster, container_ids, is_ready, restarts
-from e2e.cluster_scenarios import DAEMON_SET, in_cluster
+from e2e.cluster_scenarios import DAEMON_SET, SYSTEMD_DAEMON_SET, in_cluster
+from e2e.cluster_systemd import SystemdCluster, as_ever, reload_units, run_pods
 from e2e.controlplane import MERGE, ControlPlane
 from e2e.pods import gu, ngu, pod
 from e2e.vm import VirtualMachine
@@ -32,7 +33,7 @@ class DaemonSetCluster(Cluster):
         self.apply(_one_more_authority(self.plane.authority.read_text()))
         digest = archive_digest(self._image)
         self.vm.call("import_image", digest=digest, timeout=600)
-        self.apply(daemon_set(digest))
+        self.apply(daemon_set(digest, self.cgroup_driver))
 
     def wait_for_agent(self) -> None:
         self.until("the agent's pod is ready", lambda: any(is_ready(one) for one in self.agents()), 300)
@@ -55,11 +56,18 @@ def _one_more_authority(certificates: str) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"service-ca.crt": certificates}}
 
 
-def daemon_set(image: str) -> Json:
-    """The shipped DaemonSet with the two things its comments tell an operator to put there."""
+class SystemdDaemonSetCluster(DaemonSetCluster, SystemdCluster):
+    """The same where the shipped folder of cgroups is the right one."""
+
+
+def daemon_set(image: str, cgroup_driver: str) -> Json:
+    """The shipped DaemonSet with what its comments tell an operator to put there: the image, and where the driver is
+    not systemd the folder of cgroups."""
     (found,) = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "DaemonSet"]
     text = json.dumps(found).replace("podslice@sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE", f"{_IMAGE}@{image}")
-    changed: Json = json.loads(text.replace("/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/kubepods"))
+    if cgroup_driver == "cgroupfs":
+        text = text.replace("/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/kubepods")
+    changed: Json = json.loads(text)
     return changed
 
 
@@ -138,3 +146,30 @@ def configuration_rolled_out(cluster: Cluster) -> None:
     refused = "TopologyAffinityError"
     cluster.pod_until("wide", "is refused", lambda one: one["status"].get("reason") == refused)
     cluster.agree()
+
+
+@in_cluster("X-K44", node=SYSTEMD_DAEMON_SET)
+def daemon_set_under_systemd(cluster: Cluster) -> None:
+    """The shipped manifests as they are where systemd is the driver of cgroups: the agent's pod gets ready, and pods
+    have what is theirs, after `systemctl daemon-reload` too."""
+    assert isinstance(cluster, SystemdDaemonSetCluster)
+    (agent,) = cluster.agents()
+    run_pods(cluster)
+    owned = cluster.exclusive(cluster.get("owner"), "c", 2)
+    check(not cluster.cpus(agent, "agent") & owned, "the agent itself runs on owned CPUs")
+    reload_units(cluster)
+    as_ever(cluster)
+
+
+@in_cluster("X-K45", node=SYSTEMD_DAEMON_SET)
+def agent_pod_replaced_under_systemd(cluster: Cluster) -> None:
+    """The same, and the agent's pod is deleted: the next one leaves everything as it was."""
+    assert isinstance(cluster, SystemdDaemonSetCluster)
+    owner, shared = cluster.run(pod("owner", gu("c", 2))), cluster.run(pod("shared", ngu("c")))
+    owned = cluster.exclusive(owner, "c", 2)
+    (agent,) = cluster.agents()
+    cluster.api.call("DELETE", f"{_PODS}/{agent['metadata']['name']}")
+    cluster.until("another pod of the agent is ready", lambda: [is_ready(one) for one in cluster.agents()] == [True])
+    check(cluster.exclusive(owner, "c", 2) == owned, "the owner moved")
+    cluster.agree()
+    check(not cluster.cpus(shared, "c") & owned, "the other pod runs on owned CPUs")

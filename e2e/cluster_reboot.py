@@ -25,13 +25,16 @@ class RebootCluster(Cluster):
         self.vm.boot_again()
         self._keep()
         self.join()
+        self.vm.call("unpack_checkout")
         self.begin_agent()
         self.wait_for_agent()
         self.wait_for_kubelet()
 
     def _keep(self) -> None:
+        """Its disk, and what every guest has."""
         self.vm.call("keep_on_disk")
         self.vm.call("wait_ready", timeout=600)
+        self.vm.keep_a_quota()
 
 
 @in_cluster("X-K30", node=REBOOTS)

@@ -17,7 +17,7 @@ MESSAGE = "Pod was rejected: Resources cannot be allocated with Topology localit
 KUBELETS_REASON = "OutOfcpu"
 _NEVER_WAS = "ContainerStatusUnknown"
 """What a kubelet says of the containers of a pod that was Failed before they were made."""
-_MANY = 50
+_MANY = 30
 
 
 def replica_set(name: str, manifest: Json) -> Json:
@@ -93,7 +93,7 @@ def _by_agent(found: Json) -> bool:
 
 @in_cluster("X-K12", SINGLE)
 def refusals_leave_nothing(cluster: Cluster) -> None:
-    """Fifty refused pods leave no process on the node, and containerd starts again."""
+    """Thirty refused pods leave no process on the node, and containerd starts again."""
     cluster.run(pod("stays", gu("c", 2)))
     before = cluster.processes()
     for number in range(_MANY):

@@ -22,7 +22,9 @@ ELASTIC: Json = {
     }
 }
 _WATCH = Path(__file__).parent / "clients/watch_cpus.py"
-_BUSY = "for i in 1 2 3 4; do (while :; do :; done) & done; wait"
+_BUSY = "for i in 1 2; do (while :; do :; done) & done; wait"
+"""With three pods as many threads as the emulated machine still goes on beside."""
+_LOOKS = 20
 
 
 def resize(cluster: Cluster, name: str, cpu: int, container: str = "c") -> None:
@@ -56,13 +58,13 @@ def grows_and_shrinks(cluster: Cluster) -> None:
     """Under a busy workload a pod is resized from one CPU to four and to two: it gets and gives its CPUs, and no other
     thread is ever seen on them."""
     busy = {"command": ["/bin/sh", "-c", _BUSY]}
-    others = [cluster.run(pod(name, {**ngu("c"), **busy})) for name in ("s1", "s2")]
+    others = cluster.run_all(*(pod(name, {**ngu("c"), **busy}) for name in ("s1", "s2")))
     first = cluster.run(pod("grows", {**gu("c", 1), **busy}))
     one = cluster.exclusive(first, "c", 1)
     cluster.vm.call("write", path="/run/watch_cpus.py", text=_WATCH.read_text())
     idents = [container_ids(found)["c"] for found in (first, *others)]
-    words = ["python3.13", "/run/watch_cpus.py", "75", *idents]
-    watching = f"{shlex.join(words)} >/run/watched.json 2>/run/watched.err"
+    words = ["python3.13", "/run/watch_cpus.py", "600", *idents]
+    watching = f"exec {shlex.join(words)} >/run/watched.json 2>/run/watched.err"
     cluster.vm.call("start", name="watch", command=["sh", "-c", watching])
     said_so = "cat /run/watched.err 2>/dev/null || true"
     cluster.until("the watch has begun", lambda: "begun" in cluster.vm.call("shell", command=said_so))
@@ -72,9 +74,9 @@ def grows_and_shrinks(cluster: Cluster) -> None:
     resize(cluster, "grows", 2)
     two = owns(cluster, resize_ends(cluster, "grows", 2), 2)
     check(four & two == two and two & one == one, f"{one:b}, {four:b} became {two:b}")
-    cluster.until("the watch has ended", lambda: not cluster.vm.call("is_running", name="watch"), 240)
+    cluster.kill("watch", 15)
     seen: Json = json.loads(cluster.vm.call("read", path="/run/watched.json"))
-    check(seen["looks"] >= 20, f"only {seen['looks']} looks")
+    check(seen["looks"] >= _LOOKS, f"only {seen['looks']} looks")
     check([len(cpus) for cpus in seen["sets"]] == [1, 4, 2], f"the owner's sets were {seen['sets']}")
     check(not seen["wrong"], "; ".join(seen["wrong"]))
     said = cluster.events("grows")

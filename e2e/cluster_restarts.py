@@ -17,12 +17,11 @@ _PROGRAMS = ("kubelet", "containerd", "agent")
 def some_pods(cluster: Cluster) -> dict[str, int]:
     """A pod that owns CPUs, one with pod-level resources and one that shares the node's; the masks of their
     containers."""
-    for manifest in (
+    cluster.run_all(
         pod("owner", gu("c", 2)),
         pod("level", gu("own", 1), ngu("rest"), budget=(2, "64Mi")),
         pod("shares", burstable("c")),
-    ):
-        cluster.run(manifest)
+    )
     return masks(cluster)
 
 

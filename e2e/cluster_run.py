@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
+import hashlib
 import http.client
 import json
+import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,18 +24,30 @@ from e2e import (
     cluster_resizes,
     cluster_restarts,
     cluster_scenarios,
+    cluster_scheduler,
     cluster_systemd,
     cluster_two,
 )  # fmt: skip
 from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
-from e2e.cluster_daemonset import DaemonSetCluster
+from e2e.cluster_daemonset import DaemonSetCluster, SystemdDaemonSetCluster
 from e2e.cluster_reboot import RebootCluster
 from e2e.cluster_results import ClusterOutcome
-from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, REBOOTS, SYSTEMD, TWO, ClusterScenario
+from e2e.cluster_scenarios import (
+    CLUSTER,
+    DAEMON_SET,
+    PROGRAM,
+    REBOOTS,
+    SCHEDULED,
+    SYSTEMD,
+    SYSTEMD_DAEMON_SET,
+    TWO,
+    ClusterScenario,
+)
+from e2e.cluster_scheduler import JOURNAL_ADDRESS, JOURNAL_PORT, ScheduledCluster
 from e2e.cluster_systemd import SystemdCluster
 from e2e.cluster_two import TwoNodes
-from e2e.controlplane import ControlPlane, ControlPlaneError, StatusError
+from e2e.controlplane import SERVICE_ADDRESS, ControlPlane, ControlPlaneError, StatusError, free_port
 from e2e.image import (
     checkout_disk,
     empty_disk,
@@ -52,7 +67,11 @@ from e2e.world import CheckError
 SUITES = (
     cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_resizes, cluster_daemonset,
     cluster_systemd, cluster_reboot, cluster_two,
+    cluster_scheduler,
 )  # fmt: skip
+_WITH_IMAGE, _UNDER_SYSTEMD = (DAEMON_SET, SYSTEMD_DAEMON_SET), (SYSTEMD, SYSTEMD_DAEMON_SET)
+_PLANE, _GUEST = "plane", "guest"
+_MAKE_NODES = ("cluster.py", "controlplane.py", "certificates.py")
 _PROBLEMS = (
     CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException, LookupError, ValueError
 )  # fmt: skip
@@ -116,7 +135,7 @@ class Machine:
     def possible(self, chosen: list[ClusterScenario]) -> list[ClusterScenario]:
         """The scenarios that can run here: those with the agent's image need a builder. One line says what is left
         out."""
-        wanted = [one for one in chosen if one.node == DAEMON_SET]
+        wanted = [one for one in chosen if one.node in _WITH_IMAGE]
         if not wanted:
             return chosen
         try:
@@ -124,41 +143,85 @@ class Machine:
                 self.image = agent_image(place.REPOSITORY, self._cache)
         except FetchError as error:
             print(f"e2e: {', '.join(one.ident for one in wanted)} left out: {error}", flush=True)
-            return [one for one in chosen if one.node != DAEMON_SET]
+            return [one for one in chosen if one.node not in _WITH_IMAGE]
         return chosen
 
     @contextmanager
     def started(self, node: str) -> Iterator[Cluster]:
-        """A new control plane and as many resumed guests as its nodes, gone afterwards."""
+        """A control plane and as many resumed guests as its nodes, gone afterwards. The first one is a node already,
+        but for the one that REBOOTS, which has its disk to mount before."""
+        ready = None if node == REBOOTS else self._ready(node)
         with tempfile.TemporaryDirectory(prefix="cluster-", dir=self._cache) as name:
             folder = Path(name)
-            with ControlPlane(self._programs, folder / "plane", CONTROL_PLANE) as plane, ExitStack() as guests:
-                vm = guests.enter_context(self._guest(folder, plane, node))
-                if node == DAEMON_SET and self.image:
-                    yield DaemonSetCluster(vm, plane, self.image)
-                elif node == REBOOTS:
-                    yield RebootCluster(vm, plane)
-                elif node == SYSTEMD:
-                    yield SystemdCluster(vm, plane)
+            if ready is not None:
+                shutil.copytree(ready / _PLANE, folder / _PLANE)
+            with ControlPlane(self._programs, folder / _PLANE, CONTROL_PLANE) as plane, ExitStack() as guests:
+                ports = {(SERVICE_ADDRESS, 443): plane.port}
+                journal = ports[JOURNAL_ADDRESS, JOURNAL_PORT] = free_port()
+                saved = ready / _GUEST if ready is not None else None
+                vm = guests.enter_context(self._guest(folder, ports, node, saved))
+                if node == SCHEDULED:
+                    cluster: Cluster = ScheduledCluster(vm, plane, journal)
                 elif node == TWO:
-                    yield TwoNodes(vm, guests.enter_context(self._guest(folder / "second", plane, node)), plane)
+                    cluster = TwoNodes(vm, guests.enter_context(self._guest(folder / "second", ports, node)), plane)
                 else:
-                    yield Cluster(vm, plane)
+                    cluster = self._cluster(node, vm, plane)
+                cluster.joined = ready is not None
+                yield cluster
 
-    def _guest(self, folder: Path, plane: ControlPlane, node: str) -> VirtualMachine:
-        """A machine, with its disks in this folder."""
+    def _cluster(self, node: str, vm: VirtualMachine, plane: ControlPlane) -> Cluster:
+        if node in _WITH_IMAGE and self.image:
+            return (DaemonSetCluster if node == DAEMON_SET else SystemdDaemonSetCluster)(vm, plane, self.image)
+        return {REBOOTS: RebootCluster, SYSTEMD: SystemdCluster}.get(node, Cluster)(vm, plane)
+
+    def _ready(self, node: str) -> Path:
+        """A folder with a control plane and the guest that is its node, both as they were when the node had become
+        ready. Made once."""
+        sources = [Path(__file__).with_name(name).read_bytes() for name in _MAKE_NODES]
+        what = (*self._made_of(node), self._programs.etcd.name, hashlib.sha256(b"".join(sources)).hexdigest())
+        found = self._cache / snapshot_name(what, self._initramfs, self._root).replace("snapshot", "ready")
+        with found.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not found.exists():
+                self._make_ready(node, found)
+        return found
+
+    def _make_ready(self, node: str, target: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="cluster-", dir=self._cache) as name:
+            folder, partial = Path(name), Path(name) / "ready"
+            partial.mkdir()
+            plane = ControlPlane(self._programs, folder / _PLANE, CONTROL_PLANE)
+            with plane, self._guest(folder, {(SERVICE_ADDRESS, 443): plane.port}, node) as vm:
+                cluster = self._cluster(SYSTEMD if node in _UNDER_SYSTEMD else PROGRAM, vm, plane)
+                cluster.join()
+                cluster.until("the node is ready", cluster.node_is_ready)
+                vm.save(partial / _GUEST)
+            plane.keep(partial / _PLANE)
+            partial.rename(target)
+
+    def _made_of(self, node: str) -> tuple[object, ...]:
+        """What tells a guest's snapshot from another one."""
+        return (SHAPE, "cluster", "five disks", self._program.name, _words(node))
+
+    def _guest(
+        self, folder: Path, ports: Mapping[tuple[str, int], int], node: str, saved: Path | None = None
+    ) -> VirtualMachine:
+        """A machine, with its disks in this folder, as it was `saved` or with containerd alone."""
         folder.mkdir(exist_ok=True)
         checkout = folder / "checkout.tar"
         checkout.write_bytes(self._checkout)
         devices = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
         devices += place.kept_disk(empty_disk(folder / "kept.ext4"))
-        devices += place.network(plane.port, self._busybox)
-        words = "e2e.systemd" if node == SYSTEMD else ""
-        what = (SHAPE, "cluster", "five disks", self._program.name, words)
-        snapshot = self._cache / snapshot_name(what, self._initramfs, self._root)
+        devices += place.network(self._busybox, ports)
+        snapshot = saved or self._cache / snapshot_name(self._made_of(node), self._initramfs, self._root)
         return VirtualMachine(
-            SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, words
+            SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, _words(node)
         )
+
+
+def _words(node: str) -> str:
+    """More words of the kernel's line."""
+    return "e2e.systemd" if node in _UNDER_SYSTEMD else ""
 
 
 def _in_one_cluster(machine: Machine, waiting: list[ClusterScenario]) -> Iterator[ClusterOutcome]:

@@ -29,15 +29,14 @@ def _units(cluster: Cluster, *patterns: str) -> list[str]:
     return [line.split()[0] for line in listed.splitlines() if line.strip()]
 
 
-def _pods(cluster: Cluster) -> None:
+def run_pods(cluster: Cluster) -> None:
     """One that shares the node's CPUs and is then moved off those that the next ones own."""
     cluster.run(pod("shares", burstable("c", "500m", "1")))
-    cluster.run(pod("owner", gu("c", 2)))
-    cluster.run(pod("level", gu("own", 2), ngu("rest"), budget=(3, "128Mi")))
-    _as_ever(cluster)
+    cluster.run_all(pod("owner", gu("c", 2)), pod("level", gu("own", 2), ngu("rest"), budget=(3, "128Mi")))
+    as_ever(cluster)
 
 
-def _as_ever(cluster: Cluster) -> None:
+def as_ever(cluster: Cluster) -> None:
     """Everybody has what is his, and nobody is throttled who owns CPUs."""
     cluster.agree()
     owned = cluster.exclusive(cluster.get("owner"), "c", 2)
@@ -55,7 +54,7 @@ def _as_ever(cluster: Cluster) -> None:
 @in_cluster("X-K50", settings=NO_PASS, node=SYSTEMD)
 def under_systemd(cluster: Cluster) -> None:
     """With systemd as the driver of cgroups pods own CPUs, share the rest and keep the quota that is theirs."""
-    _pods(cluster)
+    run_pods(cluster)
     for name in ("shares", "owner", "level"):
         for ident in container_ids(cluster.get(name)).values():
             check(_units(cluster, f"cri-containerd-{ident}.scope") != [], f"{name} has a container without a scope")
@@ -64,14 +63,14 @@ def under_systemd(cluster: Cluster) -> None:
 @in_cluster("X-K51", settings=NO_PASS, node=SYSTEMD)
 def daemon_reload(cluster: Cluster) -> None:
     """After `systemctl daemon-reload`, which takes back what was not told to systemd, all is soon as it was."""
-    _pods(cluster)
+    run_pods(cluster)
     for _ in range(2):
-        _reload(cluster)
-        _as_ever(cluster)
+        reload_units(cluster)
+        as_ever(cluster)
 
 
-def _reload(cluster: Cluster) -> None:
-    """Until the agent has seen what it takes back."""
+def reload_units(cluster: Cluster) -> None:
+    """`systemctl daemon-reload`, until the agent has seen what it takes back."""
     before = _drifts(cluster)
     cluster.vm.call("shell", command="systemctl daemon-reload")
     cluster.until("what systemd took back was seen", lambda: _drifts(cluster) > before)
@@ -80,17 +79,17 @@ def _reload(cluster: Cluster) -> None:
 @in_cluster("X-K52", settings=NO_PASS, node=SYSTEMD)
 def properties_set(cluster: Cluster) -> None:
     """After `systemctl set-property` on the scopes and slices of pods all is soon as it was, but for what was set."""
-    _pods(cluster)
+    run_pods(cluster)
     for unit in _units(cluster, "'cri-containerd-*.scope'", "'kubepods*-pod*.slice'"):
         _set_property(cluster, unit, "CPUWeight=50")
     weights = {one["cpu.weight"] for path, one in cluster.vm.call("pod_cgroups").items() if "-pod" in path}
     check(weights == {"50"}, f"the weights are {weights}")
-    _as_ever(cluster)
+    as_ever(cluster)
     (slice_of_owner,) = _units(cluster, f"'kubepods-pod{_escaped(cluster, 'owner')}.slice'")
     for ident in container_ids(cluster.get("shares")).values():
         _set_property(cluster, f"cri-containerd-{ident}.scope", "AllowedCPUs=0-7")
     _set_property(cluster, slice_of_owner, "CPUQuota=50%")
-    _as_ever(cluster)
+    as_ever(cluster)
 
 
 @in_cluster("X-K53", SINGLE, node=SYSTEMD)

@@ -61,6 +61,8 @@ class Settings(NamedTuple):
     plugins: tuple[str, ...] = ("NodeRestriction",)
     api_server: tuple[str, ...] = ()
     """More options of the API server."""
+    controller_manager: tuple[str, ...] = ()
+    """More options of the controller manager."""
     authority: str = "complete"
     """The kind of its certificates (`certificates.CA_EXTENSIONS`)."""
 
@@ -147,7 +149,7 @@ class ControlPlane:
 
     def __init__(self, programs: Programs, folder: Path, settings: Settings | None = None) -> None:
         self._programs = programs
-        self._folder = folder
+        self.folder = folder
         self._settings = settings or Settings()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._etcd_port = 0
@@ -169,13 +171,13 @@ class ControlPlane:
 
     def start(self) -> None:
         """Until the API server is ready. Raises `ControlPlaneError`, `FetchError`."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if not (self._folder / "tls.crt").exists():
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "tls.crt").exists():
             self._write_tokens()
-            signing_key(self._folder)
-            make(self._folder, self._settings.authority, _SAN)
+            signing_key(self.folder)
+            make(self.folder, self._settings.authority, _SAN)
         self._etcd_port = free_port(2)
-        self._start("etcd", str(self._programs.etcd), str(self._folder / "etcd.data"), str(self._etcd_port))
+        self._start("etcd", str(self._programs.etcd), str(self.folder / "etcd.data"), str(self._etcd_port))
         self._wait("etcd", lambda: "ready" in self.log("etcd"))
         self.port = free_port()
         self.start_server()
@@ -185,8 +187,8 @@ class ControlPlane:
             self._client(
                 "kube-controller-manager", CONTROLLERS,
                 "--use-service-account-credentials=true", f"--controllers={','.join(self._settings.controllers)}",
-                f"--service-account-private-key-file={self._folder / 'sa.key'}",
-                f"--root-ca-file={self.authority}",
+                f"--service-account-private-key-file={self.folder / 'sa.key'}",
+                f"--root-ca-file={self.authority}", *self._settings.controller_manager,
             )  # fmt: skip
 
     def start_server(self) -> None:
@@ -194,16 +196,20 @@ class ControlPlane:
         self._start("kube-apiserver", str(self._programs.hyperkube), "kube-apiserver", *self._api_options())
         self._wait("kube-apiserver", self._ready)
 
+    def start_program(self, name: str, *command: str) -> None:
+        """Another program, which ends with the others."""
+        self._start(name, *command)
+
     def start_scheduler(self, configuration: Json, *options: str, name: str = "kube-scheduler") -> None:
         """A scheduler with these members of a KubeSchedulerConfiguration; several run under different names."""
-        client = self._folder / f"{name}.json"
+        client = self.folder / f"{name}.json"
         client.write_text(json.dumps(self.kubeconfig(SCHEDULER)))
         whole = {
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": str(client), "qps": 2000, "burst": 4000},
             "leaderElection": {"leaderElect": False},
         } | configuration  # fmt: skip
-        config = self._folder / f"{name}.config"
+        config = self.folder / f"{name}.config"
         config.write_text(json.dumps(whole))
         whom = [f"--{which}-kubeconfig={client}" for which in ("authentication", "authorization")]
         command = [str(self._programs.hyperkube), "kube-scheduler", f"--config={config}", *whom, "--secure-port=0"]
@@ -232,38 +238,42 @@ class ControlPlane:
     def keep(self, target: Path) -> None:
         """A copy of the folder, whose control plane is stopped."""
         assert not self._running
-        shutil.copytree(self._folder, target, ignore=shutil.ignore_patterns("*.log"))
+        shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns("*.log"))
 
     def api(self, user: str = ADMIN) -> Api:
         return Api(self.port, self.authority, self.token(user))
 
     def token(self, user: str) -> str:
         """The bearer token of a user."""
-        found: str = json.loads((self._folder / "tokens.json").read_text())[user]
+        found: str = json.loads((self.folder / "tokens.json").read_text())[user]
         return found
 
     def kubeconfig(self, user: str, server: str | None = None) -> Json:
         """How `user` reaches the API server, which its `server` names where that is not the loopback's."""
+        return self.kubeconfig_of(self.token(user), server)
+
+    def kubeconfig_of(self, token: str, server: str | None = None) -> Json:
+        """The same for whoever has this token."""
         cluster = {"server": server or f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.authority)}
-        return kubeconfig(cluster, self.token(user))
+        return kubeconfig(cluster, token)
 
     def log(self, program: str) -> str:
         """What a program has said."""
-        path = self._folder / f"{program}.log"
+        path = self.folder / f"{program}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def _write_tokens(self) -> None:
         users = [ADMIN, SCHEDULER, CONTROLLERS, *(f"system:node:{name}" for name in self._settings.nodes)]
         tokens = {user: secrets.token_hex(16) for user in users}
-        (self._folder / "tokens.json").write_text(json.dumps(tokens))
+        (self.folder / "tokens.json").write_text(json.dumps(tokens))
         lines = []
         for user, token in tokens.items():
             group = "system:nodes" if user.startswith("system:node:") else _GROUPS.get(user)
             lines.append(f"{token},{user},{user}" + (f',"{group}"' if group else ""))
-        (self._folder / "tokens.csv").write_text("\n".join(lines) + "\n")
+        (self.folder / "tokens.csv").write_text("\n".join(lines) + "\n")
 
     def _api_options(self) -> list[str]:
-        own, gates = self._folder, self._settings.gates
+        own, gates = self.folder, self._settings.gates
         return [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}", "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -280,7 +290,7 @@ class ControlPlane:
 
     def _client(self, program: str, user: str, *options: str) -> None:
         """A program that works for the API server."""
-        config = self._folder / f"{program}.json"
+        config = self.folder / f"{program}.json"
         config.write_text(json.dumps(self.kubeconfig(user)))
         whom = [f"--{which}kubeconfig={config}" for which in ("", "authentication-", "authorization-")]
         self._start(
@@ -288,13 +298,13 @@ class ControlPlane:
         )
 
     def _start(self, name: str, *command: str) -> None:
-        with (self._folder / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self._folder,
+                cwd=self.folder,
             )
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -265,12 +266,22 @@ def snapshot_name(shape: object, initramfs: Path, root: Path) -> str:
 
 
 def checkout_disk(repository: Path, cache: Path) -> bytes:
-    """The package of this checkout with its byte code, as `checkout_archive` packs it."""
+    """The package of this checkout with its byte code and its version, as `checkout_archive` packs it."""
     with tempfile.TemporaryDirectory(prefix="checkout-", dir=cache) as folder:
         source = Path(folder) / "src"
         shutil.copytree(repository / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        name, version = name_and_version(repository)
+        metadata = source / f"{name}-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         _compile(_root(cache), source, source, "/opt/podslice")
         return checkout_archive(source)
+
+
+def name_and_version(repository: Path) -> tuple[str, str]:
+    """Of the package in a checkout."""
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    return str(project["name"]), str(project["version"])
 
 
 def checkout_archive(source: Path) -> bytes:

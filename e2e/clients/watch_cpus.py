@@ -1,6 +1,6 @@
-"""Looks, for a while, whether anything of others runs on CPUs that a container owns: `watch_cpus.py SECONDS OWNER
-OTHER…` with ids of containers. Prints an object: the number of looks, the sets the owner had, and what was wrong. It
-says on standard error when it has looked once.
+"""Looks, until SIGTERM, whether anything of others runs on CPUs that a container owns: `watch_cpus.py SECONDS
+OWNER OTHER…` with ids of containers; after so many seconds at the latest. Prints an object: the number of looks,
+the sets the owner had, and what was wrong. It says on standard error when it has looked once.
 
 A look reads what the kernel lets the owner run on before and after it looks at the others, so that a set that changes
 meanwhile accuses nobody: only what the owner had all the time counts.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -59,7 +60,9 @@ def main() -> None:
     looks = 0
     wrong: list[str] = []
     sets: list[list[int]] = []
-    while time.monotonic() < end:
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    while time.monotonic() < end and not ended:
         before = effective(owner)
         seen = [(other.name[:12], effective(other), running_on(other)) for other in others]
         owned = before & effective(owner)

@@ -12,14 +12,15 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from e2e.cluster import KUBELET, MANIFEST, brief, complete, container_ids, disks, restarts, uid
+from e2e.cluster import KUBELET, MANIFEST, brief, complete, container_ids, disks, network, restarts, uid
 from e2e.cluster_daemonset import daemon_set
 from e2e.cluster_results import ClusterOutcome, markdown, this_run
 from e2e.cluster_run import Machine, choose, run_in_turn, shared_out
-from e2e.cluster_scenarios import CLUSTER, ClusterScenario
+from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, PROGRAM, SYSTEMD, SYSTEMD_DAEMON_SET, ClusterScenario
 from e2e.image import image_disk
 from e2e.packages import FetchError
 from e2e.pods import gu, pod
+from e2e.programs import Programs
 from e2e.vm import GuestError, StoppedError
 from e2e.world import CheckError
 
@@ -94,12 +95,15 @@ def test_what_is_read_of_a_pod() -> None:
 
 
 def test_the_daemon_set_an_operator_applies() -> None:
-    """Of the shipped one only what its comments tell to put there is changed: the image, and the folder of cgroupfs."""
+    """Of the shipped one only what its comments tell to put there is changed: the image, and the folder of cgroupfs
+    where that is the driver."""
     (shipped,) = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "DaemonSet"]
-    found = daemon_set("sha256:abc")
+    found, as_shipped = daemon_set("sha256:abc", "cgroupfs"), daemon_set("sha256:abc", "systemd")
     spec, own = found["spec"]["template"]["spec"], shipped["spec"]["template"]["spec"]
     assert spec["containers"][0].pop("image") == "localhost/podslice@sha256:abc"
-    del own["containers"][0]["image"]
+    image = own["containers"][0].pop("image")
+    assert as_shipped["spec"]["template"]["spec"]["containers"][0].pop("image") != image
+    assert as_shipped == shipped
     for mount in own["containers"][0]["volumeMounts"]:
         mount["mountPath"] = mount["mountPath"].replace("kubepods.slice", "kubepods")
     for volume in own["volumes"]:
@@ -129,6 +133,37 @@ def test_disks_are_in_order() -> None:
         "virtio-blk-pci,drive=more0",
         "virtio-blk-pci,drive=more1",
     ]
+
+
+def test_a_network_with_two_addresses() -> None:
+    """The guest reaches this machine's ports at the addresses that are named, and nobody else."""
+    _, words, *_ = network(Path("/busybox"), {("10.96.0.1", 443): 1000, ("10.96.0.9", 9097): 2000})
+    assert "restrict=on" in words.split(",")
+    assert [word for word in words.split(",") if word.startswith("guestfwd=")] == [
+        "guestfwd=tcp:10.96.0.1:443-cmd:/busybox nc 127.0.0.1 1000",
+        "guestfwd=tcp:10.96.0.9:9097-cmd:/busybox nc 127.0.0.1 2000",
+    ]
+
+
+def test_the_ready_node_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was saved is used again by every kind of node that begins with it, and is another one under systemd and for
+    other programs."""
+    made: list[Path] = []
+    monkeypatch.setattr(Machine, "_make_ready", lambda machine, node, target: made.append(target) or target.mkdir())
+
+    def machine(etcd: str) -> Machine:
+        found = object.__new__(Machine)
+        found._cache, found._initramfs, found._root, found._program = tmp_path, Path("i"), Path("r"), Path("p")
+        found._programs = Programs(Path("p"), Path(etcd))
+        return found
+
+    one = machine("etcd-1")
+    nodes = (PROGRAM, DAEMON_SET, SYSTEMD, SYSTEMD_DAEMON_SET, PROGRAM)
+    first, second, third, fourth, fifth = (one._ready(node) for node in nodes)
+    assert first == second == fifth
+    assert third == fourth != first
+    assert made == [first, third]
+    assert machine("etcd-2")._ready(PROGRAM) not in made[:2]
 
 
 def test_results_as_a_table() -> None:

@@ -53,7 +53,8 @@ def test_configurations_are_valid(ident: str) -> None:
 
 
 def test_results_as_a_table() -> None:
-    """A row per scenario, a column per machine, and how many passed; a row or cell that does not run again stays."""
+    """A row per scenario, a column per machine, and how many passed; a row or cell that does not run again stays, with
+    the commit that it is of."""
     first = [
         Outcome("C01", "2x2x4x2", 1.0, ""),
         Outcome("C01", "1x4-l3", 1.0, "no"),
@@ -70,3 +71,7 @@ def test_results_as_a_table() -> None:
         ["| P01", "pass", "not run"],
     ]
     assert markdown([], again) == again
+    later = markdown([Outcome("C01", "2x2x4x2", 1.0, "")], again, "6deda9864")
+    assert "| C01 | pass 6deda9864 | pass | - | not run |" in later.splitlines()
+    assert "3 of 4 passed" in later
+    assert markdown([], later, "0123456789") == later
