@@ -5,12 +5,12 @@ Read only as far as it decides where a pod may go. The specification of a pod st
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.pod.spec import Pod, pod_from_json
 from podslice.core.values.decoding import decoding_problem
 from podslice.k8s.podlist import MIRROR_ANNOTATION, NAME_FORM, UID_FORM, ApiError
 
@@ -192,11 +192,7 @@ def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
 def _pod(data: bytes | None) -> Pod:
     if data is None:
         raise InputError("is not kept", path="pod")
-    try:
-        plain: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {str(error)[:200]}", path="pod") from None
-    return pod_from_dict(plain)
+    return pod_from_json(data)
 
 
 def _terms(data: bytes) -> PlacementTerms:

@@ -7,6 +7,7 @@ and a missing object is kept, because Kubernetes decides differently on each (po
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -195,6 +196,19 @@ def pod_from_dict(data: Any) -> Pod:
     Quantities may be text or numbers. Raises `InputError` with field path, value and remedy.
     """
     return from_dict(data, Pod)
+
+
+def pod_from_json(data: bytes) -> Pod:
+    """The pod that `pod_from_dict` makes of the same JSON, in a fraction of the time where it has no nulls and no
+    errors, as an API server writes it. Raises `InputError`."""
+    if b"null" not in data:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return msgspec.json.decode(data, type=Pod, dec_hook=_decode_quantity)
+    try:
+        plain: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {str(error)[:200]}", path="pod") from None
+    return pod_from_dict(plain)
 
 
 def from_dict(data: Any, kind: type[T]) -> T:
