@@ -31,15 +31,19 @@ from e2e.programs import find_programs
 from e2e.scheduling import Pods, eventually, extender, pod, profile
 from e2e.sharedplane import prepare_namespace
 from podslice.agent.supervise import Supervisor
-from podslice.cluster.apiclient import HTTPClusterApi
+from podslice.cluster.apiclient import PODS as ALL_PODS
+from podslice.cluster.apiclient import RUNNING, HTTPClusterApi
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
-from podslice.cluster.watching import pod_table
+from podslice.cluster.watching import ObjectTable, PodNews, Trouble
+from podslice.k8s.clusterobjects import ScheduledPod, read_pod
 from podslice.wire.apiconnection import ApiConnection
 
 SCHEDULER, ALONE = "podslice", "default-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE = 60.0
 """Seconds without any progress after which a load is over as it is."""
+_BACKLOG_HOLD = 1800.0
+"""Seconds that nominations may wait for a scheduler that starts after the last of them."""
 
 
 class Load(NamedTuple):
@@ -70,17 +74,24 @@ class HollowResult(NamedTuple):
         """Pods a second."""
         return self.running / self.seconds if self.seconds else 0.0
 
+    @property
+    def two_processors(self) -> float:
+        """Pods a second that two processors would do which have nothing else to do."""
+        used = sum(self.counts["cpu"].values())
+        return 2 * self.running / used if used else 0.0
+
     def row(self) -> str:
         """One row of a Markdown table."""
         return (
             f"| {self.nodes} | {self.load} | {self.who} | {self.running} of {self.pods} | {self.seconds:.1f} | "
-            f"{self.rate:.0f} | {self.refusals} | {self.free} | {'; '.join(self.problems) or 'none'} |"
+            f"{self.rate:.0f} | {self.two_processors:.0f} | {self.refusals} | {self.free} | "
+            f"{'; '.join(self.problems) or 'none'} |"
         )
 
 
 HEADER = (
-    "| nodes | load | scheduler | running | seconds | pods/s | refused by nodes | CPUs free at the end "
-    "| broken promises |\n|---:|---|---|---:|---:|---:|---:|---:|---|"
+    "| nodes | load | scheduler | running | seconds | pods/s | by processor time | refused by nodes "
+    "| CPUs free at the end | broken promises |\n|---:|---|---|---:|---:|---:|---:|---:|---:|---|"
 )
 
 
@@ -100,11 +111,20 @@ class HollowCluster:
 
     def __init__(self, plane: ControlPlane, nodes: HollowNodes, api: HTTPClusterApi) -> None:
         self.plane, self.nodes, self.api = plane, nodes, api
+        self.flags: list[str] = []
+        self.scheduler: Json = {}
+        """The configuration of the scheduler, until it is started."""
         self.journals = HollowJournals(nodes.source)
         nodes.tell = self.journals.feed
         self.service: ClusterService | None = None
         self.troubles: list[str] = []
-        self.watch = pod_table(api, nodes.pod_news, self._trouble)
+        self.watch = bound_pods(api, nodes.pod_news, self._trouble)
+
+    def start_scheduler(self) -> None:
+        """Once."""
+        configuration, self.scheduler = self.scheduler, {}
+        if configuration:
+            self.plane.start_scheduler(configuration, *self.flags)
 
     def _trouble(self, where: str, what: str) -> None:
         self.troubles.append(f"{where}: {what}")
@@ -173,11 +193,26 @@ class HollowCluster:
             yield f"{len(apart)} replicas are not their nodes, such as {apart[0]}"
 
 
+def bound_pods(api: HTTPClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
+    """Pods that have a node and may still run, as kubelets watch them."""
+    return ObjectTable(
+        api, ALL_PODS, f"{RUNNING},spec.nodeName!=", read=read_pod, key=lambda pod: pod.uid, news=news, trouble=trouble
+    )
+
+
 @asynccontextmanager
 async def hollow(
-    folder: Path, names: Iterable[str], *, service: bool, gates: Mapping[str, bool] | None = None, **settings: Any
+    folder: Path,
+    names: Iterable[str],
+    *,
+    service: bool,
+    gates: Mapping[str, bool] | None = None,
+    silent: bool = False,
+    waits: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[HollowCluster]:
-    """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'."""
+    """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'. `silent`: the nodes
+    tell the API server nothing of their pods; `waits`: the scheduler starts with `start_scheduler`."""
     names = list(names)
     alpha = ["--runtime-config=api/alpha=true"] if gates else []
     options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
@@ -188,7 +223,7 @@ async def hollow(
         with plane.api() as admin:
             prepare_namespace(admin, "default")
         api, connection = HTTPClusterApi(config), ApiConnection(config, path="hollow")
-        nodes = HollowNodes(names, connection)
+        nodes = HollowNodes(names, None if silent else connection)
         free = next(iter(nodes.nodes.values())).free
         await asyncio.to_thread(_create_nodes, plane, names, free)
         cluster = HollowCluster(plane, nodes, api)
@@ -200,13 +235,14 @@ async def hollow(
                 port = await cluster.start_service(**settings)
                 loops.start("beats", cluster.beat)
                 extenders = [extender(f"http://127.0.0.1:{port}/v1", preemptVerb="preempt", httpTimeout="10s")]
-            configuration = {
+            cluster.scheduler = {
                 "profiles": [profile(SCHEDULER if service else ALONE)], "extenders": extenders,
                 "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
                 **({"percentageOfNodesToScore": 100} if service else {}),
             }  # fmt: skip
-            flags = [f"--feature-gates={gates_text(gates)}"] if gates else []
-            plane.start_scheduler(configuration, *flags)
+            cluster.flags = [f"--feature-gates={gates_text(gates)}"] if gates else []
+            if not waits:
+                cluster.start_scheduler()
             yield cluster
         finally:
             await loops.stop()
@@ -245,12 +281,19 @@ def in_parallel(
 
 
 class Progress:
-    """How a load goes: what runs, and when the first and the last began to. `names` of its pods are created."""
+    """How a load goes: what runs, and when the first and the last began to. `names` of its pods are created. `backlog`:
+    all of them are there, and nominated, before the scheduler starts."""
 
     def __init__(
-        self, cluster: HollowCluster, load: Load, scheduler: str, *, names: Iterable[str] | None = None
+        self,
+        cluster: HollowCluster,
+        load: Load,
+        scheduler: str,
+        *,
+        names: Iterable[str] | None = None,
+        backlog: bool = False,
     ) -> None:
-        self.cluster, self.load, self.scheduler = cluster, load, scheduler
+        self.cluster, self.load, self.scheduler, self.backlog = cluster, load, scheduler, backlog
         self.names = list(load.cpus if names is None else names)
         self.first = self.last = 0.0
         self.tries = 0
@@ -261,8 +304,12 @@ class Progress:
 
     async def run(self) -> HollowResult:
         """Create the pods, wait until they run or nothing moves any more, and look at every promise."""
+        if self.backlog:
+            await asyncio.to_thread(self._create, self.names)
+            await self._nominated()
+        self.cluster.start_scheduler()
         began = self._processor_seconds()
-        creating = asyncio.ensure_future(asyncio.to_thread(self._create, self.names))
+        creating = asyncio.ensure_future(asyncio.to_thread(self._create, [] if self.backlog else self.names))
         retrying = asyncio.ensure_future(self._retry())
         before, moved = 0, time.monotonic()
         while self.done < len(self.load.cpus) and time.monotonic() - moved < _PATIENCE:
@@ -276,6 +323,17 @@ class Progress:
         await asyncio.gather(retrying, return_exceptions=True)
         used = {name: round(now - began.get(name, 0.0), 1) for name, now in self._processor_seconds().items()}
         return await self._result(used)
+
+    async def _nominated(self) -> None:
+        """The service has nominated as many as it will."""
+        service = self.cluster.service
+        if service is None or not service.settings.nominate:
+            return
+        before, moved = -1, time.monotonic()
+        while before < len(self.names) and time.monotonic() - moved < _PATIENCE / 4:
+            await asyncio.sleep(0.1)
+            if service.nominator.nominated > before:
+                before, moved = service.nominator.nominated, time.monotonic()
 
     def _processor_seconds(self) -> dict[str, float]:
         return {**self.cluster.plane.processor_seconds(), "service and nodes": time.process_time()}
@@ -334,14 +392,16 @@ def _delete(api: Api, name: str) -> None:
 
 
 async def one_run(
-    nodes: int, load: Load, *, service: bool, fault: Fault | None = None, **settings: Any
+    nodes: int, load: Load, *, service: bool, fault: Fault | None = None, backlog: bool = False, **settings: Any
 ) -> HollowResult:
     """A cluster of its own for one load."""
+    if backlog:
+        settings |= {"ahead": len(load.cpus), "hold": _BACKLOG_HOLD}
     names = [f"n{number:05d}" for number in range(nodes)]
     with tempfile.TemporaryDirectory(prefix="podslice-hollow-") as folder:
-        async with hollow(Path(folder), names, service=service, **settings) as cluster:
+        async with hollow(Path(folder), names, service=service, waits=backlog, **settings) as cluster:
             cluster.journals.fault = fault or Fault()
-            return await Progress(cluster, load, SCHEDULER if service else ALONE).run()
+            return await Progress(cluster, load, SCHEDULER if service else ALONE, backlog=backlog).run()
 
 
 def main() -> int:
@@ -353,6 +413,12 @@ def main() -> int:
     parser.add_argument("--with", dest="who", choices=["service", "alone", "both"], default="both")
     parser.add_argument("--no-nomination", action="store_true", help="filter alone, nothing is nominated ahead")
     parser.add_argument("--ahead", type=int, default=512, help="pods that are nominated and not bound yet, at most")
+    parser.add_argument(
+        "--backlog",
+        action="store_true",
+        help="the scheduler starts when all pods are there, nominated where they can be",
+    )
+    parser.add_argument("--silent", action="store_true", help="no kubelets: nodes do not write that their pods run")
     chosen = parser.parse_args()
     found, bad = loads(chosen.nodes, chosen.pods), False
     print(HEADER, flush=True)
@@ -360,6 +426,7 @@ def main() -> int:
         for who in ("service", "alone"):
             if chosen.who in (who, "both"):
                 settings = {"nominate": not chosen.no_nomination, "ahead": chosen.ahead} if who == "service" else {}
+                settings |= {"backlog": chosen.backlog, "silent": chosen.silent}
                 try:
                     result = asyncio.run(one_run(chosen.nodes, found[name], service=who == "service", **settings))
                 except FetchError as error:

@@ -42,6 +42,7 @@ def test_bad_lines(programs: None) -> None:
 def running(folder: Path, nodes: int, test: Test) -> None:
     async def main() -> None:
         async with hollow(folder, [f"n{number:05d}" for number in range(nodes)], service=True) as cluster:
+            cluster.start_scheduler()
             await test(cluster)
 
     asyncio.run(main())

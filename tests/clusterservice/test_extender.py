@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from podslice.cluster.extender import Extender
+from podslice.cluster.apiclient import Binding
+from podslice.cluster.extender import MOST_BINDING, Extender
 from podslice.cluster.http import PostAnswer
 from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
 from podslice.core.holding import holding_of
+from tests import clock
 from tests.clusterservice.bench import Bench, filter_body, pod_object, shared_pod
 from tests.clusterservice.fake_api import FakeClusterApi, Json
 
@@ -93,21 +95,71 @@ def test_full_nodes() -> None:
     assert "9 exclusive CPUs" in text
 
 
-@pytest.mark.parametrize("broken", ["refused", "away"])
+@pytest.mark.parametrize("broken", ["refused", "conflict", "away"])
 def test_bind_that_fails(broken: str) -> None:
     """What the API server refuses is the error, and nothing is held for the pod any more; where nobody knows what it
-    did, the pod stays held."""
+    did, or it has the pod somewhere already, the pod stays held until the watch tells."""
     asked = Asked()
     asked.bench.tell(pod_object("p"))
     (node,) = json.loads(asked.ask("filter", filter_body(pod_object("p"), ["a", "b"])).body)["NodeNames"]
-    if broken == "refused":
-        asked.api.refuse = 409
-    else:
+    if broken == "away":
         asked.api.broken = "no answer in time"
-    assert asked.bind("p", node) == {"Error": "refused" if broken == "refused" else "podslice: no answer in time"}
+    else:
+        asked.api.refuse = 403 if broken == "refused" else 409
+    assert asked.bind("p", node) == {"Error": "podslice: no answer in time" if broken == "away" else "refused"}
     assert len(asked.bench.placing.model.held()) == (0 if broken == "refused" else 1)
     withdrawn = [plan for _, plan in asked.plans if isinstance(plan, PlanWithdrawn)]
     assert len(withdrawn) == (1 if broken == "refused" else 0)
+
+
+def test_asked_again_after_an_unknown_bind() -> None:
+    """A pod that may be bound already is sent to the same node again, whatever else would do, and once the watch shows
+    it bound it is filtered and bound nowhere else; the room it has stays its own."""
+    asked = Asked()
+    asked.bench.tell(pod_object("p"))
+    (node,) = json.loads(asked.ask("filter", filter_body(pod_object("p"), ["a", "b"])).body)["NodeNames"]
+    other = "b" if node == "a" else "a"
+    asked.api.broken = "no answer in time"
+    asked.bind("p", node)
+    for names in ([other, node], [node]):
+        answer = json.loads(asked.ask("filter", filter_body(pod_object("p"), names)).body)
+        assert (answer["NodeNames"], answer["FailedNodes"]) == ([node], {})
+    asked.api.broken = ""
+    asked.bench.tell(pod_object("p", node=node))
+    held = asked.bench.placing.model.held()
+    answer = json.loads(asked.ask("filter", filter_body(pod_object("p"), [other, node])).body)
+    assert answer["Error"] == f"the pod is bound already, to node {node}"
+    assert asked.bind("p", other)["Error"] == f"the pod is bound already, to node {node}"
+    assert asked.bench.placing.model.held() == held
+
+
+def test_too_many_bindings() -> None:
+    """While more Bindings are on their way than the API server keeps up with, a filter waits until one is through."""
+    asked = Asked()
+    asked.bench.tell(pod_object("p"))
+
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def bind(binding: Binding) -> None:
+            await gate.wait()
+
+        asked.api.bind = bind  # type: ignore[method-assign]
+        body = json.dumps({"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}).encode()
+        binds = [asyncio.ensure_future(asked.extender.bind(body)) for _ in range(MOST_BINDING)]
+        await asyncio.sleep(0)
+        later = asked.extender.filter(filter_body(pod_object("q"), ["a", "b"]))
+        assert not isinstance(later, PostAnswer)
+        waiting = asyncio.ensure_future(later)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        gate.set()
+        await asyncio.gather(*binds)
+        assert json.loads((await waiting).body)["NodeNames"]
+        assert isinstance(asked.extender.filter(filter_body(pod_object("q"), ["a", "b"])), PostAnswer)
+
+    clock.run(main())
 
 
 def test_bind_without_room() -> None:

@@ -16,7 +16,10 @@ def pod(**container: Any) -> dict[str, Any]:
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "uid": "u", "labels": {"a": "b"}, "managedFields": [{"fieldsV1": {"f:spec": {}}}]},
         "spec": {"nodeName": "n", "containers": [{"name": "c"} | container], "tolerations": [{"key": "x"}]},
-        "status": {"phase": "Pending", "qosClass": "Guaranteed"},
+        "status": {
+            "phase": "Pending", "qosClass": "Guaranteed",
+            "conditions": [{"type": "PodScheduled", "status": "True", "lastProbeTime": None}],
+        },
     }  # fmt: skip
 
 

@@ -7,8 +7,9 @@ that the pod's event shows; nothing a client sends ends the service.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -36,7 +37,13 @@ from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError
 
 PLAN_ANNOTATION = "podslice.io/plan"
+MOST_BINDING = 32
+"""Bindings on their way to the API server, beyond which filters wait for a while."""
+_CONFLICT = 409
+"""The pod is bound, goes, or is another of its name; perhaps by an earlier call of ours."""
 _LONGEST_PLAN = 4096
+_LONGEST_WAIT = 1.0
+"""Seconds; kube-scheduler waits for two."""
 
 
 class Watch(Protocol):
@@ -66,6 +73,8 @@ class Extender:
     ) -> None:
         self._placing, self._api, self._held, self._bound = placing, api, held, bound
         self._send, self._watch, self._clock = send, watch, clock
+        self._binding = 0
+        self._room = asyncio.Event()
 
     def handlers(self, prefix: str = "/v1") -> Mapping[str, Handler]:
         """By path."""
@@ -76,7 +85,19 @@ class Extender:
             f"{prefix}/bind": self.bind,
         }
 
-    def filter(self, body: bytes) -> PostAnswer:
+    def filter(self, body: bytes) -> PostAnswer | Awaitable[PostAnswer]:
+        """At once; or later, where more Bindings are on their way than the API server keeps up with: kube-scheduler
+        would send so many more that it gave up waiting for them."""
+        return self._filter(body) if self._binding < MOST_BINDING else self._filter_later(body)
+
+    async def _filter_later(self, body: bytes) -> PostAnswer:
+        self._room.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await self._room.wait()
+        return self._filter(body)
+
+    def _filter(self, body: bytes) -> PostAnswer:
         """An error fails the scheduler's attempt, with a text that the pod's event shows."""
         began = self._clock()
         try:
@@ -119,15 +140,20 @@ class Extender:
         began = self._clock()
         try:
             request = read_bind(body)
-            error = await self._bind(request)
+            self._binding += 1
+            try:
+                error = await self._bind(request)
+            finally:
+                self._binding -= 1
+                self._room.set()
         except MessageError as problem:
             error = f"podslice: {problem}"
         self._watch("bind", self._clock() - began, "refused" if error else "bound")
         return PostAnswer(write_bind(error))
 
     async def _bind(self, request: BindRequest) -> str:
-        """The error, empty for a pod that is bound. Where nobody knows whether it is, it stays held: the watch tells,
-        or the scheduler asks again."""
+        """The error, empty for a pod that is bound. Where nobody knows whether it is, or where, it stays held until the
+        watch tells, or the scheduler asks again."""
         found = self._placing.bind(request)
         if found.error:
             return found.error
@@ -140,8 +166,9 @@ class Extender:
         try:
             await self._api.bind(binding)
         except AnswerError as error:
-            self._placing.model.unbind(request.uid)
-            self._send(request.node, PlanWithdrawn(request.uid))
+            if error.code != _CONFLICT:
+                self._placing.model.unbind(request.uid)
+                self._send(request.node, PlanWithdrawn(request.uid))
             return str(error)
         except (ApiError, asyncio.CancelledError) as error:
             return f"podslice: {error or 'stopped'}"

@@ -142,8 +142,8 @@ def write_filter(answer: FilterAnswer) -> bytes:
         {
             "NodeNames": list(answer.nodes),
             "Nodes": None,
-            "FailedNodes": answer.failed,
-            "FailedAndUnresolvableNodes": answer.unresolvable,
+            "FailedNodes": dict(answer.failed),
+            "FailedAndUnresolvableNodes": dict(answer.unresolvable),
             "Error": one_line(answer.error),
         }
     )

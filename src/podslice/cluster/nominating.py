@@ -28,7 +28,7 @@ class NominationLimits(NamedTuple):
     `lines`: kinds of pods that wait, at most."""
 
     ahead: int = 512
-    calls: int = 8
+    calls: int = 16
     lines: int = 1024
 
 

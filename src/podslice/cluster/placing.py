@@ -21,6 +21,7 @@ from podslice.core.managers.node_state import NodeState
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 from podslice.k8s.podlist import ApiError
 
+BOUND_ALREADY = "the pod is bound already, to node "
 NOT_READABLE = "the pod cannot be read: "
 MOST_TRIED = 16
 """Candidates of a preemption that are looked at: each costs a decision."""
@@ -155,6 +156,13 @@ class Placements:
         if name in self._modelled:
             self.model.confirm_node(name, confirmed=confirmed)
 
+    def confirm_all(self, fresh: Callable[[str], bool]) -> None:
+        """The same for every node; most have not changed, and are only looked at."""
+        for name in self._modelled:
+            confirmed = fresh(name)
+            if self.model.node(name).confirmed != confirmed:
+                self.model.confirm_node(name, confirmed=confirmed)
+
     def _add(self, name: str, replica: Replica) -> None:
         """The node stands for its state, and who is bound to it and not in it is on the way."""
         if not replica.proven or replica.rules is None or replica.state is None:
@@ -192,6 +200,9 @@ class Placements:
         pod = self.known(request.pod)
         if not self.model.wants(pod.pod):
             return FilterAnswer(request.nodes)
+        bound = self.pods.get(pod.uid)
+        if bound is not None and bound.node:
+            return FilterAnswer(error=BOUND_ALREADY + bound.node)
         now = self._clock()
         if held and held in request.nodes:
             found = self.model.filter(pod.pod, [held], now, group=pod.group)
@@ -225,6 +236,8 @@ class Placements:
     def bind(self, request: BindRequest) -> BindVerdict:
         """Whether the Binding may be written."""
         known = self.pods.get(request.uid)
+        if known is not None and known.node:
+            return BindVerdict("" if known.node == request.node else BOUND_ALREADY + known.node)
         try:
             pod = None if known is None else known.pod
         except PodsliceError as error:

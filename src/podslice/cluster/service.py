@@ -42,7 +42,8 @@ HOLD_SECONDS = 30.0
 
 class ServiceSettings(NamedTuple):
     """What `podslice cluster` is told. `best`: nodes that a filter names at most; 1 leaves nothing to chance. `evict`:
-    pods of lower priority leave for one that only topology keeps out."""
+    pods of lower priority leave for one that only topology keeps out. `hold`: seconds that a pod is held for which
+    nobody came back."""
 
     schedulers: frozenset[str] = frozenset({"podslice"})
     policy: PlanPolicy = "compare"
@@ -50,6 +51,7 @@ class ServiceSettings(NamedTuple):
     nominate: bool = True
     ahead: int = NominationLimits().ahead
     evict: bool = False
+    hold: float = HOLD_SECONDS
 
 
 class Listening(NamedTuple):
@@ -80,7 +82,7 @@ class ClusterService:
         self._came: dict[str, float] = {}
         api = CountedApi(api, lambda kind, result: self.metrics.writes.labels(kind, result).inc())
         self.placing = Placements(
-            ClusterModel(ModelLimits(best=self.settings.best, hold=HOLD_SECONDS, evictions=_LOOKED_AT)),
+            ClusterModel(ModelLimits(best=self.settings.best, hold=self.settings.hold, evictions=_LOOKED_AT)),
             schedulers=self.settings.schedulers,
             clock=clock,
             told=self._told,
@@ -158,8 +160,7 @@ class ClusterService:
                 pod = self.placing.pods.get(uid)
                 if pod is not None and not pod.node:
                     self._pending(pod)
-            for name in self._journals.nodes:
-                self._heard(name)
+            self.placing.confirm_all(self._journals.fresh)
 
     # News
 

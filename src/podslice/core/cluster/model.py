@@ -193,8 +193,9 @@ class ClusterModel:
         self.expire(now)
         uid = pod.metadata.uid
         self._begin(uid, group)
-        if len(names) == 1 and self._stays(uid, names[0], now):
-            return Filtered([names[0]])
+        stays = self._asked_before(uid, names)
+        if stays and self._stays(uid, stays, now):
+            return Filtered([stays])
         waits = uid in self._evicting and not self._holds[uid].fits
         if not waits:
             self._drop(uid)
@@ -406,6 +407,13 @@ class ClusterModel:
     def _until(self, hold: Hold, until: float) -> None:
         hold.until = until
         heappush(self._deadlines, (until, hold.uid))
+
+    def _asked_before(self, uid: str, names: Sequence[str]) -> str:
+        """The node that is asked for alone; or where the pod may be bound already, for all that the API server said."""
+        hold = self._holds.get(uid)
+        if hold is not None and hold.bound and hold.node in names:
+            return hold.node
+        return names[0] if len(names) == 1 else ""
 
     def _stays(self, uid: str, name: str, now: float) -> bool:
         """The scheduler asks for the very node that is held."""

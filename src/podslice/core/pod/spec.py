@@ -183,6 +183,8 @@ _RESOURCE_LISTS = frozenset(
 )  # fmt: skip
 
 
+_NULL_OF_EVERY_CONDITION = b'"lastProbeTime":null'
+"""What API servers write, and nobody reads."""
 T = TypeVar("T")
 
 
@@ -201,7 +203,7 @@ def pod_from_dict(data: Any) -> Pod:
 def pod_from_json(data: bytes) -> Pod:
     """The pod that `pod_from_dict` makes of the same JSON, in a fraction of the time where it has no nulls and no
     errors, as an API server writes it. Raises `InputError`."""
-    if b"null" not in data:
+    if b"null" not in data.replace(_NULL_OF_EVERY_CONDITION, b""):
         with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return msgspec.json.decode(data, type=Pod, dec_hook=_decode_quantity)
     try:
