@@ -27,13 +27,15 @@ def encoded(value: msgspec.Struct) -> bytes:
 
 def sparse(value: Any) -> Any:
     """Plain data of a value, without fields that have their default."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
-        for field in _fields(type(value)):
-            one = getattr(value, field.name)
-            if not _is_default(field, one):
-                plain[field.encode_name] = sparse(one)
+        for name, written, default in _fields(type(value)):
+            one = getattr(value, name)
+            if one is not default and not (type(one) is type(default) and one == default):
+                plain[written] = sparse(one)
         return plain
     if isinstance(value, dict):
         return {key: sparse(one) for key, one in value.items()}
@@ -42,16 +44,20 @@ def sparse(value: Any) -> Any:
     return _quantity(value) if isinstance(value, Quantity) else value
 
 
+_PLAIN = frozenset((str, int, bool, float, type(None)))
+
+
 @cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Asked once for each type: it looks at all annotations again each time."""
-    return msgspec.structs.fields(kind)
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Name, name in JSON and default of each field; asked once for each type, for it looks at all annotations again
+    each time."""
+    return tuple((field.name, field.encode_name, _default(field)) for field in msgspec.structs.fields(kind))
 
 
-def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
-    if field.default is not msgspec.NODEFAULT:
-        return value is field.default or (type(value) is type(field.default) and value == field.default)
-    return field.default_factory is not msgspec.NODEFAULT and bool(value == field.default_factory())
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
 
 
 def _quantity(value: Quantity) -> str | list[Any]:

@@ -56,6 +56,7 @@ class Signatures:
         self._known: OrderedDict[SignatureKey, Signature] = OrderedDict()
         self._numbered: WeakValueDictionary[int, Signature] = WeakValueDictionary()
         self._last = 0
+        self._latest: tuple[Pod | None, Signature | None] = None, None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -65,7 +66,14 @@ class Signatures:
         return self._numbered[number].pod
 
     def of(self, pod: Pod) -> Signature:
-        """The signature of a pod as the API server stores it."""
+        """The signature of a pod as the API server stores it; of the same pod again it is asked more than once."""
+        if self._latest[0] is pod and self._latest[1] is not None:
+            return self._latest[1]
+        found = self._of(pod)
+        self._latest = pod, found
+        return found
+
+    def _of(self, pod: Pod) -> Signature:
         key = signature_key(pod)
         found = self._known.get(key)
         if found is None:
@@ -78,6 +86,7 @@ class Signatures:
     def surplus(self) -> Iterator[Signature]:
         """Those that are forgotten now, because there is no more room."""
         while len(self._known) > self._room:
+            self._latest = None, None
             yield self._known.popitem(last=False)[1]
 
 

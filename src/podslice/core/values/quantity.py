@@ -8,6 +8,7 @@ billionths; the few behaviours that depend on the spelling are kept beside it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from podslice.core.values.golang import INT64_MAX, INT64_MIN, wrap_int64
@@ -39,6 +40,10 @@ _SMALL_BINARY_DIGITS = 15
 _SMALL_DECIMAL_DIGITS = 18
 
 
+_SHORT = 24
+"""Characters of texts that are remembered."""
+
+
 class QuantityError(ValueError):
     """Text that is not a quantity; the message is upstream's."""
 
@@ -64,7 +69,11 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read a quantity as Kubernetes does. Raises `QuantityError`."""
+        """Read a quantity as Kubernetes does. Raises `QuantityError`. The same few texts come again and again."""
+        return _remembered(text) if len(text) <= _SHORT else cls._parse(text)
+
+    @classmethod
+    def _parse(cls, text: str) -> Quantity:
         if not text:
             raise QuantityError(_FORMAT_ERROR)
         if len(text) > MAX_DIGITS:
@@ -317,3 +326,8 @@ def hugepage_resource(page_size_ki: int) -> str:
 def cpus_text(milli: int) -> str:
     """Thousandths of CPUs in words: `2 CPUs`, `1500m CPUs`."""
     return f"{milli // 1000} CPUs" if milli % 1000 == 0 else f"{milli}m CPUs"
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> Quantity:
+    return Quantity._parse(text)
