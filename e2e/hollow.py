@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import json
 import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -24,7 +26,7 @@ from typing import Any, NamedTuple
 
 from lightkube.config.kubeconfig import KubeConfig
 
-from e2e.controlplane import MERGE, Api, ControlPlane, Json, Settings, gates_text
+from e2e.controlplane import Api, ControlPlane, Json, Settings, StatusError, gates_text
 from e2e.hollow_nodes import Fault, HollowJournals, HollowNodes, NodeLine
 from e2e.packages import FetchError
 from e2e.programs import find_programs
@@ -117,6 +119,9 @@ class HollowCluster:
         self.journals = HollowJournals(nodes.source)
         nodes.tell = self.journals.feed
         self.service: ClusterService | None = None
+        self._past: Counter[str] = Counter()
+        self.ahead = 0.0
+        """Seconds by which the service's clock has jumped."""
         self.troubles: list[str] = []
         self.watch = bound_pods(api, nodes.pod_news, self._trouble)
 
@@ -131,7 +136,10 @@ class HollowCluster:
 
     async def start_service(self, port: int = 0, **settings: Any) -> int:
         """Start `podslice cluster`, which knows nothing yet; returns its port."""
-        service = ClusterService(self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble)
+        service = ClusterService(
+            self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble,
+            clock=lambda: time.monotonic() + self.ahead,
+        )  # fmt: skip
         self.service = service
         await service.start(Listening(port=port))
         while not (service.nodes.ready and service.pods.ready):
@@ -145,10 +153,15 @@ class HollowCluster:
         """It is gone with all it knew; returns the port it had."""
         assert self.service is not None
         port, service, self.service = self.service.port, self.service, None
+        self._past += service.placing.model.counts
         self.journals.nodes.clear()
         self.journals.on_applied = lambda node, stamped, applied: None
         await service.stop()
         return port
+
+    def counts(self) -> Counter[str]:
+        """What became of holds, of all services there were."""
+        return self._past + (Counter() if self.service is None else self.service.placing.model.counts)
 
     async def beat(self) -> None:
         """What agents say every few seconds: whoever is behind hears what is missing."""
@@ -164,7 +177,12 @@ class HollowCluster:
     def delete(self, name: str) -> None:
         """A pod goes at once."""
         with self.plane.api() as api:
-            _delete(api, name)
+            self.delete_by(api, name)
+
+    @staticmethod
+    def delete_by(api: Api, name: str) -> None:
+        """The same over a connection that is there."""
+        patiently(api, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def reason(self, name: str, text: str) -> None:
         """Wait until the scheduler says this of a pod. Raises `AssertionError` where it does not."""
@@ -184,13 +202,16 @@ class HollowCluster:
         held = self.service.placing.model.held()
         if held:
             yield f"{len(held)} holds are left"
-        apart = [
-            name
-            for name, node in self.nodes.nodes.items()
-            if name not in self.journals.nodes or self.journals.nodes[name].replica.digest != node.journal.digest
-        ]
+        apart = list(self.apart())
         if apart:
             yield f"{len(apart)} replicas are not their nodes, such as {apart[0]}"
+
+    def apart(self) -> Iterator[str]:
+        """Nodes whose replica is not proven to be as they are."""
+        for name, node in self.nodes.nodes.items():
+            line = self.journals.nodes.get(name)
+            if line is None or not line.replica.proven or line.replica.digest != node.journal.digest:
+                yield name
 
 
 def bound_pods(api: HTTPClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
@@ -209,6 +230,7 @@ async def hollow(
     gates: Mapping[str, bool] | None = None,
     silent: bool = False,
     waits: bool = False,
+    client: Callable[[object], HTTPClusterApi] = HTTPClusterApi,
     **settings: Any,
 ) -> AsyncIterator[HollowCluster]:
     """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'. `silent`: the nodes
@@ -222,7 +244,7 @@ async def hollow(
         config = KubeConfig.from_dict(plane.kubeconfig("admin")).get()
         with plane.api() as admin:
             prepare_namespace(admin, "default")
-        api, connection = HTTPClusterApi(config), ApiConnection(config, path="hollow")
+        api, connection = client(config), ApiConnection(config, path="hollow")
         nodes = HollowNodes(names, None if silent else connection)
         free = next(iter(nodes.nodes.values())).free
         await asyncio.to_thread(_create_nodes, plane, names, free)
@@ -259,8 +281,7 @@ def _create_nodes(plane: ControlPlane, names: list[str], cpus: int) -> None:
     status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
 
     def create(api: Api, name: str) -> None:
-        api.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-        api.call("PATCH", f"/api/v1/nodes/{name}/status", status, MERGE)
+        patiently(api, "POST", "/api/v1/nodes", {"metadata": {"name": name}} | status)
 
     in_parallel(plane, create, names)
 
@@ -342,7 +363,7 @@ class Progress:
         in_parallel(self.cluster.plane, lambda api, name: self._post(api, name, name), names)
 
     def _post(self, api: Api, name: str, of: str) -> None:
-        api.call("POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])))
+        patiently(api, "POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])))
 
     async def _retry(self) -> None:
         """What a controller does: a pod that a node refused is deleted, and another one made; and pods that have lived
@@ -354,11 +375,11 @@ class Progress:
             seen += len(refused)
             await asyncio.to_thread(in_parallel, cluster.plane, self._again, refused, 2)
             if self.load.lives:
-                await asyncio.to_thread(in_parallel, cluster.plane, _delete, self._old(), 2)
+                await asyncio.to_thread(in_parallel, cluster.plane, cluster.delete_by, self._old(), 2)
 
     def _again(self, api: Api, name: str) -> None:
         self.tries += 1
-        _delete(api, name)
+        self.cluster.delete_by(api, name)
         of = name.partition(".")[0]
         self._post(api, f"{of}.{self.tries}", of)
 
@@ -387,8 +408,22 @@ class Progress:
         )  # fmt: skip
 
 
-def _delete(api: Api, name: str) -> None:
-    api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+def patiently(api: Api, method: str, path: str, body: Json | None = None) -> None:
+    """A call that is made again while the API server is away. Raises `StatusError` for a refusal that is none of a pod
+    that is there, or is not, already."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            answer = api.ask(method, path, body)
+            if answer.code < 300 or answer.code in (404, 409):
+                return
+            if answer.code < 500 and answer.code != 429:
+                raise StatusError(answer.code, answer.body)
+        except (OSError, http.client.HTTPException):
+            api.close()
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 async def one_run(
@@ -419,7 +454,12 @@ def main() -> int:
         help="the scheduler starts when all pods are there, nominated where they can be",
     )
     parser.add_argument("--silent", action="store_true", help="no kubelets: nodes do not write that their pods run")
+    parser.add_argument("--campaign", type=Path, help="rounds with faults, a line each in this file (hollow_campaign)")
+    parser.add_argument("--placements", type=int, default=1_000_000, help="of the campaign, those of its file included")
+    parser.add_argument("--seed", type=int, default=7, help="what the campaign is drawn from")
     chosen = parser.parse_args()
+    if chosen.campaign is not None:
+        return _campaign(chosen)
     found, bad = loads(chosen.nodes, chosen.pods), False
     print(HEADER, flush=True)
     for name in chosen.load or list(found):
@@ -436,6 +476,19 @@ def main() -> int:
                 print(f"<!-- {json.dumps(result.counts)} -->", flush=True)
                 bad |= who == "service" and bool(result.problems)
     return int(bad)
+
+
+def _campaign(chosen: argparse.Namespace) -> int:
+    from e2e.hollow_campaign import campaign, summary
+
+    try:
+        told = campaign(chosen.campaign, nodes=chosen.nodes, placements=chosen.placements, seed=chosen.seed)
+        rounds = asyncio.run(told)
+    except FetchError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(summary(rounds))
+    return int(any(one.problems for one in rounds))
 
 
 if __name__ == "__main__":

@@ -150,6 +150,11 @@ class HollowNode:
         self.node.remove(uid)
         return self.journal.removed(self.node.rules, before, self.node.state, uid)
 
+    def restart(self) -> None:
+        """The agent begins another epoch."""
+        old = self.journal
+        self.journal = Journal(self.node.rules, self.node.state, epoch=old.epoch + 1_000_000, version=VERSION)
+
     @property
     def free(self) -> int:
         """CPUs that could still be given away."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from e2e.hollow import SCHEDULER, HollowCluster, Load, Progress, hollow, loads, one_run
+from e2e.hollow_campaign import campaign, summary
 from e2e.hollow_nodes import Fault
 
 NODES = 100
@@ -66,6 +67,16 @@ def test_service_is_killed(programs: None, tmp_path: Path) -> None:
         assert (result.running, result.refusals, problems) == (120, 0, [])
 
     running(tmp_path, 40, test)
+
+
+def test_campaign(programs: None, tmp_path: Path) -> None:
+    """A round of a campaign keeps every promise while two things fail in it, and a campaign goes on where its file
+    ends."""
+    file = tmp_path / "rounds.jsonl"
+    rounds = asyncio.run(campaign(file, nodes=20, placements=1, seed=5, pods=60))
+    assert [(one.placements, one.refused, one.problems, len(one.met)) for one in rounds] == [(60, 0, [], 2)]
+    assert asyncio.run(campaign(file, nodes=20, placements=1, seed=5, pods=60)) == rounds
+    assert "60 placements, 0 refused" in summary(rounds)
 
 
 def test_more_than_fits(programs: None, tmp_path: Path) -> None:
