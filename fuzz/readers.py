@@ -267,7 +267,7 @@ class _Server:
     def __init__(self, token: str) -> None:
         node = Node(MACHINE, CONFIG)
         self.app = App(lambda: node, lambda: "fixed", token=token)
-        self.lock = threading.Lock()
+        self.turns = threading.BoundedSemaphore()
         self.patience_seconds = 0.0
 
 
@@ -279,7 +279,8 @@ def request(data: bytes) -> None:
     for server in _SERVERS:
         with contextlib.suppress(OSError):
             Handler(_Connection(data), ("127.0.0.1", 1), server)  # type: ignore[arg-type]
-        assert not server.lock.locked()
+        assert server.turns.acquire(blocking=False)
+        server.turns.release()
 
 
 READERS = {

@@ -6,6 +6,7 @@ tests/corpus/<target>/ and run with the tests from then on.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
@@ -20,6 +21,8 @@ from podslice.agent.translate import applied_of, claimed_of, limits_of, variable
 from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change
 from podslice.cluster.extender import Extender
 from podslice.cluster.messages import MessageError, read_bind
+from podslice.cluster.page.app import ClusterPage
+from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
 from podslice.core.cluster.model import ClusterModel
 from podslice.core.errors import InputError
@@ -37,6 +40,7 @@ from podslice.statefiles.tools.promises import repair_promises
 from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.verify import verify
+from podslice.web.guard import Request
 from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.podbytes import known_from, pod_message
 from podslice.wire.proto import nri_pb2
@@ -164,6 +168,29 @@ def extender(data: bytes) -> None:
         placements.pod_news(pod, None)
 
 
+def page(data: bytes) -> None:
+    """A request of the cluster's page, any method and path of it, to a service that knows one node."""
+    text = data.decode("utf-8", errors="replace")
+    first, _, body = text.partition("\n")
+    path, _, query = first.partition("?")
+    headers = {"host": "localhost", "x-podslice": "1", "if-none-match": query[:40]}
+    for method, where in (("GET", "/" + path), ("POST", "/fit"), ("GET", "/fit"), ("GET", "/node"), ("GET", "/nodes")):
+        sent = body.encode() if method == "POST" else b""
+        answer = PAGE.respond(Request(method, where, query, headers, sent))
+        assert answer.status in (200, 303, 304, 403, 404, 405, 422)
+
+
+def _page() -> ClusterPage:
+    placements = Placements(ClusterModel(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
+    node = Node(MACHINE, CONFIG)
+    placements.node_news(None, read_node(b'{"metadata":{"name":"n"}}'))
+    placements.model.add_node("n", node.rules, node.state)
+    return ClusterPage(ClusterWatcher(placements, "fuzz"), asyncio.run)
+
+
+PAGE = _page()
+
+
 class NoApi:
     """An API server that is never asked."""
 
@@ -182,5 +209,5 @@ class NoApi:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "state": state, "pods": pods, "wire": wire, "api": api, "extender": extender, **READERS,
+    "state": state, "pods": pods, "wire": wire, "api": api, "extender": extender, "page": page, **READERS,
 }  # fmt: skip

@@ -54,6 +54,7 @@ def values_schema() -> Schema:
                 schedulerImage=_TEXT,
                 replicas={"type": "integer", "minimum": 1, "maximum": 9},
                 tlsSecret=_TEXT,
+                pageSecret=_TEXT,
                 plan={"enum": ["compare", "honour"]},
                 evict=_BOOL,
                 resources={"type": "object"},

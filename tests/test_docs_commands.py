@@ -46,6 +46,11 @@ def all_commands(group: click.Group, prefix: str = "podslice") -> Iterator[tuple
             yield from all_commands(command, f"{prefix} {name}")
 
 
+def is_option(words: list[str]) -> bool:
+    """Where no command follows: the group does something by itself."""
+    return not words or words[0].startswith("-")
+
+
 def parse(line: str) -> click.Context:
     """Let click read a command line, options and their values, without running it."""
     words = [word for word in shlex.split(line, comments=True) if word not in ("...", "…")]
@@ -54,7 +59,7 @@ def parse(line: str) -> click.Context:
         command, words = kubectl, words[1:]
     context = click.Context(command, info_name="podslice")
     assert words.pop(0) == "podslice"
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and not (command.name == "cluster" and is_option(words[:1])):
         name = words.pop(0)
         found = command.get_command(context, name)
         assert found is not None, name

@@ -53,6 +53,8 @@ COMMANDS = [
 ELSEWHERE = {
     "AgentStatus": "tests/agent/test_daemon.py",
     "AuditReport": "tests/audit/test_audit.py",
+    "ClusterFragmentation": "tests/clusterservice/test_page.py",
+    "ClusterNodes": "tests/clusterservice/test_page.py",
     "DefragmentationResult": "tests/cli/test_defrag_apply.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
     "FleetComparison": "tests/fleet/test_pages.py",
@@ -63,6 +65,8 @@ ELSEWHERE = {
     "LiveNode": "tests/agent/test_statusport.py",
     "NodeAuditList": "tests/kubectl/test_kubectl.py",
     "NodeUsageList": "tests/kubectl/test_kubectl.py",
+    "PendingPodList": "tests/clusterservice/test_page.py",
+    "PodFitList": "tests/clusterservice/test_page.py",
     "PodPlacement": "tests/kubectl/test_kubectl.py",
 }
 """Kinds whose commands need more than files."""

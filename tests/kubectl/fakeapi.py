@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
-_PROXY = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/:]+):(\d+)/proxy(/.*)")
+_PROXY = re.compile(r"/api/v1/namespaces/[^/]+/pods/(?:https:)?([^/:]+):(\d+)/proxy(/.*)")
 _FORWARD = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)/portforward")
 _EXEC = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)/exec")
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -33,6 +33,17 @@ def agent_pod(name: str, node: str, *, port: int = 9096, secret: str = "", phase
     return {
         "metadata": {"name": name, "namespace": "podslice", "labels": {"app.kubernetes.io/name": "podslice"}},
         "spec": {"nodeName": node, "containers": [{"name": "agent", "ports": ports}], "volumes": volumes},
+        "status": {"phase": phase},
+    }
+
+
+def service_pod(name: str, *, port: int = 9101, secret: str = "", phase: str = "Running") -> Json:
+    """A replica of `podslice cluster`, as the API server has it."""
+    volumes = [{"name": "page-token", "secret": {"secretName": secret}}] if secret else []
+    ports = [{"name": "page", "containerPort": port}]
+    return {
+        "metadata": {"name": name, "namespace": "podslice", "labels": {"app.kubernetes.io/name": "podslice-cluster"}},
+        "spec": {"nodeName": "n0", "containers": [{"name": "cluster", "ports": ports}], "volumes": volumes},
         "status": {"phase": phase},
     }
 
@@ -64,6 +75,11 @@ class FakeAPI(ThreadingHTTPServer):
         self.ports[name] = port
         self.objects[f"/api/v1/nodes/{node}"] = {"kind": "Node", "metadata": {"name": node}}
         return name
+
+    def add_service(self, name: str, port: int, **facts: Any) -> None:
+        """A replica of the cluster's service, with its page."""
+        self.agents.append(service_pod(name, **facts))
+        self.ports[name] = port
 
     def add_pod(self, pod: Json) -> None:
         metadata = pod["metadata"]
@@ -109,6 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: FakeAPI
     timeout = 20
 
+    def do_POST(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         self.server.headers.append(dict(self.headers))
@@ -120,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif any(parts.path.startswith(path) for path in self.server.forbidden):
             self._refuse(403, f'"{parts.path}" is forbidden: User "ann" cannot get it')
         elif found := _PROXY.fullmatch(parts.path):
-            self._proxy(found[1], found[3])
+            self._proxy(found[1], found[3] + (f"?{parts.query}" if parts.query else ""))
         elif found := _FORWARD.fullmatch(parts.path):
             self._forward(found[1])
         elif _EXEC.fullmatch(parts.path):
@@ -131,7 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _object(self, path: str, query: dict[str, str]) -> None:
         if path == "/api/v1/namespaces/podslice/pods":
             node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
-            items = [pod for pod in self.server.agents if node in ("", pod["spec"]["nodeName"])]
+            label, _, value = query.get("labelSelector", "").partition("=")
+            listed = [pod for pod in self.server.agents if not label or pod["metadata"]["labels"].get(label) == value]
+            items = [pod for pod in listed if node in ("", pod["spec"]["nodeName"])]
             self._json({"kind": "PodList", "items": items})
         elif path.endswith("/events"):
             self._json({"kind": "EventList", "items": self.server.events})
@@ -144,7 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
         connection = HTTPConnection("127.0.0.1", self.server.ports[pod], timeout=10)
         try:
             headers = {name: value for name, value in self.headers.items() if name.lower() != "authorization"}
-            connection.request("GET", target, headers={**headers, "Host": "10.0.0.1:9096"})
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            connection.request(self.command, target, body or None, {**headers, "Host": "10.0.0.1:9096"})
             answer = connection.getresponse()
             self._send(answer.status, answer.headers["Content-Type"], answer.read())
         except OSError as error:

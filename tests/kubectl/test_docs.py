@@ -12,7 +12,10 @@ from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
 
+from podslice.cluster.page.history import room_now
 from tests.agent.test_daemon import api_pod
+from tests.clusterservice.bench import pod_object, seen
+from tests.clusterservice.pagebench import PageCluster, served
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import fake_api, kubeconfig
 from tests.kubectl.liveagent import live_agent
@@ -52,7 +55,22 @@ def documented_cluster(folder: Path) -> Iterator[Path]:
             {"type": "Warning", "reason": "TopologyAffinityError", "lastTimestamp": "2026-11-22T06:41:07Z",
              "message": "Resources cannot be allocated with Topology locality; ask for 16 instead of 20 CPUs"}
         )  # fmt: skip
-        yield kubeconfig(folder, f"http://127.0.0.1:{api.server_address[1]}")
+        with served(documented_service()) as site:
+            api.add_service("podslice-cluster-0", int(site.url.rsplit(":", 1)[1].strip("/")))
+            yield kubeconfig(folder, f"http://127.0.0.1:{api.server_address[1]}")
+
+
+def documented_service() -> PageCluster:
+    """The same two nodes as the service knows them, a pod that no node takes, and two looks at the room there was."""
+    cluster = PageCluster("pack:2 numa:1(memory=64GiB) core:8 pu:2", unix=1_795_337_900.0)
+    cluster.node("n7", 4, 11)
+    cluster.watcher.history.take(room_now(cluster.placing.model), 1_795_334_400)
+    cluster.node("n8", 10, 10)
+    cluster.watcher.history.take(room_now(cluster.placing.model), 1_795_336_200)
+    trainer = pod_object("trainer", "20")
+    trainer["metadata"]["namespace"] = "shop"
+    cluster.placing.pod_news(None, seen(trainer))
+    return cluster
 
 
 def shown() -> list[tuple[str, str]]:
@@ -89,4 +107,6 @@ def test_documented_output_is_what_is_printed(
 
 def test_something_is_shown() -> None:
     """Every command of the plugin is shown with its output."""
-    assert {line.split()[2] for line, _ in shown()} == {"audit", "explain", "node", "pod", "top"}
+    assert {line.split()[2] for line, _ in shown()} == {
+        "audit", "explain", "fit", "fragmentation", "node", "pending", "pod", "top",
+    }  # fmt: skip

@@ -239,7 +239,9 @@ def test_completion(
         return capsys.readouterr().out.splitlines()
 
     api.add(NODE, 1)
-    assert [line.split("\t")[0] for line in completed("")] == ["audit", "defrag", "explain", "node", "pod", "top", ":4"]
+    assert [line.split("\t")[0] for line in completed("")] == [
+        "audit", "defrag", "explain", "fit", "fragmentation", "node", "pending", "pod", "top", ":4",
+    ]  # fmt: skip
     assert completed("node", "") == [NODE, ":4"]
     assert completed("explain", "--node", "n") == [NODE, ":4"]
     assert completed("explain", "-f", "")[-1] == ":0"

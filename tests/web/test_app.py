@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from podslice import InputError, Node
-from podslice.web.app import LARGEST_BODY, App, Request
+from podslice.web.app import App
+from podslice.web.guard import LARGEST_BODY, Request
 from podslice.web.server import PageServer, check_binding
 from tests.cli.test_cli import run
 from tests.clock import PATIENCE
@@ -112,7 +113,7 @@ def test_token() -> None:
     assert app.respond(Request("GET", "/", query="token=wrong", headers=elsewhere)).status == 401
     assert app.respond(Request("GET", "/node", query=f"token={TOKEN}", headers=elsewhere)).status == 401
     login = app.respond(Request("GET", "/", query=f"token={TOKEN}", headers=elsewhere))
-    assert (login.status, dict(login.headers)["Location"]) == (303, "/")
+    assert (login.status, dict(login.headers)["Location"]) == (303, ".")
     cookie = dict(login.headers)["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert app.respond(Request("GET", "/node", headers={**elsewhere, "cookie": cookie.split(";")[0]})).status == 200

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from podslice import Node
-from podslice.web.app import LARGEST_BODY, App, Request
+from podslice.web.app import App
+from podslice.web.guard import LARGEST_BODY, Request
 from podslice.web.server import PageServer
 from tests.web.test_app import LOCAL, POD, post, small_node
 

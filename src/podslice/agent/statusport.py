@@ -73,16 +73,16 @@ def strangers(token_file: str) -> Refusal:
     return refusal
 
 
-def read_token(path: str) -> str:
-    """Raises `InputError` for a file that holds no good token."""
+def read_token(path: str, setting: str = "statusTokenFile") -> str:
+    """Raises `InputError` for a file that holds no good token; `setting` is what named it."""
     try:
         with Path(path).open("rb") as file:
             token = token_in(file.read(_LARGEST_TOKEN), least=SHORTEST_TOKEN)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=path, path="statusTokenFile") from None
+        raise InputError(f"cannot be read: {error.strerror}", source=path, path=setting) from None
     if not token:
         raise InputError(
-            "holds no token", source=path, path="statusTokenFile",
+            "holds no token", source=path, path=setting,
             remedy=f"{SHORTEST_TOKEN} or more random characters on one line",
         )  # fmt: skip
     return token

@@ -7,6 +7,8 @@ import importlib.util
 
 import click
 
+from podslice.cli.cluster_page import fit, fragmentation, pending
+from podslice.cli.group import CommandGroup
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo
 
@@ -14,12 +16,16 @@ _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightku
 _AGENT = "system:serviceaccount:podslice:podslice-agent"
 
 
-@click.command()
+@click.group(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
 @click.option("--address", metavar="HOST:PORT", default="127.0.0.1:9098", show_default=True,
               help="Where kube-scheduler asks.")  # fmt: skip
 @click.option("--journal-address", metavar="HOST:PORT", default="", help="Where agents tell; none where it is empty.")
 @click.option("--metrics-address", metavar="HOST:PORT", default="127.0.0.1:9099", show_default=True,
               help="Metrics, /healthz and /readyz; none where it is empty.")  # fmt: skip
+@click.option("--page-address", metavar="HOST:PORT", default="",
+              help="The page, and what `kubectl podslice pending` asks; none where it is empty.")  # fmt: skip
+@click.option("--page-token-file", metavar="FILE", default="",
+              help="Whoever asks for the page must know it; needed beyond the loopback.")  # fmt: skip
 @click.option("--tls-cert", metavar="FILE", default="", help="Certificate of the listeners that others reach.")
 @click.option("--tls-key", metavar="FILE", default="", help="Its key.")
 @click.option("--client-ca", metavar="FILE", default="",
@@ -41,11 +47,16 @@ _AGENT = "system:serviceaccount:podslice:podslice-agent"
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
+@click.pass_context
 def cluster(
+    ctx: click.Context,
+    /,
     *,
     address: str,
     journal_address: str,
     metrics_address: str,
+    page_address: str,
+    page_token_file: str,
     tls_cert: str,
     tls_key: str,
     client_ca: str,
@@ -59,15 +70,20 @@ def cluster(
     check_config: bool,
     log_level: str,
 ) -> None:
-    """Answer a kube-scheduler's extender calls with every node's exact model (docs/cluster-scheduler.md).
+    """Answer a kube-scheduler's extender calls with every node's exact model (docs/cluster-scheduler.md). With COMMAND:
+    ask a service that runs.
 
     \b
     Examples:
       podslice cluster --check-config
       podslice cluster --journal-address 0.0.0.0:9097 --tls-cert tls.crt --tls-key tls.key
+      podslice cluster --page-address 127.0.0.1:9101
+      podslice cluster pending --url http://127.0.0.1:9101
 
     Exit codes: 0 stopped or configuration good, 2 bad configuration.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     missing = [name for name in _NEEDED if not _installed(name)]
     if missing:
         raise InputError(f"the service needs {', '.join(missing)}", remedy="pip install 'podslice[agent,cluster]'")
@@ -79,6 +95,8 @@ def cluster(
         address,
         journal_address,
         metrics_address,
+        page_address,
+        page_token_file,
         Certificate(tls_cert, tls_key, client_ca),
         agents,
         versions,
@@ -96,6 +114,10 @@ def cluster(
         return
     configure_log(log_level)
     asyncio.run(run_cluster(options))
+
+
+for one in (pending, fit, fragmentation):
+    cluster.add_command(one)
 
 
 def _installed(name: str) -> bool:

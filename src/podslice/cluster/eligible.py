@@ -23,6 +23,17 @@ def takes(node: ScheduledNode, terms: PlacementTerms) -> bool:
     return all(tolerated(taint, terms.tolerations) for taint in taints if taint.effect in _KEEPS_OUT)
 
 
+def why_not(node: ScheduledNode, terms: PlacementTerms) -> str:
+    """What of a node keeps such a pod out, in kube-scheduler's words; empty where it is let in."""
+    if takes(node, terms):
+        return ""
+    if any(node.labels.get(key) != value for key, value in terms.selector):
+        return "node(s) didn't match Pod's node affinity/selector"
+    if node.unschedulable and not tolerated(_CORDON, terms.tolerations):
+        return "node(s) were unschedulable"
+    return "node(s) had untolerated taint(s)"
+
+
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """True when one of them tolerates the taint."""
     return any(_tolerates(one, taint) for one in tolerations)

@@ -101,6 +101,10 @@ class Placements:
         except PodsliceError:
             return False
 
+    def waits(self, pod: ScheduledPod) -> bool:
+        """True for a pod that wants a node from a scheduler of ours and has none."""
+        return not pod.node and self._is_ours(pod)
+
     def _is_ours(self, pod: ScheduledPod) -> bool:
         return pod.scheduler in self._schedulers and not (pod.gated or pod.deleting)
 

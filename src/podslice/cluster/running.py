@@ -13,10 +13,12 @@ from typing import NamedTuple
 import structlog
 
 from podslice.agent.settings import parse_address
+from podslice.agent.statusport import read_token
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.callers import TokenCallers
 from podslice.cluster.journals import Journals
 from podslice.cluster.nodestates import node_states
+from podslice.cluster.page.serving import TOKEN_OPTION, PageHost, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.core.cluster.setup import Rulebook
@@ -39,6 +41,8 @@ class ClusterOptions(NamedTuple):
     address: str = "127.0.0.1:9098"
     journal_address: str = ""
     metrics_address: str = "127.0.0.1:9099"
+    page_address: str = ""
+    page_token_file: str = ""
     tls: Certificate = Certificate()
     agents: tuple[str, ...] = ("system:serviceaccount:podslice:podslice-agent",)
     versions: tuple[str, ...] = ()
@@ -51,6 +55,7 @@ class CheckedOptions(NamedTuple):
     listening: Listening
     journals: tuple[str, int] | None
     certificate: tuple[bytes, bytes] | None
+    page: PageListening | None = None
 
 
 def check(options: ClusterOptions) -> CheckedOptions:
@@ -78,7 +83,29 @@ def check(options: ClusterOptions) -> CheckedOptions:
     context = None if is_loopback(extender[0]) else _context(tls)
     metrics = parse_address(options.metrics_address, "--metrics-address", "127.0.0.1:9099")
     certificate = (_read(tls.cert, "--tls-cert"), _read(tls.key, "--tls-key")) if tls.cert else None
-    return CheckedOptions(Listening(*extender, context, metrics), journals, certificate)
+    return CheckedOptions(Listening(*extender, context, metrics), journals, certificate, _page(options))
+
+
+def _page(options: ClusterOptions) -> PageListening | None:
+    """The page tells names of pods and where they run: on the loopback to this machine, elsewhere over TLS to whoever
+    knows the token. Raises `InputError`."""
+    address = parse_address(options.page_address, "--page-address", "127.0.0.1:9101")
+    if options.page_token_file:
+        read_token(options.page_token_file, TOKEN_OPTION)
+    if address is None or is_loopback(address[0]):
+        return None if address is None else PageListening(*address, None, options.page_token_file)
+    if not (options.page_token_file and options.tls.cert and options.tls.key):
+        raise InputError(
+            f"{address[0]} is not a loopback address, anybody who reaches it could read all pods",
+            path="--page-address",
+            remedy="write 127.0.0.1:9101, or give --page-token-file, --tls-cert and --tls-key",
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(options.tls.cert, options.tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"no usable certificate: {error}", path="--tls-cert, --tls-key") from None
+    return PageListening(*address, context, options.page_token_file)
 
 
 def _read(path: str, option: str) -> bytes:
@@ -117,17 +144,21 @@ async def run_cluster(options: ClusterOptions) -> None:
     versions = frozenset({installed_version("podslice"), *options.versions})
     journals = Journals(Rulebook(), versions, caller=callers.node_of, trouble=trouble)
     service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
+    page = PageHost(service.placing, failed=trouble)
     objects = asyncio.ensure_future(node_states(api, journals, trouble=trouble).run())
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     try:
         await _start(service, journals, checked)
-        log.info("serving", extender=service.port, metrics=service.metrics_port)
+        if checked.page is not None:
+            page.start(checked.page)
+        log.info("serving", extender=service.port, metrics=service.metrics_port, page=page.url)
         await over.wait()
     finally:
         objects.cancel()
         await asyncio.gather(objects, return_exceptions=True)
+        await page.close()
         await service.stop()
         await journals.close()
         await api.close()

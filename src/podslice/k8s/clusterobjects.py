@@ -156,7 +156,7 @@ class ScheduledPod:
     def terms(self) -> PlacementTerms:
         """Raises `ApiError` for terms that cannot be read."""
         if self._terms is None:
-            self._terms = _terms(self._data or b"{}")
+            self._terms = read_terms(self._data or b"{}")
         return self._terms
 
     def forget(self) -> None:
@@ -195,7 +195,8 @@ def _pod(data: bytes | None) -> Pod:
     return pod_from_json(data)
 
 
-def _terms(data: bytes) -> PlacementTerms:
+def read_terms(data: bytes) -> PlacementTerms:
+    """What a pod says about where it may go. Raises `ApiError`."""
     found = _decoded(data, _TermsObject).spec
     elsewhere = found.affinity != _NOTHING or found.topology_spread_constraints or found.resource_claims
     ports = (port for one in (*(found.containers or ()), *(found.init_containers or ())) for port in one.ports or ())

@@ -18,7 +18,6 @@ from podslice.kubectl.portforward import forwarded
 LABEL = "app.kubernetes.io/name=podslice"
 DEFAULT_PORT = 9096
 TOKEN_HEADER = "X-Podslice-Token"
-_PORT, _VOLUME = "status", "status-token"
 _SIDE_BY_SIDE = 16
 _DOCS = "docs/kubectl.md"
 
@@ -101,7 +100,7 @@ class Agents(NamedTuple):
             raise InputError(problem, remedy=f"look at statusAddress; {_DOCS}") from None
 
     def _reply(self, agent: AgentPod, target: str) -> Reply:
-        headers = {TOKEN_HEADER: self._token(agent)} if agent.secret else {}
+        headers = {TOKEN_HEADER: token_of(self.cluster, agent.namespace, agent.secret)} if agent.secret else {}
         if self.via != "port-forward" and (agent.secret or self.via):
             try:
                 return self.cluster.ask(f"{agent.path}:{agent.port}/proxy{target}", headers)
@@ -110,25 +109,38 @@ class Agents(NamedTuple):
                     raise
         return forwarded(self.cluster, agent.path, agent.port, target, headers)
 
-    def _token(self, agent: AgentPod) -> str:
-        """Raises `InputError`."""
-        secret = self.cluster.read(f"/api/v1/namespaces/{agent.namespace}/secrets/{agent.secret}")
-        try:
-            return base64.b64decode(secret["data"]["token"], validate=True).decode("ascii").strip()
-        except (KeyError, TypeError, UnicodeDecodeError, binascii.Error):
-            raise InputError(f"Secret {agent.namespace}/{agent.secret} holds no token", path="data.token") from None
+
+def token_of(cluster: Cluster, namespace: str, name: str) -> str:
+    """The token in a Secret. Raises `InputError`."""
+    secret = cluster.read(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+    try:
+        return base64.b64decode(secret["data"]["token"], validate=True).decode("ascii").strip()
+    except (KeyError, TypeError, UnicodeDecodeError, binascii.Error):
+        raise InputError(f"Secret {namespace}/{name} holds no token", path="data.token") from None
 
 
-def agent_pod(pod: Any) -> AgentPod:
-    """An agent from its v1 Pod."""
+class Listener(NamedTuple):
+    """How a pod says where it listens: the name of the port, the one where none has that name, and the volume of the
+    token's Secret."""
+
+    port: str
+    default: int
+    volume: str
+
+
+STATUS = Listener("status", DEFAULT_PORT, "status-token")
+
+
+def agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
+    """An agent, or a pod that listens in the same way, from its v1 Pod."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     ports = (port for container in spec["containers"] for port in container.get("ports") or ())
-    secrets = (one.get("secret") or {} for one in spec.get("volumes") or () if one["name"] == _VOLUME)
+    secrets = (one.get("secret") or {} for one in spec.get("volumes") or () if one["name"] == listener.volume)
     return AgentPod(
         metadata["namespace"],
         metadata["name"],
         spec.get("nodeName") or "",
-        next((port["containerPort"] for port in ports if port.get("name") == _PORT), DEFAULT_PORT),
+        next((port["containerPort"] for port in ports if port.get("name") == listener.port), listener.default),
         next((secret.get("secretName") or "" for secret in secrets), ""),
         _trouble(metadata, status),
     )

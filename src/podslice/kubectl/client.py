@@ -38,8 +38,8 @@ class Cluster(Protocol):
     def read(self, path: str, query: Query | None = None) -> Any:
         """An object, or a list of them, as plain data."""
 
-    def ask(self, path: str, headers: dict[str, str] | None = None) -> Reply:
-        """Any answer that is not the API server's own refusal."""
+    def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
+        """Any answer that is not the API server's own refusal; with a body to a POST."""
 
     def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
         """A connection for frames."""
@@ -67,24 +67,27 @@ class HTTPCluster:
                 f"{path}: what answers is no API server", "look at the server in the kubeconfig"
             ) from None
 
-    def ask(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+    def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
         """Raises `ClusterError` for what the API server itself refuses, in place of what is behind it."""
         credential = self._credentials.get()
-        reply = self._once(path, headers or {}, credential)
+        reply = self._once(path, headers or {}, credential, body)
         if reply.code == 401 and _status(reply) is not None and self._credentials.renewable:
             self._credentials.forget()
-            reply = self._once(path, headers or {}, self._credentials.get())
+            reply = self._once(path, headers or {}, self._credentials.get(), body)
         if reply.code >= 400 and _status(reply) is not None:
             raise refused(self.access, path.partition("?")[0], reply)
         return reply
 
-    def _once(self, path: str, headers: dict[str, str], credential: Credential) -> Reply:
+    def _once(self, path: str, headers: dict[str, str], credential: Credential, body: bytes | None) -> Reply:
         connection = connect(self.access, credential, self._timeout)
+        method = "GET" if body is None else "POST"
+        if body is not None:
+            headers = {**headers, "Content-Length": str(len(body))}
         try:
-            connection.putrequest("GET", self._prefix + path, skip_accept_encoding=True)
+            connection.putrequest(method, self._prefix + path, skip_accept_encoding=True)
             for name, value in (*self._headers(credential), *headers.items()):
                 connection.putheader(name, value)
-            connection.endheaders()
+            connection.endheaders(body)
             return read_reply(connection.getresponse())
         except (OSError, HTTPException) as error:
             raise self._broken(error) from None

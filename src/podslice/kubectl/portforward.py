@@ -15,17 +15,21 @@ from podslice.kubectl.websocket import WebSocket
 
 _PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1
-_REMEDY = "is the agent running, and its statusAddress set? kubectl logs tells"
+_REMEDY = "does it run, and does it listen (statusAddress, --page-address)? kubectl logs tells"
 
 
-def forwarded(cluster: Cluster, pod: str, port: int, target: str, headers: dict[str, str]) -> Reply:
-    """The answer to a GET of `target` at a port of the pod's own loopback; `pod` is the pod's path in the API. Raises
-    `ClusterError`."""
+def forwarded(
+    cluster: Cluster, pod: str, port: int, target: str, headers: dict[str, str], *, body: bytes | None = None
+) -> Reply:
+    """The answer to a GET of `target` at a port of the pod's own loopback, with a body to a POST; `pod` is the pod's
+    path in the API. Raises `ClusterError`."""
     channel = cluster.upgrade(f"{pod}/portforward", {"ports": str(port)}, _PROTOCOL)
     try:
-        lines = [f"GET {target} HTTP/1.1", f"Host: localhost:{port}", "Connection: close"]
+        method = "GET" if body is None else "POST"
+        lines = [f"{method} {target} HTTP/1.1", f"Host: localhost:{port}", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        channel.send(bytes([_DATA]) + "\r\n".join((*lines, "", "")).encode())
+        lines += [] if body is None else [f"Content-Length: {len(body)}"]
+        channel.send(bytes([_DATA]) + "\r\n".join((*lines, "", "")).encode() + (body or b""))
         response = HTTPResponse(_Wire(channel, pod))  # type: ignore[arg-type]
         response.begin()
         return read_reply(response)

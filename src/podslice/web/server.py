@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 from podslice.core.errors import InputError
 from podslice.web.access import SHORTEST_TOKEN, is_loopback
-from podslice.web.app import LARGEST_BODY, App, Request, Response
+from podslice.web.guard import LARGEST_BODY, Request, Response
 
 _LENGTH = re.compile(r"[0-9]+")
 _MOST_CONNECTIONS = 64
@@ -41,18 +42,30 @@ def check_binding(address: str, token: str) -> None:
         )
 
 
+class PageApp(Protocol):
+    """What is served: functions from request to response."""
+
+    def refused(self, request: Request) -> Response | None:
+        """The refusal of a request whose body is not even read, None for the others."""
+
+    def respond(self, request: Request) -> Response:
+        """Never raises for what a client sends."""
+
+
 class PageServer(ThreadingHTTPServer):
-    """Serves an `App`. Answers are made one at a time, because they share a node. Connections are limited in number
-    and time."""
+    """Serves a `PageApp`, over TLS where it is given a context. Answers are made one at a time, unless the app can make
+    more of them `at_once`. Connections are limited in number and time."""
 
     daemon_threads = True
     block_on_close = False
     connection_seconds = _CONNECTION_SECONDS
     patience_seconds = _PATIENCE_SECONDS
 
-    def __init__(self, address: str, port: int, app: App) -> None:
+    def __init__(
+        self, address: str, port: int, app: PageApp, *, tls: ssl.SSLContext | None = None, at_once: int = 1
+    ) -> None:
         self.app = app
-        self.lock = threading.Lock()
+        self.turns = threading.BoundedSemaphore(at_once)
         self._connections: dict[socket.socket, float] = {}
         if ":" in address:
             self.address_family = socket.AF_INET6
@@ -60,6 +73,9 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((address, port), Handler)
         except OSError as error:
             raise InputError(f"cannot listen: {error.strerror}", path=f"{address}:{port}") from None
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if len(self._connections) >= _MOST_CONNECTIONS:
@@ -89,7 +105,7 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         host, port = self.server_address[:2]
         shown = host.decode() if isinstance(host, bytes | bytearray) else str(host)
-        return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+        return f"{self._scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -130,14 +146,14 @@ class Handler(BaseHTTPRequestHandler):
         return Request(self.command, path, query, headers, body)
 
     def _answer(self, body: bytes) -> None:
-        if not self.server.lock.acquire(timeout=self.server.patience_seconds):
+        if not self.server.turns.acquire(timeout=self.server.patience_seconds):
             self.close_connection = True
             self._send(Response(503, b"busy with another request\n"))
             return
         try:
             response = self.server.app.respond(self._request(body))
         finally:
-            self.server.lock.release()
+            self.server.turns.release()
         self._send(response)
 
     def _send(self, response: Response) -> None:

@@ -16,7 +16,10 @@ _COMMANDS = {
     "audit": "Compare the nodes' cgroups with their state.",
     "defrag": "Make room on a node by moving containers that run there.",
     "explain": "Say whether a pod would fit on a node now, and why.",
+    "fit": "Say where in the cluster a pod could go, and why not elsewhere.",
+    "fragmentation": "Say how scattered the free CPUs of the cluster are.",
     "node": "Show a node: pods, sets of CPUs, map.",
+    "pending": "List the pods that wait for a node, and what would help.",
     "pod": "Say why a pod is where it is, or why it was refused.",
     "top": "List the nodes with their free exclusive CPUs.",
 }
@@ -40,6 +43,8 @@ def kubectl(ctx: click.Context, /, **options: Any) -> None:
       kubectl podslice pod shop/web-0
       kubectl podslice explain -f pod.yaml --node n7
       kubectl podslice defrag -f pod.yaml --node n7
+      kubectl podslice fit -f pod.yaml
+      kubectl podslice pending
     """
     ctx.obj = options
     if ctx.invoked_subcommand is None:

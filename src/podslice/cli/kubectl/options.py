@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,6 +14,10 @@ from podslice.cli.output import with_options
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.values.duration import DurationError, parse_duration
 from podslice.kubectl.agents import LABEL, Agents
+
+if TYPE_CHECKING:
+    from podslice.kubectl.client import HTTPCluster
+    from podslice.kubectl.page import ClusterPages
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TIMEOUT, _COMPLETION_TIMEOUT = 10.0, 2.0
@@ -38,15 +42,28 @@ def cluster_options(command: F) -> F:
 
 def agents_of(options: dict[str, Any]) -> Agents:
     """The cluster and its agents as the options say. Raises `InputError`."""
+    given = _with_those_before(options)
+    return Agents(
+        _cluster(given), given["agent_namespace"] or "podslice", given["agent_label"] or LABEL, given["via"] or ""
+    )
+
+
+def page_of(options: dict[str, Any]) -> ClusterPages:
+    """The cluster's service, `podslice cluster`, in the agents' namespace. Raises `InputError`."""
+    from podslice.kubectl.page import ClusterPages
+
+    given = _with_those_before(options)
+    return ClusterPages(_cluster(given), given["agent_namespace"] or "podslice", via=given["via"] or "")
+
+
+def _cluster(given: dict[str, Any]) -> HTTPCluster:
     from podslice.k8s.kubeconfig import Chosen, find_access
     from podslice.kubectl.client import HTTPCluster
 
-    given = _with_those_before(options)
     names = ("kubeconfig", "context", "cluster", "user", "namespace")
     chosen = Chosen(*(given[name] or "" for name in names))
     access = find_access(chosen, os.environ)
-    cluster = HTTPCluster(access, timeout=_seconds(given["request_timeout"]))
-    return Agents(cluster, given["agent_namespace"] or "podslice", given["agent_label"] or LABEL, given["via"] or "")
+    return HTTPCluster(access, timeout=_seconds(given["request_timeout"]))
 
 
 def _with_those_before(options: dict[str, Any]) -> dict[str, Any]:

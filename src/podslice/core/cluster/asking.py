@@ -7,7 +7,7 @@ said is known until they change. Nothing here changes a node or holds a pod.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from podslice.core.cluster.classes import StateClasses
 from podslice.core.cluster.columns import Ints, NodeTable
 from podslice.core.cluster.holds import HeldNode
 from podslice.core.cluster.signature import Signature
-from podslice.core.cluster.verdicts import FAR, PROVEN, SHARED, UNKNOWN, SignatureColumn
+from podslice.core.cluster.verdicts import FAR, NOT_CONFIRMED, OPEN, PROVEN, SHARED, UNKNOWN, SignatureColumn
 
 QUARANTINED = "answered such a pod otherwise than expected a moment ago"
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -117,12 +117,31 @@ class Verdicts:
         found = self._best(self._column(signature), self._known_rows(names), 1, SHARED)
         return found[0] if found else None
 
-    def refusing(self, signature: Signature, names: Sequence[str] | None) -> list[HeldNode]:
+    def ranked(self, signature: Signature, names: Sequence[str] | None, count: int) -> list[str]:
+        """The best nodes for such a pod, at most so many, as `best` would choose them one after the other."""
+        return self._best(self._column(signature), self._known_rows(names), count, FAR)
+
+    def each(self, signature: Signature, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """What each of some nodes says of such a pod when its turn comes: the cause, empty where it takes it. Nodes may
+        change between two of them."""
+        for name in names:
+            node, column = self.nodes.get(name), self._column(signature)
+            if node is None:
+                yield name, NOT_CONFIRMED
+            elif (signature.number, name) in self._distrusted:
+                yield name, QUARANTINED
+            elif column.verdict[node.row] != OPEN or not self._takes(column, node.row):
+                yield name, column.causes[column.verdict[node.row]].text
+            else:
+                yield name, ""
+
+    def refusing(self, signature: Signature, names: Sequence[str] | None, *, together: bool = True) -> list[HeldNode]:
         """Nodes that do not take such a pod as they are, and might without some of their pods: those with most CPUs
-        free on one NUMA node."""
+        free on one NUMA node, or, not `together`, in all."""
         rows = self._known_rows(names)
         rows = rows[self._column(signature).verdict[rows] > UNKNOWN]
-        order = np.argsort(-self.table.cpus[:, rows].max(axis=0), kind="stable")
+        free = self.table.cpus[:, rows]
+        order = np.argsort(-(free.max(axis=0) if together else free.sum(axis=0)), kind="stable")
         nodes = [self._by_row[row] for row in rows[order].tolist()]
         able = [one for one in nodes if one.confirmed and not one.kind.needs(signature).refusal]
         return able[: self._limits.evictions]

@@ -87,6 +87,11 @@ class NodeTable:
         self.clock += 1
         self.stamp[row] = self.clock
 
+    def written_since(self, clock: int) -> list[str]:
+        """Names of the nodes whose row was written after this reading of the clock, those that left not among them."""
+        rows = np.flatnonzero(self.stamp[: self.count] > clock)
+        return [self.names[row] for row in rows.tolist() if self.names[row]]
+
     def write(self, row: int, counts: FreeCounts) -> None:
         """What is free of a node now."""
         width = max(len(counts.cpus), len(counts.memory))

@@ -1,0 +1,234 @@
+"""From request to response: the page, and the same answers as JSON documents for the page and for `kubectl podslice`.
+
+It runs on threads of its own. Whatever needs the model is asked on the service's event loop (`ClusterWatcher`); what
+takes long works on values, one such search at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.cluster.page.documents import PendingPodList, PodFit, PodFitList, WayOut
+from podslice.cluster.page.shell import node_fragment, shell
+from podslice.cluster.page.survey import AskedPod
+from podslice.cluster.page.watcher import ClusterWatcher, FitLook, PendingKind
+from podslice.cluster.page.waysout import CrowdedNode, ways_out
+from podslice.core.answers import called
+from podslice.core.document import document
+from podslice.core.errors import InputError, PodsliceError
+from podslice.k8s.clusterobjects import read_terms
+from podslice.k8s.manifest import LoadedPod, load_pods_text
+from podslice.web.guard import LARGEST_BODY, Guard, Request, Response, html, page_policy, plain
+
+MOST_PODS = 20
+MOST_CONTAINERS = 200
+MOST_SEARCHED = 16
+"""Kinds of pending pods for which ways out are looked for at once: those of the most important pods."""
+AT_ONCE = 8
+_METHODS = {
+    "/": "GET", "/nodes": "GET", "/node": "GET", "/pending": "GET", "/fit": "GET POST", "/fragmentation": "GET",
+}  # fmt: skip
+_PATIENCE = 30.0
+_WORTH_PACKING = 2048
+_ASKED_UID = "podslice-asked"
+T = TypeVar("T")
+Answer = Callable[["ClusterPage", Request, Mapping[str, str]], Response]
+
+
+class BusyError(PodsliceError):
+    """The service has no time for this now."""
+
+
+class Asker(Protocol):
+    """Waits for the answer to a question. May raise `BusyError`."""
+
+    def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
+
+
+def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
+    """Asks on an event loop of another thread."""
+
+    def ask(question: Coroutine[Any, Any, T], /) -> T:
+        try:
+            future = asyncio.run_coroutine_threadsafe(question, loop)
+        except RuntimeError:
+            question.close()
+            raise BusyError("the service is ending") from None
+        try:
+            return future.result(_PATIENCE)
+        except (TimeoutError, CancelledError):
+            future.cancel()
+            raise BusyError("the service is busy; try again") from None
+
+    return ask
+
+
+class ClusterPage:
+    """Implements `web.server.PageApp`. `ask` answers the watcher's questions; `token` is asked each time, because
+    secrets are replaced, and empty where none is needed."""
+
+    def __init__(
+        self,
+        watcher: ClusterWatcher,
+        ask: Asker,
+        *,
+        token: Callable[[], str] = lambda: "",
+        secure: bool = False,
+    ) -> None:
+        self._watcher, self._ask = watcher, ask
+        self._guard = Guard(_METHODS, token, secure=secure)
+        self._searching = threading.Lock()
+
+    def refused(self, request: Request) -> Response | None:
+        """The refusal of a request that is not answered whatever its body says, None for the others."""
+        try:
+            return self._guard.refused(request)
+        except InputError as error:
+            return plain(503, str(error))
+
+    def respond(self, request: Request) -> Response:
+        """Answer one request; never raises for what a client sends."""
+        refusal = self.refused(request)
+        if refusal is not None:
+            return refusal
+        query = {name: values[-1] for name, values in parse_qs(request.query, keep_blank_values=True).items()}
+        try:
+            return _ANSWERS[request.path](self, request, query)
+        except BusyError as error:
+            return plain(503, str(error))
+        except PodsliceError as error:
+            return plain(422, str(error))
+
+    # Answers
+
+    def page(self, request: Request, query: Mapping[str, str]) -> Response:
+        """The page itself, which asks for all the rest."""
+        welcome = self._guard.welcome(request)
+        if welcome is not None:
+            return welcome
+        nonce = secrets.token_urlsafe(16)
+        return html(200, shell(nonce), (page_policy(nonce),))
+
+    def nodes(self, request: Request, query: Mapping[str, str]) -> Response:
+        """Small maps: with `since` those that changed; the revision is the ETag as well."""
+        told = request.headers.get("if-none-match", "").strip('"')
+        found = self._ask(self._watcher.nodes(query.get("since", told)))
+        tag = ("ETag", f'"{found.revision}"')
+        if told == found.revision:
+            return Response(304, b"", (tag,))
+        return _json(request, found, tag)
+
+    def node(self, request: Request, query: Mapping[str, str]) -> Response:
+        """A fragment: one node with its pods, drawn."""
+        name = query.get("name", "")
+        look = self._ask(self._watcher.node(name))
+        return html(200, node_fragment(name, look))
+
+    def fragmentation(self, request: Request, query: Mapping[str, str]) -> Response:
+        """How scattered free CPUs are and were."""
+        return _json(request, self._ask(self._watcher.fragmentation()))
+
+    def pending(self, request: Request, query: Mapping[str, str]) -> Response:
+        """Who waits; with `ways` what would help, where one is looked for each kind of pod."""
+        wanted = query.get("ways", "") == "1"
+        look = self._ask(self._watcher.pending(stuck=wanted))
+        ways = self._ways_of_kinds(look.stuck) if wanted else {}
+        items = tuple(replace(one, way=ways.get(one.uid)) for one in look.items)
+        return _tagged(request, PendingPodList(look.total, wanted, items))
+
+    def fit(self, request: Request, query: Mapping[str, str]) -> Response:
+        """Where pods of a manifest could go, or one that waits; with `ways` what would help where they can go
+        nowhere."""
+        wanted = query.get("ways", "") == "1"
+        if request.method == "GET":
+            look = self._ask(self._watcher.fit_pending(query.get("pod", "")))
+            return _json(request, PodFitList((self._with_ways(look, wanted=wanted),)))
+        if len(request.body) > LARGEST_BODY:
+            return plain(413, f"more than {LARGEST_BODY} bytes")
+        loaded = read_pods(request.body)
+        looks = [self._ask(self._watcher.fit(one)) for one in map(asked_pod, loaded)]
+        warnings = tuple(warning for one in loaded for warning in one.warnings)
+        return _json(request, PodFitList(tuple(self._with_ways(one, wanted=wanted) for one in looks), warnings))
+
+    # Ways out
+
+    def _with_ways(self, look: FitLook, *, wanted: bool) -> PodFit:
+        if not wanted or look.fit.fitting or look.fit.held:
+            return look.fit
+        return replace(look.fit, ways=self._ways(look.asked, look.crowded))
+
+    def _ways_of_kinds(self, stuck: Mapping[str, PendingKind]) -> dict[str, WayOut]:
+        """The cheapest way out by UID; pods of one kind have one."""
+        kinds = list({id(kind): kind for kind in stuck.values()}.values())[:MOST_SEARCHED]
+        found = {id(kind): self._ways(kind.asked, kind.crowded)[:1] for kind in kinds}
+        return {uid: way for uid, kind in stuck.items() for way in found.get(id(kind), ())}
+
+    def _ways(self, asked: AskedPod, crowded: Iterable[CrowdedNode]) -> tuple[WayOut, ...]:
+        nodes = tuple(crowded)
+        names = {one.uid: self._watcher.name_of(one.uid) for node in nodes for one in node.running}
+        if not self._searching.acquire(timeout=_PATIENCE):
+            raise BusyError("others look for ways out; try again")
+        try:
+            return ways_out(called(asked.pod, _ASKED_UID), nodes, names)
+        finally:
+            self._searching.release()
+
+
+_ANSWERS: dict[str, Answer] = {
+    "/": ClusterPage.page,
+    "/nodes": ClusterPage.nodes,
+    "/node": ClusterPage.node,
+    "/pending": ClusterPage.pending,
+    "/fit": ClusterPage.fit,
+    "/fragmentation": ClusterPage.fragmentation,
+}
+
+
+def read_pods(body: bytes) -> list[LoadedPod]:
+    """The pods of a manifest. Raises `InputError`."""
+    try:
+        loaded = load_pods_text(body.decode("utf-8"), "the pod")
+    except UnicodeDecodeError:
+        raise InputError("the pod is not UTF-8 text") from None
+    if len(loaded) > MOST_PODS:
+        raise InputError(f"{len(loaded)} pods at once", remedy=f"give at most {MOST_PODS}")
+    containers = sum(len(one.pod.spec.init_containers) + len(one.pod.spec.containers) for one in loaded)
+    if containers > MOST_CONTAINERS:
+        raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
+    return loaded
+
+
+def asked_pod(loaded: LoadedPod) -> AskedPod:
+    """What of a manifest's pod decides where it may go. Raises `PodsliceError`."""
+    metadata = loaded.pod.metadata
+    terms = read_terms(msgspec.json.encode({"spec": loaded.data.get("spec")}))
+    return AskedPod(f"{metadata.namespace or 'default'}/{metadata.name}", loaded.pod, terms)
+
+
+def _tagged(request: Request, value: msgspec.Struct) -> Response:
+    """The document, or nothing to those who have the same one."""
+    tag = f'"{hashlib.blake2b(msgspec.json.encode(value), digest_size=8).hexdigest()}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(304, b"", (("ETag", tag),))
+    return _json(request, value, ("ETag", tag))
+
+
+def _json(request: Request, value: msgspec.Struct, *more: tuple[str, str]) -> Response:
+    """A document, compressed for those who can read it so."""
+    body = msgspec.json.encode(document(value))
+    headers = [("Content-Type", "application/json"), ("Vary", "Accept-Encoding"), *more]
+    if len(body) >= _WORTH_PACKING and "gzip" in request.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, compresslevel=1, mtime=0)
+        headers.append(("Content-Encoding", "gzip"))
+    return Response(200, body, tuple(headers))

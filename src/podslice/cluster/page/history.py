@@ -1,0 +1,44 @@
+"""How scattered free CPUs were over time, in bounded room: the older, the farther apart."""
+
+from __future__ import annotations
+
+from podslice.cluster.page.documents import ClusterFragmentation, FragmentationPoint, ScatteredNode, SizeRoom
+from podslice.core.cluster.model import ClusterModel
+from podslice.core.cluster.room import SIZES, Room, room_of
+
+MOST_POINTS = 360
+MOST_SCATTERED = 20
+SAMPLE_SECONDS = 30.0
+
+
+def room_now(model: ClusterModel) -> Room:
+    """The room of all nodes that take pods."""
+    kinds = (kind.rules.cpu for kind in model.classes.numbered)
+    ownable = [(cpu.topology.all_cpus & ~cpu.reserved).bit_count() if cpu.static else 0 for cpu in kinds]
+    return room_of(model.verdicts.table, ownable, most=MOST_SCATTERED)
+
+
+class FragmentationHistory:
+    """`take` is called now and then; when there are too many points every second one of the older half goes."""
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self._most = most
+        self.points: list[FragmentationPoint] = []
+
+    def take(self, room: Room, at: float) -> None:
+        """Remember a look, at a Unix time."""
+        self.points.append(_point(room, at))
+        if len(self.points) > self._most:
+            half = len(self.points) // 2
+            self.points = self.points[:half:2] + self.points[half:]
+
+    def document(self, room: Room, at: float) -> ClusterFragmentation:
+        """The document, with a last point for now that is not remembered."""
+        percent = round(100 * (room.free - room.largest) / room.free) if room.free else 0
+        sizes = (SizeRoom(*one) for one in zip(SIZES, room.pods, room.usable, strict=True))
+        scattered = tuple(ScatteredNode(*one) for one in room.scattered)
+        return ClusterFragmentation(room.nodes, percent, tuple(sizes), (*self.points, _point(room, at)), scattered)
+
+
+def _point(room: Room, at: float) -> FragmentationPoint:
+    return FragmentationPoint(round(at, 1), room.cpus, room.cpus - room.free, room.free, room.largest, room.usable)

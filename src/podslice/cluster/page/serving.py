@@ -1,0 +1,65 @@
+"""The page's listener beside the service: threads of its own for sockets, the service's event loop for questions."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from podslice.agent.statusport import read_token
+from podslice.agent.supervise import Supervisor
+from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
+from podslice.cluster.page.watcher import ClusterWatcher
+from podslice.cluster.placing import Placements
+from podslice.web.server import PageServer
+
+TOKEN_OPTION = "--page-token-file"
+
+
+class PageListening(NamedTuple):
+    """Where the page is served; port 0 leaves it to the system. Without a token, which is read from the file each time,
+    only this machine may ask."""
+
+    host: str = "127.0.0.1"
+    port: int = 9101
+    tls: ssl.SSLContext | None = None
+    token_file: str = ""
+
+
+class PageHost:
+    """Serves until it is closed. `failed` hears of loops that end."""
+
+    def __init__(self, placing: Placements, *, failed: Callable[[str, str], None]) -> None:
+        self.watcher = ClusterWatcher(placing, secrets.token_hex(4))
+        self._loops = Supervisor(failed)
+        self._server: PageServer | None = None
+        self._thread: threading.Thread | None = None
+        self.url = ""
+
+    def start(self, listening: PageListening) -> None:
+        """Raises `InputError` where it cannot listen."""
+        file = listening.token_file
+        page = ClusterPage(
+            self.watcher,
+            on_loop(asyncio.get_running_loop()),
+            token=lambda: read_token(file, TOKEN_OPTION) if file else "",
+            secure=listening.tls is not None,
+        )
+        self._server = PageServer(listening.host, listening.port, page, tls=listening.tls, at_once=AT_ONCE)
+        self.url = self._server.url
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="page", daemon=True
+        )
+        self._thread.start()
+        self._loops.start("fragmentation", self.watcher.run)
+
+    async def close(self) -> None:
+        """Nobody is let in any more."""
+        await self._loops.stop()
+        if self._server is not None and self._thread is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            await asyncio.to_thread(self._thread.join)
+            self._server.server_close()

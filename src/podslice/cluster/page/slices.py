@@ -1,0 +1,33 @@
+"""Long work on the event loop in short pieces, so that the scheduler's calls are answered in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+SLICE_SECONDS = 0.005
+
+
+class Slices:
+    """One piece of work. `turn` is called after each small step, and lets others have their turn when a slice is full;
+    `longest` is the longest slice so far."""
+
+    def __init__(
+        self,
+        seconds: float = SLICE_SECONDS,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
+    ) -> None:
+        self._seconds, self._clock, self._pause = seconds, clock, pause
+        self._began = clock()
+        self.longest = 0.0
+
+    async def turn(self) -> None:
+        """A step is done."""
+        took = self._clock() - self._began
+        self.longest = max(self.longest, took)
+        if took >= self._seconds:
+            await self._pause()
+            self._began = self._clock()

@@ -1,0 +1,109 @@
+"""Where a pod could go: every node of the cluster asked by the exact model, in slices.
+
+A survey is what each node said when its turn came. Nothing is held and nothing changes by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from podslice.cluster.eligible import why_not
+from podslice.cluster.page.documents import FittingNode, PodFit, RefusingNodes
+from podslice.cluster.page.slices import Slices
+from podslice.cluster.placing import Placements
+from podslice.core.cluster.signature import Signature
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import format_bits
+from podslice.k8s.clusterobjects import PlacementTerms
+
+MOST_BEST = 10
+NOT_LOOKED_AT = "affinity, topology spread, volumes, claims and host ports of the pod are not looked at"
+NOTHING_OWN = "the pod wants nothing for itself, so no node's topology keeps it out"
+
+
+class AskedPod(NamedTuple):
+    """A pod to ask about, and what it says about where it may go. `name` is NAMESPACE/NAME."""
+
+    name: str
+    pod: Pod
+    terms: PlacementTerms
+
+
+class Survey(NamedTuple):
+    """What all nodes said: who takes the pod, and the others by reason, the most frequent first."""
+
+    asked: AskedPod
+    signature: Signature
+    fitting: tuple[str, ...]
+    refused: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def allowed(self) -> list[str]:
+        """Nodes where only the model said no: labels, taints and cordons let the pod in."""
+        return [*self.fitting, *(name for reason, names in self.refused if not reason.startswith("node(s) ")
+                                 for name in names)]  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """Nodes counted by reason, as an event tells them."""
+        total = len(self.fitting) + sum(len(names) for _, names in self.refused)
+        reasons = ", ".join(f"{len(names)} {reason}" for reason, names in self.refused)
+        return f"{len(self.fitting)}/{total} nodes take it{': ' if reasons else ''}{reasons}"
+
+
+async def survey(placing: Placements, asked: AskedPod, slices: Slices) -> Survey:
+    """Ask all nodes. Raises `PodsliceError` for a pod that cannot be read."""
+    model = placing.model
+    signature = model.classes.signature(asked.pod)
+    kept_out: dict[str, list[str]] = {}
+    let_in: list[str] = []
+    for name, node in list(placing.places.nodes.items()):
+        reason = why_not(node, asked.terms)
+        (kept_out.setdefault(reason, []) if reason else let_in).append(name)
+        await slices.turn()
+    if not model.wants(asked.pod):
+        return Survey(asked, signature, tuple(let_in), _counted(kept_out))
+    fitting: list[str] = []
+    for name, cause in model.verdicts.each(signature, let_in):
+        (kept_out.setdefault(cause, []) if cause else fitting).append(name)
+        await slices.turn()
+    return Survey(asked, signature, tuple(fitting), _counted(kept_out))
+
+
+def _counted(refused: dict[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    order = sorted(refused.items(), key=lambda one: (-len(one[1]), one[0]))
+    return tuple((reason, tuple(names)) for reason, names in order)
+
+
+def fit_of(placing: Placements, found: Survey, held: str = "") -> PodFit:
+    """The survey as a document, without ways out."""
+    exclusive = placing.model.wants(found.asked.pod)
+    notes = [] if found.asked.terms.simple else [NOT_LOOKED_AT]
+    if not exclusive:
+        notes.append(NOTHING_OWN)
+    elif held:
+        notes.append(f"room is kept for it on {held}")
+    return PodFit(
+        found.asked.name,
+        exclusive,
+        len(placing.places.nodes),
+        len(found.fitting),
+        held,
+        tuple(_best(placing, found)) if exclusive else (),
+        found.fitting,
+        tuple(RefusingNodes(reason, len(names), names) for reason, names in found.refused),
+        None,
+        tuple(notes),
+    )
+
+
+def _best(placing: Placements, found: Survey) -> Iterator[FittingNode]:
+    verdicts, classes = placing.model.verdicts, placing.model.classes
+    for name in verdicts.ranked(found.signature, found.fitting, MOST_BEST):
+        node = verdicts.nodes[name]
+        holding = classes.admit(node.kind, node.state, found.signature).holding
+        if holding is not None:
+            topology = node.kind.rules.cpu.topology
+            zones = tuple(zone for zone, cpus in topology.numa_nodes.items() if cpus & holding.cpus)
+            yield FittingNode(name, format_bits(holding.cpus), zones)

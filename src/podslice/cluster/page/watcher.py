@@ -1,0 +1,246 @@
+"""What the page and `kubectl podslice` ask of the service, on its event loop: maps, surveys, pending pods, history.
+
+One question at a time works here, in slices, so whoever looks cannot keep the scheduler waiting. What takes long and
+needs only values (ways out, pictures) is done by whoever asks, with what `crowded` and `NodeLook` give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.cluster.page.documents import ClusterFragmentation, ClusterNodes, PendingPod, PendingState, PodFit
+from podslice.cluster.page.history import SAMPLE_SECONDS, FragmentationHistory, room_now
+from podslice.cluster.page.maps import NodeMaps
+from podslice.cluster.page.slices import Slices
+from podslice.cluster.page.survey import AskedPod, Survey, fit_of, survey
+from podslice.cluster.page.waysout import CrowdedNode
+from podslice.cluster.placing import Placements
+from podslice.core.cluster.eviction import Evictable
+from podslice.core.cluster.holds import HeldNode
+from podslice.core.errors import InputError, PodsliceError
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
+from podslice.k8s.clusterobjects import ScheduledPod
+
+MOST_PENDING = 1000
+MOST_KINDS = 64
+"""Kinds of pending pods about which nodes are asked for one list."""
+_CROWDED = 4
+"""Nodes by each measure on which ways out are looked for."""
+_FRESH_SECONDS = 2.0
+_MAPS_SECONDS = 0.5
+Slicing = Callable[[], Slices]
+
+
+class PendingKind(NamedTuple):
+    """Pods that get equal answers: one of them, and the nodes on which ways out could be looked for."""
+
+    asked: AskedPod
+    crowded: tuple[CrowdedNode, ...]
+
+
+class PendingLook(NamedTuple):
+    """Pending pods, how many there are in all; of those that no node takes the kinds by the UIDs of their pods."""
+
+    total: int
+    items: tuple[PendingPod, ...]
+    stuck: Mapping[str, PendingKind]
+
+
+class FitLook(NamedTuple):
+    """Where a pod could go, and the nodes on which ways out could be looked for where it can go nowhere."""
+
+    fit: PodFit
+    asked: AskedPod
+    crowded: tuple[CrowdedNode, ...]
+
+
+class NodeLook(NamedTuple):
+    """A node's state with the pods on their way to it, and the reason why it takes no pods."""
+
+    rules: NodeRules
+    state: NodeState
+    problem: str
+
+
+class ClusterWatcher:
+    """`boot` tells this process from others; `now` is Unix time."""
+
+    def __init__(
+        self,
+        placing: Placements,
+        boot: str,
+        *,
+        slicing: Slicing = Slices,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._placing, self._slicing, self._clock, self._now = placing, slicing, clock, now
+        self._maps = NodeMaps(placing, boot)
+        self._drawn_at = -_MAPS_SECONDS
+        self.history = FragmentationHistory()
+        self._one = asyncio.Lock()
+        self._surveys: OrderedDict[Hashable, tuple[float, Survey]] = OrderedDict()
+        self.longest = 0.0
+        """Seconds of the longest slice of any question so far."""
+
+    async def run(self) -> None:
+        """Remember how scattered free CPUs are, for ever."""
+        while True:
+            self.history.take(room_now(self._placing.model), self._now())
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    # Questions
+
+    async def nodes(self, since: str) -> ClusterNodes:
+        """The maps that are other ones since a revision."""
+        async with self._one:
+            if self._clock() - self._drawn_at >= _MAPS_SECONDS:
+                await self._sliced(self._maps.look)
+                self._drawn_at = self._clock()
+            return self._maps.since(since)
+
+    async def fragmentation(self) -> ClusterFragmentation:
+        """How scattered free CPUs are and were."""
+        return self.history.document(room_now(self._placing.model), self._now())
+
+    async def fit(self, asked: AskedPod, uid: str = "") -> FitLook:
+        """Where a pod could go; with a UID one that there is already. Raises `PodsliceError` for one that cannot be
+        read."""
+        async with self._one:
+            found = await self._fresh_survey(asked)
+            hold = self._placing.model.hold_of(uid)
+            crowded = () if found.fitting or hold is not None else self._crowded(found)
+            return FitLook(fit_of(self._placing, found, "" if hold is None else hold.node), asked, crowded)
+
+    async def fit_pending(self, name: str) -> FitLook:
+        """Where a pod that waits could go; `name` is NAMESPACE/NAME. Raises `InputError` where none of that name
+        waits."""
+        pod = next((one for one in self._pending() if f"{one.namespace}/{one.name}" == name), None)
+        if pod is None:
+            raise InputError(f"no pod {name[:300]!r} waits for a node", remedy="podslice cluster pending lists them")
+        return await self.fit(_asked(pod), pod.uid)
+
+    async def pending(self, *, stuck: bool) -> PendingLook:
+        """All pods that wait, with reasons; with `stuck` also what is needed to look for ways out."""
+        waiting = sorted(self._pending(), key=lambda pod: (-pod.priority, pod.created, pod.namespace, pod.name))
+        shown = waiting[:MOST_PENDING]
+        async with self._one:
+            return await self._look(shown, len(waiting), stuck=stuck)
+
+    async def node(self, name: str) -> NodeLook:
+        """One node. Raises `InputError` where nobody stands for such a node."""
+        replica = self._placing.replicas.get(name)
+        node = self._placing.model.verdicts.nodes.get(name)
+        if replica is None or replica.state is None or replica.rules is None or node is None:
+            raise InputError(f"nothing is known of node {name[:300]!r}", remedy="does its agent tell the service?")
+        problem = "" if node.confirmed else "its agent has not confirmed this state"
+        return NodeLook(replica.rules, node.with_holds(replica.state), problem)
+
+    def name_of(self, uid: str) -> str:
+        """NAMESPACE/NAME of a pod; its UID where nobody knows better."""
+        pod = self._placing.pods.get(uid)
+        return uid if pod is None else f"{pod.namespace}/{pod.name}"
+
+    # Pending pods
+
+    def _pending(self) -> Iterable[ScheduledPod]:
+        return [pod for pod in self._placing.pods.values() if self._placing.waits(pod)]
+
+    async def _look(self, waiting: list[ScheduledPod], total: int, *, stuck: bool) -> PendingLook:
+        kinds: dict[Hashable, Survey] = {}
+        like: Counter[Hashable] = Counter()
+        rows: list[tuple[PendingPod, Hashable]] = []
+        slices = self._slicing()
+        for pod in waiting:
+            row, kind = await self._row(pod, kinds)
+            like[kind] += 1
+            rows.append((row, kind))
+            await slices.turn()
+        items = tuple(replace(row, like=like[kind] - 1 if kind is not None else 0) for row, kind in rows)
+        refused = {kind: one for kind, one in kinds.items() if not one.fitting} if stuck else {}
+        crowded: dict[Hashable, PendingKind] = {}
+        for kind, one in refused.items():
+            crowded[kind] = PendingKind(one.asked, self._crowded(one))
+            await slices.turn()
+        return PendingLook(total, items, {row.uid: crowded[kind] for row, kind in rows if kind in crowded})
+
+    async def _row(self, pod: ScheduledPod, kinds: dict[Hashable, Survey]) -> tuple[PendingPod, Hashable]:
+        """One line of the list, and the kind of the pod, None where it has none."""
+        hold = self._placing.model.hold_of(pod.uid)
+        try:
+            asked, kind = _asked(pod), self._placing.kind_of(pod)
+            if not self._placing.model.wants(asked.pod):
+                return _line(pod, "shared", "it wants nothing for itself"), kind
+        except PodsliceError as error:
+            return _line(pod, "unreadable", str(error)), None
+        if hold is not None:
+            return _line(pod, "nominated", f"room is kept for it on {hold.node}", hold.node), kind
+        if kind not in kinds:
+            if len(kinds) >= MOST_KINDS:
+                return _line(pod, "waiting", "too many kinds of pods wait to ask about all"), kind
+            kinds[kind] = await self._survey(asked)
+        found = kinds[kind]
+        return _line(pod, "waiting" if found.fitting else "refused", found.text), kind
+
+    # Surveys
+
+    async def _fresh_survey(self, asked: AskedPod) -> Survey:
+        slices = self._slicing()
+        found = await survey(self._placing, asked, slices)
+        self.longest = max(self.longest, slices.longest)
+        return found
+
+    async def _survey(self, asked: AskedPod) -> Survey:
+        """One that is a moment old will do for a list."""
+        signature = self._placing.model.classes.signature(asked.pod)
+        key = signature.number, asked.terms
+        known = self._surveys.get(key)
+        if known is not None and self._clock() - known[0] < _FRESH_SECONDS:
+            return known[1]._replace(asked=asked)
+        found = await self._fresh_survey(asked)
+        self._surveys[key] = self._clock(), found
+        self._surveys.move_to_end(key)
+        if len(self._surveys) > MOST_KINDS:
+            self._surveys.popitem(last=False)
+        return found
+
+    async def _sliced(self, work: Callable[[Slices], Awaitable[None]]) -> None:
+        slices = self._slicing()
+        await work(slices)
+        self.longest = max(self.longest, slices.longest)
+
+    def _crowded(self, found: Survey) -> tuple[CrowdedNode, ...]:
+        """Nodes that could take the pod if others made room: most free on one NUMA node, and most free in all."""
+        verdicts = self._placing.model.verdicts
+        allowed = found.allowed
+        nodes: dict[str, HeldNode] = {}
+        for together in (True, False):
+            for node in verdicts.refusing(found.signature, allowed, together=together)[:_CROWDED]:
+                nodes[node.name] = node
+        return tuple(one for one in map(self._crowded_node, nodes.values()) if one is not None)
+
+    def _crowded_node(self, node: HeldNode) -> CrowdedNode | None:
+        replica = self._placing.replicas.get(node.name)
+        if replica is None or replica.state is None:
+            return None
+        state = node.with_holds(replica.state)
+        pods = self._placing.pods
+        running = tuple(Evictable(uid, pods[uid].priority if uid in pods else 0) for uid in replica.state.pods)
+        return CrowdedNode(node.name, node.kind.rules, state, running)
+
+
+def _asked(pod: ScheduledPod) -> AskedPod:
+    return AskedPod(f"{pod.namespace}/{pod.name}", pod.pod, pod.terms)
+
+
+def _line(pod: ScheduledPod, state: PendingState, reason: str, node: str = "") -> PendingPod:
+    return PendingPod(
+        pod.namespace, pod.name, pod.uid, pod.priority, pod.created, state, node, reason, like=0, way=None
+    )

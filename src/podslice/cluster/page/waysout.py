@@ -1,0 +1,120 @@
+"""The cheapest ways out for a pod that no node takes: moves of others, eviction, a smaller request.
+
+Each is looked for on a few nodes, with the node's own state and the pods on their way to it, and each was tried: after
+it the core admits the pod. Values only, so that it can be done beside the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from podslice.advise.defrag.plan import Move, apply_move, defragment
+from podslice.advise.drive.trial import Trial
+from podslice.advise.explain.alternatives import Alternatives
+from podslice.advise.explain.changes import EditPod
+from podslice.advise.explain.fix import price
+from podslice.advise.explain.pod_fixes import PodFixes
+from podslice.cluster.page.documents import WayOut
+from podslice.core.cluster.eviction import Evictable, victims_on
+from podslice.core.decide import decide, release, shape_of
+from podslice.core.errors import UpstreamDefectError
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
+from podslice.core.node import Node
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.spec import Pod
+
+_MOST_MOVES = 6
+_MOST_STATES = 400
+_ANY_PRIORITY = 1 << 40
+_SHARES = ("fraction", "share")
+"""Fixes after which the pod owns nothing: not what it asked for."""
+_MOST_NAMED = 4
+
+
+class CrowdedNode(NamedTuple):
+    """A node that refuses the pod: `state` with the pods on their way in it, and who is there."""
+
+    name: str
+    rules: NodeRules
+    state: NodeState
+    running: tuple[Evictable, ...]
+
+
+def ways_out(pod: Pod, nodes: Sequence[CrowdedNode], names: Mapping[str, str]) -> tuple[WayOut, ...]:
+    """The cheapest way of each kind, the cheapest first. `names` are NAMESPACE/NAME by UID. Never raises for a pod that
+    was read."""
+    best: dict[str, WayOut] = {}
+    for node in nodes:
+        for way in ways_on(pod, node, names):
+            known = best.get(way.kind)
+            if known is None or way.cost < known.cost:
+                best[way.kind] = way
+    return tuple(sorted(best.values(), key=lambda way: way.cost))
+
+
+def ways_on(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
+    """The ways on one node."""
+    for search in (_moves, _eviction, _request):
+        try:
+            yield from search(pod, node, names)
+        except UpstreamDefectError:
+            continue
+
+
+def _moves(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
+    plan = defragment(Node.of(node.rules, node.state), pod, most=_MOST_MOVES, limit=_MOST_STATES)
+    if not plan.fits or not plan.moves or not _admitted_after(pod, node, plan.moves):
+        return
+    moved = tuple(dict.fromkeys(_name(move.uid, names) for move in plan.moves))
+    count = plan.container_moves
+    text = f"Move {count} container{'s' if count != 1 else ''} of {_listed(moved)} within {node.name}"
+    yield WayOut("moves", node.name, text, price("move-containers", extra=0.5 * (count - 1)), moved)
+
+
+def _admitted_after(pod: Pod, node: CrowdedNode, moves: Iterable[Move]) -> bool:
+    copy = Node.of(node.rules, node.state)
+    for move in moves:
+        apply_move(copy, move)
+    return copy.try_admit(pod).admitted
+
+
+def _eviction(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
+    """Pods of lower priority, whom the scheduler may have leave; else of any, whom only a person may."""
+    shape = shape_of(node.rules, pod)
+    for below, extra in ((pod.spec.priority or 0, 0.0), (_ANY_PRIORITY, 5.0)):
+        victims = victims_on(node.rules, node.state, shape, node.running, below=below)
+        if victims and _admitted_without(pod, node, victims):
+            who = tuple(_name(one.uid, names) for one in victims)
+            why = "of lower priority" if not extra else "of no lower priority"
+            text = f"Evict {_listed(who)} from {node.name} ({why})"
+            yield WayOut("eviction", node.name, text, price("evict-pods", extra=extra + 2 * (len(who) - 1)), who)
+            return
+
+
+def _admitted_without(pod: Pod, node: CrowdedNode, victims: Iterable[Evictable]) -> bool:
+    state = node.state
+    for one in victims:
+        state = release(node.rules, state, one.uid)
+    return decide(node.rules, state, pod).refusal is None
+
+
+def _request(pod: Pod, node: CrowdedNode, names: Mapping[str, str]) -> Iterator[WayOut]:
+    asked = default_pod(pod, node.rules.gates)
+    fixes = PodFixes(Alternatives(Trial.of(Node.of(node.rules, node.state))), asked).find()
+    for fix in sorted(fixes, key=lambda one: one.cost):
+        if fix.code in _SHARES or not isinstance(fix.change, EditPod):
+            continue
+        if decide(node.rules, node.state, fix.change.pod).refusal is None:
+            yield WayOut("request", node.name, f"{fix.text}, for {node.name}", fix.cost, (), fix.edits)
+            return
+
+
+def _name(uid: str, names: Mapping[str, str]) -> str:
+    return names.get(uid, uid)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

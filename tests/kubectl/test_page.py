@@ -1,0 +1,213 @@
+"""`pending`, `fit` and `fragmentation`, of the plugin and of `podslice cluster`: the same answers on every road."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from podslice.cluster.page.history import room_now
+from podslice.k8s.yaml import load_documents
+from podslice.kubectl import page
+from podslice.kubectl.client import Reply
+from tests.cli.test_manners import Answer, Shell
+from tests.clusterservice.bench import pod_object
+from tests.clusterservice.pagebench import PageCluster, served
+from tests.documents import read_document
+from tests.kubectl.conftest import Plugin
+from tests.kubectl.fakeapi import FakeAPI
+
+TOKEN = "0123456789abcdef-page"
+Run = Callable[..., Answer]
+
+
+def crowded_cluster() -> PageCluster:
+    """Two nodes: one is scattered, one full; two pods that nobody takes wait, and one that fits."""
+    cluster = PageCluster()
+    cluster.node("n7", 4, 4)
+    cluster.node("n8", 7, 7)
+    for name in ("a", "b"):
+        cluster.wait(name, 6)
+    cluster.wait("small", 2, priority=5)
+    for step in range(10):
+        cluster.watcher.history.take(room_now(cluster.placing.model), 1_700_000_000 + 30.0 * step)
+    return cluster
+
+
+@pytest.fixture(params=["service", "plugin"])
+def run(request: pytest.FixtureRequest, api: FakeAPI, plugin: Plugin, podslice: Shell) -> Iterator[Run]:
+    """`podslice cluster` with an address, and `kubectl podslice` through the API server."""
+    with served(crowded_cluster()) as site:
+        if request.param == "service":
+            yield lambda command, *words: podslice("cluster", command, "--url", site.url, *words)
+        else:
+            api.add_service("podslice-cluster-0", int(site.url.rsplit(":", 1)[1].strip("/")))
+            yield plugin
+
+
+@pytest.fixture
+def podslice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Callable[[int], str]:
+    def write(cpus: int) -> str:
+        spec = pod_object("p", str(cpus))["spec"]
+        path = tmp_path / f"{cpus}.yaml"
+        path.write_text(
+            yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{cpus}"}, "spec": spec})
+        )
+        return str(path)
+
+    return write
+
+
+def documents(run: Run, kind: str, code: int, *words: str) -> dict[str, Any]:
+    answers = [run(*words, "-o", form) for form in ("json", "yaml")]
+    assert [one.code for one in answers] == [code, code], answers[0].err
+    found = read_document(answers[0].out, kind)
+    assert load_documents(answers[1].out, "yaml") == [found]
+    return found
+
+
+def test_pending(run: Run) -> None:
+    """A row for each pod, the most important first, and what would help, once for equal pods; exit code 1, because no
+    node takes some."""
+    answer = run("pending")
+    assert answer.code == 1
+    lines = answer.out.splitlines()
+    assert lines[0].split() == "POD STATE PRIORITY LIKE IT WHY".split()
+    assert [line.split()[:4] for line in lines[1:4]] == [
+        ["default/small", "waiting", "5", "0"], ["default/a", "refused", "0", "1"], ["default/b", "refused", "0", "1"]
+    ]  # fmt: skip
+    assert lines[2].endswith("0/2 nodes take it: 2 no NUMA node has 6 exclusive CPUs free")
+    assert answer.out.count("  default/a: ") == 1
+    assert "  default/b: " not in answer.out
+    assert "What would help" not in run("pending", "--no-ways").out
+    found = documents(run, "PendingPodList", 1, "pending")
+    assert [bool(one["way"]) for one in found["items"]] == [False, True, True]
+
+
+def test_fit(run: Run, manifest: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that take the pod with the CPUs it would own, the others by reason, and what would help; from files,
+    standard input and by the name of one that waits."""
+    answer = run("fit", "-f", manifest(3))
+    assert answer.code == 0
+    assert "default/p3: 1 of 2 nodes take it" in answer.out
+    assert next(line for line in answer.out.splitlines() if line.startswith("n7")).split()[0] == "n7"
+    assert "no NUMA node has 3 exclusive CPUs free" in answer.out
+    refused = run("fit", "-f", manifest(6), "-f", manifest(1))
+    assert refused.code == 1
+    assert "default/p6: none of 2 nodes takes it" in refused.out
+    assert "  1. " in refused.out
+    assert "  3. " in refused.out
+    assert "default/p1: 2 of 2 nodes take it" in refused.out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path(manifest(2)).read_bytes())))
+    assert "default/p2: 1 of 2 nodes take it" in run("fit", "-f", "-").out
+    assert "default/small: 1 of 2 nodes take it" in run("fit", "--pod", "small").out
+    (one,) = documents(run, "PodFitList", 1, "fit", "--pod", "default/a", "--no-ways")["items"]
+    assert one["ways"] is None
+
+
+def test_fragmentation(run: Run) -> None:
+    """Sizes with the pods that find room, the most scattered node, and how it was, thinned out."""
+    answer = run("fragmentation")
+    assert answer.code == 0
+    first = answer.out.splitlines()[0]
+    assert first.startswith("2 nodes: 30 CPUs, 22 owned or promised, 8 free; 38 % of the free ones are not on")
+    assert answer.out.count("2023-11-14T") == 8
+    assert run("fragmentation", "-o", "wide").out.count("2023-11-14T") == 11
+    found = documents(run, "ClusterFragmentation", 0, "fragmentation")
+    assert found["scattered"] == [{"node": "n7", "free": 7, "largest": 4}]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("fit",), "nothing to ask about"),
+        (("fit", "--pod", "nobody"), "no pod 'default/nobody' waits for a node"),
+        (("fit", "-f", "/nowhere"), "cannot be read"),
+        (("fit", "-f", __file__), "test_page.py document 2: is not valid YAML"),
+    ],
+)
+def test_bad_questions(run: Run, words: tuple[str, ...], text: str) -> None:
+    """One line says what is wrong, and the exit code is 2."""
+    answer = run(*words)
+    assert answer.code == 2
+    assert text in answer.err
+    assert answer.out == ""
+
+
+def test_through_the_proxy(plugin: Plugin, api: FakeAPI) -> None:
+    """A page with a token is asked over the API server's proxy with the token of its Secret, over TLS; --via
+    port-forward is refused there, and --via proxy where there is no token."""
+    with served(crowded_cluster(), token=lambda: TOKEN) as site:
+        port = int(site.url.rsplit(":", 1)[1].strip("/"))
+        api.add_service("podslice-cluster-1", port, secret="page")
+        data = {"token": base64.b64encode(TOKEN.encode()).decode()}
+        api.objects["/api/v1/namespaces/podslice/secrets/page"] = {"kind": "Secret", "data": data}
+        assert plugin("fragmentation").code == 0
+        assert any("/pods/https:podslice-cluster-1:9101/proxy/fragmentation" in path for path in api.asked)
+        assert (
+            "--via: the page of podslice-cluster-1 has a token" in plugin("fragmentation", "--via", "port-forward").err
+        )
+        data["token"] = base64.b64encode(b"wrong-wrong-wrong-wrong").decode()
+        assert "give the token" in plugin("fragmentation").err
+    api.agents.clear()
+    api.add_service("podslice-cluster-0", 9)
+    assert "has no token" in plugin("fragmentation", "--via", "proxy").err
+
+
+def test_replicas(plugin: Plugin, api: FakeAPI) -> None:
+    """The first replica that answers will do; where none does the first one's trouble is told, and without any where
+    it was looked for."""
+    assert "podslice cluster does not run in namespace podslice" in plugin("pending").err
+    api.add_service("podslice-cluster-0", 9)
+    api.add_service("podslice-cluster-1", 9, phase="Pending")
+    answer = plugin("pending")
+    assert answer.code == 2
+    assert "port 9101 is not forwarded" in answer.err
+    with served(crowded_cluster()) as site:
+        api.add_service("podslice-cluster-2", int(site.url.rsplit(":", 1)[1].strip("/")))
+        assert plugin("pending").code == 1
+
+
+def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
+    """An address where nobody listens, one that is none, and one where something else answers."""
+    for url, text in (
+        ("http://127.0.0.1:1", "cannot be asked: Connection refused"),
+        ("ftp://x", "'ftp://x' is not an address"),
+        ("http://[", "is not an address"),
+    ):
+        answer = podslice("cluster", "pending", "--url", url)
+        assert (answer.code, text in answer.err) == (2, True), answer.err
+    token = tmp_path / "token"
+    token.write_text("short")
+    assert "--token-file" in podslice("cluster", "pending", "--token-file", str(token)).err
+
+
+def test_with_a_token(podslice: Shell, tmp_path: Path) -> None:
+    """`podslice cluster` shows the token of a file, and is told where it is missing."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN + "\n")
+    with served(crowded_cluster(), token=lambda: TOKEN) as site:
+        assert podslice("cluster", "pending", "--url", site.url, "--token-file", str(token)).code == 1
+        answer = podslice("cluster", "pending", "--url", site.url)
+        assert (answer.code, "give the token" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"7", b'{"kind":"PendingPodList","items":7}', b'{"kind":"Other"}', b"<html>"])
+def test_answers_that_are_none(plugin: Plugin, api: FakeAPI, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever answers in the service's place, one line says so."""
+    api.add_service("podslice-cluster-0", 9)
+    monkeypatch.setattr(page, "forwarded", lambda *asked, **how: Reply(200, "application/json", body))
+    for command in (["pending"], ["fragmentation"], ["fit", "--pod", "x"]):
+        answer = plugin(*command)
+        assert (answer.code, answer.err.count("\n"), answer.out) == (2, 1, "")
