@@ -56,6 +56,25 @@ def test_evictions_are_asked_for() -> None:
         assert ("pods/eviction" in resources, "--evict" in service["args"]) == (evict, evict)
 
 
+def test_the_page() -> None:
+    """On the pod's loopback, for who may forward its ports; with `cluster.pageSecret` beyond it, with the Secret's
+    token, and those who may use the plugin may read that Secret and ask through the proxy."""
+    for secret in ("", "page"):
+        values = {**ON["cluster"], "pageSecret": secret}
+        pod = cluster(cluster=values)["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]
+        (service,) = (one for one in pod["containers"] if one["name"] == "cluster")
+        address = "0.0.0.0:9101" if secret else "127.0.0.1:9101"
+        assert f"--page-address={address}" in service["args"]
+        assert {"name": "page", "containerPort": 9101} in service["ports"]
+        assert ("--page-token-file=/etc/podslice-page/token" in service["args"]) == bool(secret)
+        volumes = {one["name"]: one for one in pod["volumes"]}
+        assert ("page-token" in volumes) == bool(secret)
+        text = Renderer("podslice", {**ON, "cluster": values}).text("kubectl.yaml")
+        (role,) = (one for one in yaml.safe_load_all(text) if one["kind"] == "Role")
+        resources = {name for rule in role["rules"] for name in rule["resources"]}
+        assert ("pods/proxy" in resources) == bool(secret)
+
+
 def test_containers_are_confined() -> None:
     """Neither container runs as root, writes to its image or has a capability."""
     spec = cluster()["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]

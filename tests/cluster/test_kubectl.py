@@ -29,10 +29,13 @@ from e2e.controlplane import MERGE, Api
 from e2e.sharedplane import Cluster
 
 from tests.agent.test_daemon import api_pod
+from tests.clusterservice.bench import pod_object
+from tests.clusterservice.pagebench import ServedCluster, served
 from tests.documents import read_document
 from tests.kubectl.conftest import PODS
 from tests.kubectl.fakeapi import upgrade
 from tests.kubectl.liveagent import live_agent
+from tests.kubectl.test_page import crowded_cluster
 
 ROOT = Path(__file__).parents[2]
 TOKEN = secrets.token_hex(16)
@@ -158,6 +161,66 @@ def grant(admin: Api, namespace: str) -> None:
 def agent(setting: Setting, **options: Any) -> Iterator[int]:
     with live_agent(setting.folder / "agent", PODS, node=NODE, **options) as port:
         yield port
+
+
+def add_service(setting: Setting, port: int, ip: str, *, secret: str = "") -> None:
+    """A replica of `podslice cluster` that runs on the node."""
+    container = {"name": "cluster", "image": "i", "ports": [{"name": "page", "containerPort": port}]}
+    volumes = [{"name": "page-token", "secret": {"secretName": secret}}] if secret else []
+    spec = {"nodeName": NODE, "containers": [container], "volumes": volumes, "automountServiceAccountToken": False}
+    metadata = {"name": "podslice-cluster-0", "labels": {"app.kubernetes.io/name": "podslice-cluster"}}
+    pods = f"/api/v1/namespaces/{setting.namespace}/pods"
+    setting.admin.call("POST", pods, {"metadata": metadata, "spec": spec})
+    status = {"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}}
+    setting.admin.call("PATCH", f"{pods}/podslice-cluster-0/status", status, MERGE)
+    setting.kubelet.ports["podslice-cluster-0"] = port
+
+
+def port_of(site: ServedCluster) -> int:
+    return int(site.url.rsplit(":", 1)[1].strip("/"))
+
+
+def test_the_service_through_a_port_forward(setting: Setting) -> None:
+    """With the shipped roles pending, fit (a manifest is sent) and fragmentation are read from the service's loopback;
+    a stranger reads nothing."""
+    with served(crowded_cluster()) as site:
+        add_service(setting, port_of(site), "10.0.0.9")
+        pending = setting.run("pending", "-o", "json")
+        assert (pending.returncode, pending.stderr) == (1, "")
+        assert read_document(pending.stdout, "PendingPodList")["total"] == 3
+        manifest = setting.folder / "pod.yaml"
+        manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **asked_pod("mine", 6)}))
+        fit = setting.run("fit", "-f", str(manifest))
+        assert (fit.returncode, fit.stderr) == (1, "")
+        assert "default/mine: none of 2 nodes takes it" in fit.stdout
+        assert setting.run("fragmentation").returncode == 0
+        assert any(f"port={port_of(site)}" in path for path in setting.kubelet.asked)
+        denied = setting.run("pending", user="stranger")
+        assert (denied.returncode, denied.stdout, denied.stderr.count("\n")) == (2, "", 1)
+
+
+def test_the_service_through_the_proxy(setting: Setting, tmp_path: Path) -> None:
+    """Behind TLS and a Secret's token the page is asked over the API server's proxy, a manifest too, by those whom the
+    chart's role lets; the same page without the token says no."""
+    tls = make(tmp_path / "page").server()
+    with served(crowded_cluster(), token=lambda: TOKEN, host="0.0.0.0", tls=tls) as site:
+        add_service(setting, port_of(site), setting.address, secret="page")
+        data = {"token": base64.b64encode(TOKEN.encode()).decode()}
+        secrets_path = f"/api/v1/namespaces/{setting.namespace}/secrets"
+        setting.admin.call("POST", secrets_path, {"metadata": {"name": "page"}, "data": data})
+        manifest = setting.folder / "pod.yaml"
+        manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **asked_pod("mine", 3)}))
+        admin = setting.cluster.tokens["admin"]
+        fit = setting.run("fit", "-f", str(manifest), token=admin)
+        assert (fit.returncode, fit.stderr) == (0, "")
+        assert "default/mine: 1 of 2 nodes take it" in fit.stdout
+        assert setting.run("fragmentation", token=admin).returncode == 0
+        assert setting.kubelet.asked == []
+        assert setting.run("fragmentation").returncode == 2
+
+
+def asked_pod(name: str, cpus: int) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": pod_object(name, str(cpus))["spec"]}
 
 
 def add_pod(setting: Setting, name: str, cpus: str, **status: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from random import Random
@@ -104,13 +105,19 @@ class ServedCluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def served(cluster: PageCluster, *, token: Callable[[], str] = lambda: "") -> Iterator[ServedCluster]:
-    """A page on the loopback until the end."""
+def served(
+    cluster: PageCluster,
+    *,
+    token: Callable[[], str] = lambda: "",
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[ServedCluster]:
+    """A page until the end."""
     loop = asyncio.new_event_loop()
     turning = threading.Thread(target=loop.run_forever)
     turning.start()
     page = ClusterPage(cluster.watcher, on_loop(loop), token=token)
-    with PageServer("127.0.0.1", 0, page, at_once=AT_ONCE) as server:
+    with PageServer(host, 0, page, tls=tls, at_once=AT_ONCE) as server:
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         serving.start()
         try:

@@ -174,3 +174,17 @@ def test_every_width_and_scheme(browser: Browser) -> None:
             if SHOTS:
                 name = f"cluster-page-{width}-{'dark' if dark else 'light'}.png"
                 browser.screenshot(Path(SHOTS) / name, width, height, dark=dark)
+
+
+def test_the_picture_of_the_documents(browser: Browser) -> None:
+    """A question by the name of a pod that waits marks every node with its answer. With PODSLICE_SHOTS this is
+    docs/cluster-page.webp."""
+    resize(browser, 1200, 1250)
+    browser.wait_for("document.querySelector('#scattered svg') !== null")
+    browser.evaluate("askAbout('default/job-4')")
+    browser.wait_for("answer.querySelector('h3')?.textContent === 'default/job-4' && !answer.hasAttribute('aria-busy')")
+    marked = browser.evaluate("[...document.querySelectorAll('.card')].every(card => /fits|not/.test(card.className))")
+    assert marked
+    if SHOTS:
+        browser.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
+        browser.screenshot(Path(SHOTS) / "cluster-page.webp", 1200, 1250)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 from e2e.certificates import OPENSSL, make
 
+from podslice.cluster.page.serving import PageHost, PageListening
 from podslice.cluster.running import Certificate, ClusterOptions, check
 from podslice.core.errors import InputError
+from tests.clusterservice.pagebench import PageCluster
 
 BOTH = Certificate("c", "k", "a")
 
@@ -26,10 +32,19 @@ BOTH = Certificate("c", "k", "a")
         (ClusterOptions(tls=BOTH), "--tls-cert", "cannot be read"),
         (ClusterOptions(address="0.0.0.0:9098", tls=BOTH), "--tls-cert, --tls-key, --client-ca", "no usable"),
         (ClusterOptions(metrics_address="x"), "--metrics-address", "is not an address"),
+        (ClusterOptions(page_address="x"), "--page-address", "is not an address"),
+        (ClusterOptions(page_address="0.0.0.0:9101"), "--page-address", "not a loopback address"),
+        (ClusterOptions(page_address="0.0.0.0:9101", page_token_file="{token}"), "--page-address", "not a loopback"),
+        (ClusterOptions(page_address="127.0.0.1:9101", page_token_file="{short}"), "--page-token-file", "no token"),
+        (ClusterOptions(page_token_file="nowhere"), "--page-token-file", "cannot be read"),
     ],
 )
-def test_refused(options: ClusterOptions, path: str, text: str) -> None:
+def test_refused(options: ClusterOptions, path: str, text: str, tmp_path: Path) -> None:
     """One line that names the option and what to do."""
+    for name, token in (("token", "0123456789abcdef"), ("short", "secret")):
+        (tmp_path / name).write_text(token)
+        file = options.page_token_file.replace(f"{{{name}}}", str(tmp_path / name))
+        options = options._replace(page_token_file=file)
     with pytest.raises(InputError) as error:
         check(options)
     assert error.value.path == path
@@ -41,7 +56,10 @@ def test_loopback_needs_nothing() -> None:
     """The defaults start without a certificate, and metrics may be off."""
     found = check(ClusterOptions(metrics_address=""))
     assert (found.listening.host, found.listening.port, found.listening.tls) == ("127.0.0.1", 9098, None)
-    assert (found.listening.metrics, found.journals, found.certificate) == (None, None, None)
+    assert (found.listening.metrics, found.journals, found.certificate, found.page) == (None, None, None, None)
+    page = check(ClusterOptions(page_address="localhost:9101")).page
+    assert page is not None
+    assert (page.host, page.port, page.tls, page.token_file) == ("localhost", 9101, None, "")
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
@@ -54,3 +72,50 @@ def test_beyond_the_loopback(tmp_path: Path) -> None:
     assert found.listening.tls.verify_mode.name == "CERT_REQUIRED"
     assert found.journals == ("0.0.0.0", 9097)
     assert found.certificate == (made.certificate.read_bytes(), made.key.read_bytes())
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    options = ClusterOptions(page_address="0.0.0.0:9101", page_token_file=str(token), tls=tls)
+    page = check(options).page
+    assert page is not None
+    assert page.tls is not None
+    with pytest.raises(InputError, match="no usable certificate"):
+        check(options._replace(tls=Certificate(str(token), str(token))))
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
+def test_the_page_is_served_beside_the_service(tmp_path: Path) -> None:
+    """Over TLS to who knows the token in the file, also a new one; how scattered CPUs are is remembered meanwhile, and
+    after it is closed nobody is let in."""
+    made, token = make(tmp_path), tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    cluster = PageCluster()
+    cluster.node("n", 4)
+    trusting = ssl.create_default_context(cafile=str(made.authority))
+
+    def ask(url: str, given: str) -> int:
+        asked = urllib.request.Request(f"{url}nodes", headers={"X-Podslice-Token": given})
+        try:
+            with urllib.request.urlopen(asked, timeout=60, context=trusting) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+    async def main() -> None:
+        host = PageHost(cluster.placing, failed=lambda where, what: None)
+        host.start(PageListening("127.0.0.1", 0, made.server(), str(token)))
+        try:
+            assert host.url.startswith("https://127.0.0.1:")
+            assert await asyncio.to_thread(ask, host.url, "0123456789abcdef") == 200
+            token.write_text("fedcba9876543210")
+            assert await asyncio.to_thread(ask, host.url, "0123456789abcdef") == 401
+            assert await asyncio.to_thread(ask, host.url, "fedcba9876543210") == 200
+            token.write_text("")
+            assert await asyncio.to_thread(ask, host.url, "fedcba9876543210") == 503
+            assert len(host.watcher.history.points) == 1
+        finally:
+            await host.close()
+        with pytest.raises(OSError, match="refused"):
+            await asyncio.to_thread(ask, host.url, "fedcba9876543210")
+
+    asyncio.run(main())

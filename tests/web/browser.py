@@ -125,8 +125,9 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **details)
 
     def screenshot(self, path: Path, width: int, height: int, *, dark: bool = False) -> None:
-        """The page as PNG."""
+        """The page as PNG, or as WebP where the name of the file says so."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        form = {"format": "webp", "quality": 60} if path.suffix == ".webp" else {"format": "png"}
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", **form)["data"]))
