@@ -32,6 +32,7 @@ from podslice.cluster.watching import pod_table
 from podslice.core.node import Node
 from podslice.k8s.clusterobjects import ScheduledPod
 from tests.cluster.deployed import apply, deploy_rights, token_of
+from tests.documents import read_document
 
 NODES = ("n0", "n1")
 AUDIENCE = "podslice-cluster"
@@ -47,6 +48,7 @@ class Beside(NamedTuple):
     port: int
     journals: int
     metrics: int
+    page: int
 
     def asked(self, path: str) -> str:
         """What it says over HTTP, or nothing."""
@@ -78,18 +80,19 @@ def beside(programs: None, tmp_path: Path) -> Iterator[Beside]:
             assert apply(api, document).code in (200, 201)
         config = tmp_path / "kubeconfig"
         config.write_text(json.dumps(cluster_of(plane, ()).kubeconfig(token=token_of(api, "only"))))
-        port = free_port(3)
+        port = free_port(4)
         with (tmp_path / "service.log").open("wb") as log:
             process = subprocess.Popen(
                 [
                     sys.executable, "-m", "podslice", "cluster", f"--address=127.0.0.1:{port}",
                     f"--journal-address=127.0.0.1:{port + 1}", f"--metrics-address=127.0.0.1:{port + 2}",
                     f"--tls-cert={certificates.certificate}", f"--tls-key={certificates.key}",
+                    f"--page-address=127.0.0.1:{port + 3}",
                 ],
                 env={**os.environ, "KUBECONFIG": str(config)}, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         try:
-            yield Beside(plane, api, certificates, process, port, port + 1, port + 2)
+            yield Beside(plane, api, certificates, process, port, port + 1, port + 2, port + 3)
         finally:
             process.kill()
             process.wait()
@@ -152,6 +155,17 @@ async def agents(beside: Beside, folder: Path) -> AsyncIterator[StreamingNodes]:
         await api.close()
 
 
+def check_page(port: int, waiting: str) -> None:
+    """What people are told of the pod that waits: the scheduler's reason, counted, and a request that would do."""
+    command = [sys.executable, "-m", "podslice", "cluster", "pending", f"--url=http://127.0.0.1:{port}", "-o", "json"]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (1, "")
+    (row,) = read_document(answer.stdout, "PendingPodList")["items"]
+    assert (row["name"], row["state"]) == (waiting, "refused")
+    assert row["reason"] == "0/2 nodes take it: 2 no NUMA node has 10 exclusive CPUs free"
+    assert row["way"]["text"].startswith("Ask for 6 instead of 10 CPUs in container ")
+
+
 def test_beside_a_scheduler(beside: Beside, tmp_path: Path) -> None:
     """Pods of 10 CPUs fill two nodes of four NUMA nodes each: eight run as they were planned, the ninth is told why it
     waits, and goes where one leaves. Told to end, the service ends well."""
@@ -171,6 +185,7 @@ def test_beside_a_scheduler(beside: Beside, tmp_path: Path) -> None:
         (waiting,) = set(range(9)) - set(bound)
         text = "0/2 nodes are available: 2 no NUMA node has 10 exclusive CPUs free."
         eventually(lambda: text in pods.unscheduled(f"p{waiting}").get("message", ""))
+        check_page(beside.page, f"p{waiting}")
         plan = pods.get(f"p{bound[0]}")["metadata"]["annotations"]["podslice.io/plan"]
         assert "cpus" in json.loads(plan)
         pods.delete(f"p{bound[0]}")
