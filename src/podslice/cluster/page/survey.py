@@ -31,18 +31,14 @@ class AskedPod(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What all nodes said: who takes the pod, and the others by reason, the most frequent first."""
+    """What all nodes said: who takes the pod, and the others by reason, the most frequent first. `allowed` are those
+    that labels, taints and cordons let it on, whatever the model says."""
 
     asked: AskedPod
     signature: Signature
+    allowed: tuple[str, ...]
     fitting: tuple[str, ...]
     refused: tuple[tuple[str, tuple[str, ...]], ...]
-
-    @property
-    def allowed(self) -> list[str]:
-        """Nodes where only the model said no: labels, taints and cordons let the pod in."""
-        return [*self.fitting, *(name for reason, names in self.refused if not reason.startswith("node(s) ")
-                                 for name in names)]  # fmt: skip
 
     @property
     def text(self) -> str:
@@ -63,12 +59,12 @@ async def survey(placing: Placements, asked: AskedPod, slices: Slices) -> Survey
         (kept_out.setdefault(reason, []) if reason else let_in).append(name)
         await slices.turn()
     if not model.wants(asked.pod):
-        return Survey(asked, signature, tuple(let_in), _counted(kept_out))
+        return Survey(asked, signature, tuple(let_in), tuple(let_in), _counted(kept_out))
     fitting: list[str] = []
     for name, cause in model.verdicts.each(signature, let_in):
         (kept_out.setdefault(cause, []) if cause else fitting).append(name)
         await slices.turn()
-    return Survey(asked, signature, tuple(fitting), _counted(kept_out))
+    return Survey(asked, signature, tuple(let_in), tuple(fitting), _counted(kept_out))
 
 
 def _counted(refused: dict[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
