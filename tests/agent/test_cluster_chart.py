@@ -70,8 +70,8 @@ def test_the_page() -> None:
         volumes = {one["name"]: one for one in pod["volumes"]}
         assert ("page-token" in volumes) == bool(secret)
         text = Renderer("podslice", {**ON, "cluster": values}).text("kubectl.yaml")
-        (role,) = (one for one in yaml.safe_load_all(text) if one["kind"] == "Role")
-        resources = {name for rule in role["rules"] for name in rule["resources"]}
+        roles = {one["metadata"]["name"]: one for one in yaml.safe_load_all(text) if one["kind"] == "Role"}
+        resources = {name for rule in roles["podslice-kubectl"]["rules"] for name in rule["resources"]}
         assert ("pods/proxy" in resources) == bool(secret)
 
 
