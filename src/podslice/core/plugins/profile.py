@@ -67,7 +67,7 @@ class Stopwatch:
         return self._slow.get(plugin, 0) >= self.calls
 
 
-class Step(NamedTuple):
+class PluginStep(NamedTuple):
     """One method of one plugin."""
 
     entry: PluginEntry
@@ -307,7 +307,7 @@ class PluginProfile:
         return self._told(self.deallocates, "Deallocate", ask, cpus, node, on_broken)
 
     def _told(
-        self, steps: Sequence[Step], point: str, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken
+        self, steps: Sequence[PluginStep], point: str, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken
     ) -> tuple[tuple[str, CPUEffects], ...]:
         found = []
         for step in steps:
@@ -373,16 +373,16 @@ def take_by_groups(picker: Picker, groups: Sequence[Bits], count: int, near: Bit
 # Calls, and what may come back
 
 
-def _steps(plugins: Sequence[tuple[PluginEntry, CPUPlugin]], point: str) -> tuple[Step, ...]:
+def _steps(plugins: Sequence[tuple[PluginEntry, CPUPlugin]], point: str) -> tuple[PluginStep, ...]:
     base = getattr(CPUPlugin, point)
     return tuple(
-        Step(entry, plugin, getattr(plugin, point))
+        PluginStep(entry, plugin, getattr(plugin, point))
         for entry, plugin in plugins
         if getattr(type(plugin), point, base) is not base
     )
 
 
-def _timed(step: Step, watch: Stopwatch, *arguments: Any) -> Any:
+def _timed(step: PluginStep, watch: Stopwatch, *arguments: Any) -> Any:
     name = step.entry.name
     if watch.is_off(name):
         raise _ContractError(f"took more than {1000 * watch.limit:.0f} ms {watch.calls} times in a row")
@@ -394,7 +394,7 @@ def _timed(step: Step, watch: Stopwatch, *arguments: Any) -> Any:
 
 
 def _called(
-    step: Step, point: str, on_broken: OnBroken, check: Callable[..., T], *arguments: Any, watch: Stopwatch | None
+    step: PluginStep, point: str, on_broken: OnBroken, check: Callable[..., T], *arguments: Any, watch: Stopwatch | None
 ) -> T:
     """What a plugin answers, if that is within its contract. Raises what `onError` says."""
     try:
