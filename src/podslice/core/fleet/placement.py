@@ -12,34 +12,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from podslice.core.errors import InputError
+from podslice.core.scheduling.node_affinity import Labels, NodeTerm, Requirement
 
-Labels = Mapping[str, str]
 _NONE: Labels = {}
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that every namespace has."""
-
-
-class Requirement(msgspec.Struct, frozen=True):
-    """One requirement of a selector; nodes may be compared as numbers too."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: tuple[str, ...] = ()
-
-    def met_by(self, labels: Labels) -> bool:
-        """True for labels that have it."""
-        value = labels.get(self.key)
-        if self.operator == "In":
-            return value in self.values
-        if self.operator == "NotIn":
-            return value not in self.values
-        if self.operator in ("Exists", "DoesNotExist"):
-            return (value is None) == (self.operator == "DoesNotExist")
-        try:
-            number, limit = int(value or ""), int(self.values[0])
-        except (ValueError, IndexError):
-            return False
-        return number > limit if self.operator == "Gt" else number < limit
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,22 +33,6 @@ class Selector(msgspec.Struct, frozen=True, rename="camel"):
     def also(self, added: tuple[Requirement, ...]) -> Selector:
         """With more requirements."""
         return Selector(self.match_labels, (*self.match_expressions, *added)) if added else self
-
-
-class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
-    """A term of node affinity; an empty one matches no node. The only field is `metadata.name`."""
-
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-    def matches(self, labels: Labels, name: str) -> bool:
-        """True for a node with these labels and this name."""
-        if not self.match_expressions and not self.match_fields:
-            return False
-        fields = {"metadata.name": name}
-        return all(one.met_by(labels) for one in self.match_expressions) and all(
-            one.met_by(fields) for one in self.match_fields
-        )
 
 
 class PodTerm(msgspec.Struct, frozen=True, rename="camel"):

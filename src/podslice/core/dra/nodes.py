@@ -1,0 +1,139 @@
+"""Claims against many nodes: which nodes can serve a pod's claims, and with which devices.
+
+Nodes whose pools look the same and are used the same give the same answers, which are looked up by the place of a
+device and not by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from podslice.core.dra.objects import DeviceClass, ResourceSlice
+from podslice.core.dra.pools import DeviceID, NodeFacts, OfferedDevice, Pool, pools_of
+from podslice.core.dra.search import Search, Wanted
+from podslice.core.dra.selecting import Matches, Selecting
+from podslice.core.dra.usage import Grant, Usage
+
+
+class _Placed(NamedTuple):
+    """A grant by the place of its device on the node."""
+
+    request: str
+    place: int
+    consumed: tuple[tuple[str, int], ...] | None
+    admin: bool
+
+
+_Answer = tuple[tuple[_Placed, ...], ...] | None
+
+
+class NodePools:
+    """One node: its pools, what is used of them, and a number that nodes in the same state share."""
+
+    def __init__(self, node: NodeFacts, pools: Sequence[Pool], foreign: Sequence[Pool]) -> None:
+        self.node = node
+        self.pools = (*pools, *foreign)
+        self.devices = [offered for pool in pools for offered in pool.devices]
+        self.places = {offered.id: place for place, offered in enumerate(self.devices)}
+        self.local = all(pool.local for pool in pools)
+        self.shape = (bool(foreign), tuple(map(_shape, pools)))
+
+
+def _shape(pool: Pool) -> tuple[object, ...]:
+    devices = tuple(
+        (one.look, tuple((which, tuple(sorted(amounts.items()))) for which, amounts in one.counters), one.taints,
+         tuple(sorted(one.capacity.items())))
+        for one in pool.devices
+    )  # fmt: skip
+    counters = tuple((name, tuple(sorted(amounts.items()))) for name, amounts in sorted(pool.counters.items()))
+    return pool.driver, devices, counters, pool.complete, bool(pool.problem)
+
+
+class ClusterDevices:
+    """All nodes and what claims hold there. Raises nothing of its own; see `Search`."""
+
+    def __init__(
+        self,
+        slices: Iterable[ResourceSlice],
+        nodes: Iterable[NodeFacts],
+        classes: Mapping[str, DeviceClass],
+        matches: Matches,
+    ) -> None:
+        listed = list(slices)
+        self.selecting = Selecting(classes, matches)
+        self.usage = Usage()
+        by_node: dict[str, list[ResourceSlice]] = {}
+        elsewhere = [one for one in listed if one.spec.node_name is None]
+        for one in listed:
+            if one.spec.node_name is not None:
+                by_node.setdefault(one.spec.node_name, []).append(one)
+        found = {
+            node.name: (node, pools_of([*by_node.get(node.name, []), *elsewhere], node)) for node in nodes
+        }
+        broken = [pool for _, pools in found.values() for pool in pools if not pool.complete][:1]
+        self.nodes = {
+            name: NodePools(node, pools, [pool._replace(devices=()) for pool in broken if pool not in pools])
+            for name, (node, pools) in found.items()
+        }
+        self._states: dict[object, int] = {}
+        self._state_of = {name: self._state(one) for name, one in self.nodes.items()}
+        self._known: dict[tuple[object, int], _Answer] = {}
+
+    def _state(self, one: NodePools) -> int:
+        """Equal for nodes that give the same answers."""
+        usage = self.usage
+        held = tuple(
+            (place, offered.id in usage.owned, tuple(sorted(usage.consumed[offered.id].items())))
+            for place, offered in enumerate(one.devices)
+            if usage.used(offered.id)
+        )
+        return self._states.setdefault((one.shape, held), len(self._states))
+
+    def find(self, node: str, claims: Sequence[Wanted]) -> list[tuple[Grant, ...]] | None:
+        """What the claims of one pod get on the node, None where they cannot be had together there."""
+        one = self.nodes[node]
+        if not one.local:
+            return Search(one.pools, self.usage, self.selecting, claims).run()
+        key = (tuple(claim.devices for claim in claims), self._state_of[node])
+        if key not in self._known:
+            found = Search(one.pools, self.usage, self.selecting, claims).run()
+            self._known[key] = None if found is None else tuple(
+                tuple(_placed(one, grant) for grant in grants) for grants in found
+            )  # fmt: skip
+        answer = self._known[key]
+        return None if answer is None else [tuple(_grant(one, placed) for placed in claim) for claim in answer]
+
+    def take(self, node: str, grants: Iterable[Grant], owner: str) -> None:
+        """Book what a claim gets."""
+        for grant in grants:
+            self.usage.take(grant, owner)
+        self._state_of[node] = self._state(self.nodes[node])
+
+    def first(self, claims: Sequence[Wanted]) -> tuple[str, list[tuple[Grant, ...]]] | None:
+        """The first node, in order, that serves them, and what they get there."""
+        refused: set[int] = set()
+        for name, one in self.nodes.items():
+            state = self._state_of[name]
+            if one.local and state in refused:
+                continue
+            found = self.find(name, claims)
+            if found is not None:
+                return name, found
+            refused.add(state)
+        return None
+
+
+def _placed(one: NodePools, grant: Grant) -> _Placed:
+    consumed = None if grant.consumed is None else tuple(sorted(grant.consumed.items()))
+    return _Placed(grant.request, one.places[grant.offered.id], consumed, grant.admin)
+
+
+def _grant(one: NodePools, placed: _Placed) -> Grant:
+    offered: OfferedDevice = one.devices[placed.place]
+    return Grant(placed.request, offered, None if placed.consumed is None else dict(placed.consumed), placed.admin)
+
+
+def devices_of(cluster: ClusterDevices) -> dict[DeviceID, OfferedDevice]:
+    """All devices of all nodes."""
+    return {offered.id: offered for one in cluster.nodes.values() for offered in one.devices}

@@ -1,0 +1,261 @@
+"""The devices that all claims of a pod get together on one node: a depth-first search whose first solution wins
+(cluster-integration A.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from podslice.core.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
+from podslice.core.dra.pools import OfferedDevice, Pool
+from podslice.core.dra.selecting import Selecting
+from podslice.core.dra.usage import Grant, Usage, asked_of, can_serve
+from podslice.core.errors import PodsliceError
+
+MOST_RESULTS = 32
+"""Devices of one claim."""
+MOST_STEPS = 200_000
+"""Devices that are tried before a search is given up."""
+
+
+class SearchLimitError(PodsliceError):
+    """The scheduler would give up too, after ten seconds, and try again."""
+
+    def __init__(self) -> None:
+        super().__init__(f"no answer after {MOST_STEPS} tries")
+
+
+class Wanted(NamedTuple):
+    """A claim by the name that people know it under."""
+
+    name: str
+    devices: DeviceClaim
+
+
+class Deepest(NamedTuple):
+    """How far a search came: the grants it had, and the request for which it found no device then."""
+
+    grants: tuple[Grant, ...] = ()
+    claim: int = 0
+    request: str = ""
+
+
+class AbandonedError(PodsliceError):
+    """The scheduler gives the whole pod up, in its words."""
+
+
+class _Constraint:
+    """What one constraint has seen of the devices so far.
+
+    Of a request with several devices v1.36.2 keeps the value of the last one, and after it took that device back none:
+    `distinctAttribute` says less than it promises (docs/dra.md).
+    """
+
+    def __init__(self, rule: DeviceConstraint) -> None:
+        self.rule = rule
+        self._name = rule.match_attribute or rule.distinct_attribute or ""
+        self._common: list[tuple[str, int | bool | str]] = []
+        self._distinct: dict[str, tuple[str, int | bool | str]] = {}
+
+    def admits(self, offered: OfferedDevice) -> bool:
+        value = offered.attributes.get(self._name)
+        if value is None:
+            return False
+        if self.rule.match_attribute is not None:
+            return not self._common or self._common[0] == value
+        return value not in self._distinct.values()
+
+    def add(self, grant: Grant) -> None:
+        value = grant.offered.attributes[self._name]
+        self._common.append(value)
+        self._distinct[grant.request] = value
+
+    def remove(self, grant: Grant) -> None:
+        self._common.pop()
+        self._distinct.pop(grant.request, None)
+
+
+class _Taken(NamedTuple):
+    """A grant of a claim; `first` when nobody used the device before."""
+
+    claim: int
+    grant: Grant
+    first: bool
+
+
+class Search:
+    """One node and the claims of one pod. `usage` is changed while it runs and as it was afterwards."""
+
+    def __init__(self, pools: Sequence[Pool], usage: Usage, selecting: Selecting, claims: Sequence[Wanted]) -> None:
+        self._pools = pools
+        self._usage = usage
+        self._selecting = selecting
+        self._claims = claims
+        self._constraints = [[_Constraint(rule) for rule in one.devices.constraints] for one in claims]
+        self._taken: list[_Taken] = []
+        self._counts = [0] * len(claims)
+        self._steps = 0
+        self._candidates: dict[int, list[tuple[Pool, OfferedDevice]]] = {}
+        self._every: dict[int, list[tuple[Pool, OfferedDevice]]] = {}
+        """The devices of each form that wants all."""
+        self._leaked: list[OfferedDevice] = []
+        self.deepest = Deepest()
+
+    def run(self) -> list[tuple[Grant, ...]] | None:
+        """The grants of each claim, None where there is no room for all. Raises `SelectorError`, `UnknownClassError`
+        and `SearchLimitError`."""
+        for claim in self._claims:
+            for request in claim.devices.requests:
+                for name, form in request.forms():
+                    self._selecting.expressions(form, name)
+                    if form.allocation_mode == ALL:
+                        self._every[id(form)] = self._all_of(claim.name, name, form)
+        try:
+            found = self._request(0, 0)
+            taken = tuple(self._taken)
+        finally:
+            while self._taken:
+                self._undo()
+            while self._leaked:
+                self._usage.count(self._leaked.pop(), -1)
+        if not found:
+            return None
+        return [tuple(one.grant for one in taken if one.claim == number) for number in range(len(self._claims))]
+
+    def _all_of(self, claim: str, name: str, form: DeviceSubRequest) -> list[tuple[Pool, OfferedDevice]]:
+        """The devices that all means: those with room for what is asked, as it is before the pod. Every pool of the
+        cluster must be whole, also those of other nodes. Raises `AbandonedError`."""
+        for pool in self._pools:
+            if not pool.complete:
+                raise AbandonedError(
+                    f"claim {claim}, request {name.rpartition('/')[2]}: asks for all devices, but resource pool "
+                    f"{pool.driver}/{pool.name} is currently being updated"
+                )
+        return [one for one in self.candidates(name, form) if not one[1].shared or self._has_room(*one, form)]
+
+    def _has_room(self, pool: Pool, offered: OfferedDevice, form: DeviceSubRequest) -> bool:
+        consumed = asked_of(offered, form) if can_serve(offered, form) else None
+        return consumed is not None and self._usage.fits(offered, consumed, pool.counters)
+
+    def candidates(self, name: str, form: DeviceSubRequest) -> list[tuple[Pool, OfferedDevice]]:
+        """Devices that the selectors mean, in order. Raises `SelectorError`."""
+        found = self._candidates.get(id(form))
+        if found is None:
+            expressions = self._selecting.expressions(form, name)
+            found = [
+                (pool, offered)
+                for pool in self._pools
+                if pool.complete and not pool.problem
+                for offered in pool.devices
+                if self._selecting.unmet(expressions, offered) is None
+            ]
+            self._candidates[id(form)] = found
+        return found
+
+    def _request(self, claim: int, index: int) -> bool:
+        if claim == len(self._claims):
+            return True
+        requests = self._claims[claim].devices.requests
+        if index == len(requests):
+            return self._request(claim + 1, 0)
+        return any(
+            self._all(claim, index, name, form)
+            if form.allocation_mode == ALL
+            else self._devices(_Place(claim, index, name, form), 0, form.count)
+            for name, form in requests[index].forms()
+        )
+
+    def _all(self, claim: int, index: int, name: str, form: DeviceSubRequest) -> bool:
+        """Every device that the selectors mean, or none."""
+        before = len(self._taken)
+        chosen = self._every[id(form)]
+        for candidate in chosen:
+            if not self._try(claim, name, form, candidate):
+                if not all(one.admits(candidate[1]) for one in self._constraints[claim] if one.rule.concerns(name)):
+                    device = "/".join(candidate[1].id)
+                    raise AbandonedError(
+                        f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device {device} "
+                        "because a claim constraint would not be satisfied"
+                    )
+                break
+        else:
+            if chosen and self._request(claim, index + 1):
+                return True
+        while len(self._taken) > before:
+            self._undo()
+        return False
+
+    def _devices(self, at: _Place, start: int, missing: int) -> bool:
+        """`missing` more devices from place `start` on: which of them comes first makes no difference."""
+        if not missing:
+            return self._request(at.claim, at.index + 1)
+        self._deeper(at)
+        candidates = self.candidates(at.name, at.form)
+        for place in range(start, len(candidates)):
+            if self._try(at.claim, at.name, at.form, candidates[place]):
+                if self._devices(at, place + 1, missing - 1):
+                    return True
+                self._undo()
+        return False
+
+    def _deeper(self, at: _Place) -> None:
+        if len(self._taken) > len(self.deepest.grants) or not self.deepest.request:
+            self.deepest = Deepest(tuple(one.grant for one in self._taken), at.claim, at.name)
+
+    def _try(self, claim: int, name: str, form: DeviceSubRequest, candidate: tuple[Pool, OfferedDevice]) -> bool:
+        """Take the device if it can be had."""
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise SearchLimitError
+        pool, offered = candidate
+        if self._counts[claim] == MOST_RESULTS or not can_serve(offered, form):
+            return False
+        consumed = asked_of(offered, form) if offered.shared else None
+        if offered.shared and consumed is None:
+            return False
+        if not form.admin_access and not self._usage.fits(offered, consumed, pool.counters):
+            return False
+        if not tolerates(form, offered):
+            self._leak(offered)
+            return False
+        rules = [one for one in self._constraints[claim] if one.rule.concerns(name)]
+        if not all(one.admits(offered) for one in rules):
+            return False
+        grant = Grant(name, offered, consumed, form.admin_access)
+        self._taken.append(_Taken(claim, grant, not self._usage.used(offered.id)))
+        self._usage.take(grant, self._claims[claim].name)
+        self._counts[claim] += 1
+        for one in rules:
+            one.add(grant)
+        return True
+
+    def _leak(self, offered: OfferedDevice) -> None:
+        """v1.36.2 counts what a tainted device would take of its counters, and forgets to give it back until the
+        search is over (docs/dra.md)."""
+        if offered.counters:
+            self._leaked.append(offered)
+            self._usage.count(offered, 1)
+
+    def _undo(self) -> None:
+        claim, grant, first = self._taken.pop()
+        self._usage.give_back(grant, first=first)
+        self._counts[claim] -= 1
+        for one in self._constraints[claim]:
+            if one.rule.concerns(grant.request):
+                one.remove(grant)
+
+
+class _Place(NamedTuple):
+    """The form of a request that is being met."""
+
+    claim: int
+    index: int
+    name: str
+    form: DeviceSubRequest
+
+
+def tolerates(form: DeviceSubRequest, offered: OfferedDevice) -> bool:
+    """Whether the request puts up with all taints that keep claims away."""
+    return all(
+        taint.effect == "None" or any(one.tolerates(taint) for one in form.tolerations) for taint in offered.taints
+    )

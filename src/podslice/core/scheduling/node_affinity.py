@@ -1,0 +1,59 @@
+"""Which nodes a selector of labels and names means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+Labels = Mapping[str, str]
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One requirement of a selector; nodes may be compared as numbers too."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = ()
+
+    def met_by(self, labels: Labels) -> bool:
+        """True for labels that have it."""
+        value = labels.get(self.key)
+        if self.operator == "In":
+            return value in self.values
+        if self.operator == "NotIn":
+            return value not in self.values
+        if self.operator in ("Exists", "DoesNotExist"):
+            return (value is None) == (self.operator == "DoesNotExist")
+        try:
+            number, limit = int(value or ""), int(self.values[0])
+        except (ValueError, IndexError):
+            return False
+        return number > limit if self.operator == "Gt" else number < limit
+
+
+class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
+    """A term of node affinity; an empty one matches no node. The only field is `metadata.name`."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Labels, name: str) -> bool:
+        """True for a node with these labels and this name."""
+        if not self.match_expressions and not self.match_fields:
+            return False
+        fields = {"metadata.name": name}
+        return all(one.met_by(labels) for one in self.match_expressions) and all(
+            one.met_by(fields) for one in self.match_fields
+        )
+
+
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """Nodes that one of the terms matches."""
+
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+    def matches(self, labels: Labels, name: str) -> bool:
+        """True for a node with these labels and this name."""
+        return any(term.matches(labels, name) for term in self.node_selector_terms)
