@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from e2e.controlplane import Api, ControlPlane, Json, Settings
+from e2e.programs import find_programs
+from e2e.random_claims import CLASSES, Case, PodCase, random_case
+from e2e.scheduling import SOON, create_node, profile
+from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import AllocationResult, DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import NodeFacts, pools_of
+from podslice.core.dra.pools import NodeFacts
 from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, Wanted
 from podslice.core.dra.selecting import Selecting, SelectorError
 from podslice.core.dra.usage import Grant, Usage
 from podslice.core.pod.spec import from_dict
 from podslice.k8s.cel import CELSelectors
-
-from e2e.controlplane import Api, ControlPlane, Json, Settings
-from e2e.programs import find_programs
-from e2e.random_claims import CLASSES, Case, PodCase, random_case
-from e2e.scheduling import SOON, create_node, profile
 
 Devices = list[list[tuple[str, str, str, str, tuple[tuple[str, int], ...]]]]
 """Of each claim: request, driver, pool, device and what was consumed, in billionths."""
@@ -59,10 +59,8 @@ class Outcome(NamedTuple):
 class Model:
     """The answers of podslice for the pods of one case."""
 
-    def __init__(self, case: Case, node: str, selecting: Selecting) -> None:
-        slices = [slice_of(spec, node, index) for index, spec in enumerate(case.slices)]
-        found = [from_dict(one, ResourceSlice) for one in slices]
-        self._pools = pools_of(found, NodeFacts(node))
+    def __init__(self, slices: list[ResourceSlice], node: str, selecting: Selecting) -> None:
+        self._pools = ClusterDevices(slices, [NodeFacts(node)], {}, lambda expression, offered: False).nodes[node].pools
         self._selecting = selecting
         self._usage = self._before = Usage()
         self._devices = {one.id: one for pool in self._pools for one in pool.devices}
@@ -174,20 +172,20 @@ def row(result: AllocationResult) -> tuple[str, str, str, str, tuple[tuple[str, 
     return result.request, result.driver, result.pool, result.device, tuple(sorted(consumed.items()))
 
 
-def batch(api: Api, draw: random.Random, first: int, count: int, selecting: Selecting) -> Iterator[Outcome]:
+def batch(api: Api, cases: list[tuple[str, Case]], selecting: Selecting) -> Iterator[Outcome]:
     asking = Asking(api)
-    nodes = [f"node-{first + number}" for number in range(count)]
-    cases = [random_case(draw, node) for node in nodes]
-    models = [Model(case, node, selecting) for case, node in zip(cases, nodes, strict=True)]
-    for case, node in zip(cases, nodes, strict=True):
+    pools = [slice_of(spec, node, index) for node, case in cases for index, spec in enumerate(case.slices)]
+    whole = [from_dict(one, ResourceSlice) for one in pools]
+    models = [Model(whole, node, selecting) for node, _ in cases]
+    for node, case in cases:
         asking.prepare(case, node)
     time.sleep(1.0)
-    for step in range(max(len(case.pods) for case in cases)):
-        names = [f"{node}-p{step}" for node in nodes]
-        for case, node, name in zip(cases, nodes, names, strict=True):
+    for step in range(max(len(case.pods) for _, case in cases)):
+        names = [f"{node}-p{step}" for node, _ in cases]
+        for (node, case), name in zip(cases, names, strict=True):
             asking.create(case.pods[step], name, node)
         found = asking.settled(names)
-        for case, node, name, model in zip(cases, nodes, names, models, strict=True):
+        for (node, case), name, model in zip(cases, names, models, strict=True):
             real, ours = found[name], model.answer(case.pods[step])
             yield Outcome(node, step, case.slices, case.pods[step], real, ours)
             if real.devices != ours.devices:
@@ -201,32 +199,45 @@ def batch(api: Api, draw: random.Random, first: int, count: int, selecting: Sele
                  "application/merge-patch+json")  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m e2e.allocations", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, help="nodes, each with four pods (default: 200)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=25, help="nodes at a time (default: 25)")
-    options = parser.parse_args()
-    draw = random.Random(options.seed)
-    counts: Counter[str] = Counter()
+def compare(folder: Path, *, cases: int, seed: int, size: int = 25, missing: float = 0.0) -> Iterator[Outcome]:
+    """What both said of the pods of so many nodes, `size` of them at a time. `missing` is how likely a pool lacks a
+    slice."""
+    draw = random.Random(seed)
     classes = {one["metadata"]["name"]: from_dict(one, DeviceClass) for one in CLASSES}
     selecting = Selecting(classes, CELSelectors().matches)
-    with tempfile.TemporaryDirectory() as folder, ControlPlane(find_programs(), Path(folder), Settings()) as plane:
+    with ControlPlane(find_programs(), folder / "plane", Settings()) as plane:
         plane.start_scheduler({"profiles": [profile("real")], **SOON})
         with plane.api() as api:
             api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
             for one in CLASSES:
                 api.call("POST", "/apis/resource.k8s.io/v1/deviceclasses", one)
-            for first in range(0, options.cases, options.batch):
-                for outcome in batch(api, draw, first, min(options.batch, options.cases - first), selecting):
-                    counts["pods"] += 1
-                    counts["claims"] += len(outcome.pod.claims)
-                    counts["allocated"] += outcome.real.devices is not None
-                    counts["different"] += outcome.different
-                    counts["other devices"] += outcome.elsewhere
-                    if outcome.different or outcome.elsewhere:
-                        print(json.dumps(outcome._asdict(), default=str), flush=True)
+            for first in range(0, cases, size):
+                nodes = [f"node-{number}" for number in range(first, min(first + size, cases))]
+                yield from batch(api, [(node, random_case(draw, node, missing=missing)) for node in nodes], selecting)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m e2e.allocations", description=__doc__)
+    parser.add_argument("--cases", type=int, default=200, help="nodes, each with four pods (default: 200)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=25, help="nodes at a time (default: 25)")
+    parser.add_argument("--missing", type=float, default=0.0, help="how likely a pool lacks a slice (default: 0)")
+    options = parser.parse_args()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for outcome in compare(
+            Path(folder), cases=options.cases, seed=options.seed, size=options.batch, missing=options.missing
+        ):
+            counts["pods"] += 1
+            counts["claims"] += len(outcome.pod.claims)
+            counts["allocated"] += outcome.real.devices is not None
+            counts["different"] += outcome.different
+            counts["other devices"] += outcome.elsewhere
+            if outcome.different or outcome.elsewhere:
+                print(json.dumps(outcome._asdict(), default=str), flush=True)
+            if counts["pods"] % (4 * options.batch) == 0:
                 print(dict(counts), file=sys.stderr, flush=True)
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
     return 1 if counts["different"] or counts["other devices"] else 0
 
 

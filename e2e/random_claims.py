@@ -66,7 +66,10 @@ def _pool(draw: random.Random, driver: str, node: str, *, missing: float) -> lis
 
 
 def _device(draw: random.Random, number: int, *, shared: bool, counters: bool) -> Json:
-    attributes: Json = {"model": {"string": draw.choice(("a", "b"))}, "version": {"version": draw.choice(("1.2.3", "2.0.0"))}}
+    attributes: Json = {
+        "model": {"string": draw.choice(("a", "b"))},
+        "version": {"version": draw.choice(("1.2.3", "2.0.0"))},
+    }
     if draw.random() < 0.8:
         attributes[NUMA] = {"int": draw.randint(0, 2)}
     if draw.random() < 0.5:
@@ -114,8 +117,11 @@ def _claim(draw: random.Random) -> Json:
         names = [one["name"] for one in requests]
         constraints = []
         for _ in range(draw.choice((1, 1, 2))):
-            rule: Json = {draw.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): draw.choice(
-                (NUMA, NUMA, "gpu.example.com/model", "podslice.io/model"))}
+            rule: Json = {
+                draw.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): draw.choice(
+                    (NUMA, NUMA, "gpu.example.com/model", "podslice.io/model")
+                )
+            }
             if draw.random() < 0.5:
                 rule["requests"] = draw.sample(names, draw.randint(1, len(names)))
             constraints.append(rule)
@@ -131,7 +137,7 @@ def _request(draw: random.Random, name: str) -> Json:
 
 
 SELECTORS = (
-    f'device.attributes["resource.kubernetes.io"].?numaNode.orValue(9) < 2',
+    'device.attributes["resource.kubernetes.io"].?numaNode.orValue(9) < 2',
     'device.attributes[device.driver].model == "a"',
     'device.attributes[device.driver].version.isGreaterThan(semver("1.5.0"))',
     'has(device.attributes["gpu.example.com"].model) || device.allowMultipleAllocations',
@@ -153,7 +159,9 @@ def _form(draw: random.Random) -> Json:
         form["count"] = draw.choice((1, 2, 2, 3, 4))
     if draw.random() < 0.2:
         operator = draw.choice(("Exists", "Equal"))
-        form["tolerations"] = [{"key": "sick", "operator": operator} | ({"value": "yes"} if operator == "Equal" else {})]
+        form["tolerations"] = [
+            {"key": "sick", "operator": operator} | ({"value": "yes"} if operator == "Equal" else {})
+        ]
     if draw.random() < 0.2:
         asked = {"cpu": draw.choice(("1", "1", "2", "3", "1500m", "9"))}
         if draw.random() < 0.5:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from podslice.cli.claims_option import ClaimAnswers, claim_options, print_answers
 from podslice.cli.draw import picture_form, write_picture
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
@@ -22,7 +23,7 @@ from podslice.cli.output import (
     quiet_option,
 )
 from podslice.cli.pods_option import read_pods
-from podslice.contract.admission import AdmissionReport, NodeCPUs, Resized
+from podslice.contract.admission import AdmissionReport, ClaimAnswer, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
@@ -32,9 +33,12 @@ from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import echo, style
 from podslice.render.picture import picture_of
 
+if TYPE_CHECKING:
+    from podslice.k8s.manifest import LoadedPod
+
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
 @node_options
 @running_options
 @click.option(
@@ -44,6 +48,7 @@ from podslice.render.picture import picture_of
     help="Write a picture of the node after as well: .svg, .html or .txt.",
 )
 @resize_option
+@claim_options
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @only_refused_option
 @quiet_option
@@ -53,6 +58,8 @@ def admit(
     files: tuple[str, ...],
     out: Path | None,
     resize_paths: tuple[str, ...],
+    claim_paths: tuple[str, ...],
+    slice_paths: tuple[str, ...],
     show_map: bool,
     only_refused: bool,
     output: str,
@@ -62,7 +69,8 @@ def admit(
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
     JSON; - is standard input. The node is this very machine unless you name another one, and empty unless --pods or
-    --state say what runs there.
+    --state say what runs there. With --claims and --slices the claims of the pods are allocated first, as
+    kube-scheduler does it; claims that no pod names, each for itself.
 
     \b
     Examples:
@@ -75,31 +83,41 @@ def admit(
       podslice admit pods.yaml --from 'pack:2 numa:2 core:8 pu:2' --profile kubelet-1.36 -o json
       podslice admit pods.yaml --machine epyc-9654-nps4 --config kubelet.yaml -o nrt   # NodeResourceTopology
       podslice admit db.yaml --policy policy.yaml --resize db-8-cpus.yaml --resize db-4-cpus.yaml
+      podslice admit pods.yaml --claims claims.yaml --slices slices.yaml   # Dynamic Resource Allocation
 
     Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
+    claims = ClaimAnswers(claim_paths, slice_paths) if claim_paths or slice_paths else None
+    if not files and claims is None:
+        raise click.UsageError("Missing argument 'FILE...'.")
     form = picture_form(None, out)
     node, _, warnings = start_node(**options)
     before = None if out is None else picture_of(node.view)
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
-    decisions = [_decide(node, one.pod) for one in read.pods]
+    answers: list[ClaimAnswer] = []
+    decisions = [_decide(node, pod) for pod in _with_claims(claims, read.pods, answers)]
     resizes = [_resize(node, one.pod) for path in resize_paths for one in read_pods((path,), **options).pods]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
+    all_admitted = all_admitted and all(answer.allocated for answer in answers)
     if only_refused:
         decisions = [decision for decision in decisions if not decision.admitted]
     if out is not None:
         write_picture(out, [("", picture_of(node.view, before=before))], form)
     if output in ("table", "wide"):
-        _print(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
+        if claims is not None:
+            print_answers(answers)
+            echo("")
+        if decisions or claims is None:
+            _print(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
     elif output == "nrt":
         from podslice.k8s.nrt import node_topology
 
         print_data(node_topology(node), "yaml")
     else:
-        emit(_report(node, decisions, resizes, profile), output)
+        emit(_report(node, decisions, resizes, profile, answers), output)
     if not all_admitted:
         sys.exit(1)
 
@@ -127,9 +145,23 @@ def _resize(node: Node, pod: Pod) -> Resized:
     return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
 
 
-def _report(node: Node, decisions: list[Decision], resizes: list[Resized], profile: str) -> AdmissionReport:
+def _with_claims(claims: ClaimAnswers | None, pods: Iterable[LoadedPod], answers: list[ClaimAnswer]) -> Iterator[Pod]:
+    """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those."""
+    for one in pods:
+        answer = None if claims is None else claims.of_pod(one.pod)
+        if answer is not None:
+            answers.append(answer)
+        if answer is None or answer.allocated:
+            yield one.pod
+    if claims is not None:
+        answers += claims.others()
+
+
+def _report(
+    node: Node, decisions: list[Decision], resizes: list[Resized], profile: str, answers: list[ClaimAnswer]
+) -> AdmissionReport:
     cpus = NodeCPUs(node.reserved_cpus, node.shared_cpus, node.assignable_cpus)
-    return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus, tuple(resizes))
+    return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus, tuple(resizes), tuple(answers))
 
 
 def _print(

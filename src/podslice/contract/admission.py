@@ -23,6 +23,50 @@ class Resized(msgspec.Struct, frozen=True):
     cpus: dict[str, CPUSet]
 
 
+class ClaimDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """A device that a claim gets; of one that serves many, `consumed` amounts by capacity."""
+
+    claim: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed: dict[str, str] = {}
+
+
+class ClaimObstacle(msgspec.Struct, frozen=True):
+    """How one request sees the devices of a node: how many it wants (0 for all there are), how many could serve it
+    alone, and what keeps the others from it, by `POOL/DEVICE`."""
+
+    claim: str
+    request: str
+    wanted: int
+    able: int
+    problems: dict[str, str] = {}
+
+
+class ClaimFix(msgspec.Struct, frozen=True):
+    """A change of one claim with which all of them can be had; it was tried."""
+
+    claim: str
+    path: str
+    text: str
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True):
+    """What the scheduler's allocator answers for the claims of one pod, or for a claim that no pod names."""
+
+    pod: str
+    claims: tuple[str, ...]
+    allocated: bool
+    node: str = ""
+    devices: tuple[ClaimDevice, ...] = ()
+    message: str = ""
+    why: str = ""
+    obstacles: tuple[ClaimObstacle, ...] = ()
+    fixes: tuple[ClaimFix, ...] = ()
+
+
 class AdmissionReport(msgspec.Struct, frozen=True):
     """Verdicts in the order in which the pods were admitted and then resized, and the node after them."""
 
@@ -31,3 +75,4 @@ class AdmissionReport(msgspec.Struct, frozen=True):
     pods: tuple[Decision, ...]
     node: NodeCPUs
     resizes: tuple[Resized, ...] = ()
+    claims: tuple[ClaimAnswer, ...] = ()

@@ -19,6 +19,7 @@ from podslice.core.values.quantity import Quantity, QuantityError
 
 _REMEDY = "pip install 'podslice[claims]'"
 _STRINGS = re.compile(r"""[rR]?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_PLACE = re.compile(r"^INVALID_ARGUMENT: ERROR: <input>:1:([0-9]+): ")
 _NANO = 10**9
 _SEMVER = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
@@ -39,7 +40,7 @@ class CELSelectors:
         try:
             kind = self._language.env.compile(expression).return_type().name()
         except RuntimeError as error:
-            return str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()[0]
+            return _words(error)
         return "" if kind in ("BOOL", "bool", "DYN", "dyn") else f"must evaluate to bool, is {kind.lower()}"
 
     def matches(self, expression: str, offered: OfferedDevice) -> bool:
@@ -49,7 +50,7 @@ class CELSelectors:
             try:
                 compiled = self._language.env.compile(expression)
             except RuntimeError as error:
-                raise SelectorError(expression, offered.id[2], str(error).splitlines()[0]) from None
+                raise SelectorError(expression, offered.id[2], _words(error)) from None
             self._compiled[expression] = compiled
         value = compiled.eval(data={"device": self._device(expression, offered)}).value()
         if not isinstance(value, bool):
@@ -106,7 +107,9 @@ def _language() -> _Language:
     quantity_type, semver_type = cel.Type("kubernetes.Quantity"), cel.Type("kubernetes.Semver")
     functions: dict[str, list[Any]] = {}
 
-    def add(name: str, parameters: list[Any], result: Any, body: Callable[..., Any] | None, *, member: bool = True) -> None:
+    def add(
+        name: str, parameters: list[Any], result: Any, body: Callable[..., Any] | None, *, member: bool = True
+    ) -> None:
         identity = f"{name}_{'_'.join(one.name() for one in parameters)}".replace(".", "_").lower()
         one = cel.Overload(identity, result, parameters, is_member=member, impl=body)
         functions.setdefault(name, []).append(one)
@@ -144,6 +147,11 @@ def _language() -> _Language:
         functions=[cel.FunctionDecl(name, overloads) for name, overloads in functions.items()],
     )
     return _Language(env, amount, version)
+
+
+def _words(error: Exception) -> str:
+    """What the compiler says, with the column."""
+    return _PLACE.sub(r"column \1: ", str(error).splitlines()[0])
 
 
 def _parsed(text: str) -> Quantity:

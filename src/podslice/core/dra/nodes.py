@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from podslice.core.dra.objects import DeviceClass, ResourceSlice
-from podslice.core.dra.pools import DeviceID, NodeFacts, OfferedDevice, Pool, pools_of
+from podslice.core.dra.pools import DeviceID, NodeFacts, OfferedDevice, Pool, incomplete_pools, pools_of
 from podslice.core.dra.search import Search, Wanted
 from podslice.core.dra.selecting import Matches, Selecting
 from podslice.core.dra.usage import Grant, Usage
@@ -33,7 +35,8 @@ class NodePools:
 
     def __init__(self, node: NodeFacts, pools: Sequence[Pool], foreign: Sequence[Pool]) -> None:
         self.node = node
-        self.pools = (*pools, *foreign)
+        own = {(pool.driver, pool.name) for pool in pools}
+        self.pools = (*pools, *(pool for pool in foreign if (pool.driver, pool.name) not in own))
         self.devices = [offered for pool in pools for offered in pool.devices]
         self.places = {offered.id: place for place, offered in enumerate(self.devices)}
         self.local = all(pool.local for pool in pools)
@@ -68,17 +71,13 @@ class ClusterDevices:
         for one in listed:
             if one.spec.node_name is not None:
                 by_node.setdefault(one.spec.node_name, []).append(one)
-        found = {
-            node.name: (node, pools_of([*by_node.get(node.name, []), *elsewhere], node)) for node in nodes
-        }
-        broken = [pool for _, pools in found.values() for pool in pools if not pool.complete][:1]
-        self.nodes = {
-            name: NodePools(node, pools, [pool._replace(devices=()) for pool in broken if pool not in pools])
-            for name, (node, pools) in found.items()
-        }
+        found = {node.name: (node, pools_of([*by_node.get(node.name, []), *elsewhere], node)) for node in nodes}
+        broken = incomplete_pools(listed)
+        self.nodes = {name: NodePools(node, pools, broken) for name, (node, pools) in found.items()}
         self._states: dict[object, int] = {}
-        self._state_of = {name: self._state(one) for name, one in self.nodes.items()}
-        self._known: dict[tuple[object, int], _Answer] = {}
+        self._state_of: dict[str, int] = {}
+        self.refresh()
+        self._known: dict[bytes, dict[int, _Answer]] = {}
 
     def _state(self, one: NodePools) -> int:
         """Equal for nodes that give the same answers."""
@@ -88,21 +87,33 @@ class ClusterDevices:
             for place, offered in enumerate(one.devices)
             if usage.used(offered.id)
         )
+        if not one.local:
+            return -1
         return self._states.setdefault((one.shape, held), len(self._states))
 
     def find(self, node: str, claims: Sequence[Wanted]) -> list[tuple[Grant, ...]] | None:
         """What the claims of one pod get on the node, None where they cannot be had together there."""
         one = self.nodes[node]
         if not one.local:
-            return Search(one.pools, self.usage, self.selecting, claims).run()
-        key = (tuple(claim.devices for claim in claims), self._state_of[node])
-        if key not in self._known:
-            found = Search(one.pools, self.usage, self.selecting, claims).run()
-            self._known[key] = None if found is None else tuple(
-                tuple(_placed(one, grant) for grant in grants) for grants in found
-            )  # fmt: skip
-        answer = self._known[key]
-        return None if answer is None else [tuple(_grant(one, placed) for placed in claim) for claim in answer]
+            return self._search(one, claims)
+        known = self._known.setdefault(_signature(claims), {})
+        return _named(one, self._answer(one, self._state_of[node], claims, known))
+
+    def _search(self, one: NodePools, claims: Sequence[Wanted]) -> list[tuple[Grant, ...]] | None:
+        return Search(one.pools, self.usage, self.selecting, claims).run()
+
+    def _answer(self, one: NodePools, state: int, claims: Sequence[Wanted], known: dict[int, _Answer]) -> _Answer:
+        """The answer of all nodes in this state."""
+        if state not in known:
+            found = self._search(one, claims)
+            known[state] = (
+                None if found is None else tuple(tuple(_placed(one, grant) for grant in grants) for grants in found)
+            )
+        return known[state]
+
+    def refresh(self) -> None:
+        """After `usage` was changed from outside."""
+        self._state_of = {name: self._state(one) for name, one in self.nodes.items()}
 
     def take(self, node: str, grants: Iterable[Grant], owner: str) -> None:
         """Book what a claim gets."""
@@ -112,16 +123,28 @@ class ClusterDevices:
 
     def first(self, claims: Sequence[Wanted]) -> tuple[str, list[tuple[Grant, ...]]] | None:
         """The first node, in order, that serves them, and what they get there."""
-        refused: set[int] = set()
-        for name, one in self.nodes.items():
-            state = self._state_of[name]
-            if one.local and state in refused:
+        known = self._known.setdefault(_signature(claims), {})
+        for name, state in self._state_of.items():
+            if known.get(state, known) is None:
                 continue
-            found = self.find(name, claims)
+            one = self.nodes[name]
+            if one.local:
+                found = _named(one, self._answer(one, state, claims, known))
+            else:
+                found = self._search(one, claims)
             if found is not None:
                 return name, found
-            refused.add(state)
         return None
+
+
+def _named(one: NodePools, answer: _Answer) -> list[tuple[Grant, ...]] | None:
+    """An answer with this node's devices."""
+    return None if answer is None else [tuple(_grant(one, placed) for placed in claim) for claim in answer]
+
+
+def _signature(claims: Sequence[Wanted]) -> bytes:
+    """Equal for claims that ask for the same."""
+    return msgspec.json.encode([claim.devices for claim in claims], enc_hook=str)
 
 
 def _placed(one: NodePools, grant: Grant) -> _Placed:

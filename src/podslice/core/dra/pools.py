@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from podslice.core.dra.objects import Device, DeviceCapacity, DeviceTaint, ResourceSlice
@@ -78,22 +79,37 @@ class NodeFacts(NamedTuple):
     """What slices ask of a node."""
 
     name: str
-    labels: Labels = {}
+    labels: Labels = MappingProxyType({})
 
 
 def pools_of(slices: Iterable[ResourceSlice], node: NodeFacts) -> tuple[Pool, ...]:
     """The pools that a node can use, by driver and name; of each only the newest generation counts."""
-    found: defaultdict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
-    for one in slices:
-        found[one.spec.driver, one.spec.pool.name].append(one)
-    pools = (pool_of(members, node) for _, members in sorted(found.items()))
+    pools = (_pool_of(members, node) for members in _newest(slices))
     return tuple(pool for pool in pools if pool is not None)
 
 
-def pool_of(members: list[ResourceSlice], node: NodeFacts) -> Pool | None:
-    """One pool as the node has it, from all slices of that name; None where none of it is for the node."""
-    newest = max(one.spec.pool.generation for one in members)
-    members = sorted((one for one in members if one.spec.pool.generation == newest), key=lambda one: one.metadata.name)
+def incomplete_pools(slices: Iterable[ResourceSlice]) -> list[Pool]:
+    """Pools of which slices are missing, on whatever nodes, without their devices."""
+    return [
+        Pool(spec.driver, spec.pool.name, (), {}, complete=False)
+        for members in _newest(slices)
+        for spec in (members[0].spec,)
+        if len(members) < spec.pool.resource_slice_count
+    ]
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
+    """The slices of each pool that count, by name."""
+    found: defaultdict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
+    for one in slices:
+        found[one.spec.driver, one.spec.pool.name].append(one)
+    for _, members in sorted(found.items()):
+        newest = max(one.spec.pool.generation for one in members)
+        yield sorted((one for one in members if one.spec.pool.generation == newest), key=lambda one: one.metadata.name)
+
+
+def _pool_of(members: list[ResourceSlice], node: NodeFacts) -> Pool | None:
+    """One pool as the node has it; None where none of it is for the node."""
     if not any(_serves(one, node) for one in members):
         return None
     spec = members[0].spec

@@ -47,8 +47,8 @@ class AbandonedError(PodsliceError):
 class _Constraint:
     """What one constraint has seen of the devices so far.
 
-    Of a request with several devices v1.36.2 keeps the value of the last one, and after it took that device back none:
-    `distinctAttribute` says less than it promises (docs/dra.md).
+    Of a request with several devices v1.36.2 keeps the value of the last one, and after that was taken back, or was
+    refused by a later constraint, none: `distinctAttribute` says less than it promises (docs/dra.md).
     """
 
     def __init__(self, rule: DeviceConstraint) -> None:
@@ -110,6 +110,8 @@ class Search:
                     self._selecting.expressions(form, name)
                     if form.allocation_mode == ALL:
                         self._every[id(form)] = self._all_of(claim.name, name, form)
+        if any(_least(claim.devices) > MOST_RESULTS for claim in self._claims):
+            return None
         try:
             found = self._request(0, 0)
             taken = tuple(self._taken)
@@ -131,10 +133,14 @@ class Search:
                     f"claim {claim}, request {name.rpartition('/')[2]}: asks for all devices, but resource pool "
                     f"{pool.driver}/{pool.name} is currently being updated"
                 )
-        return [one for one in self.candidates(name, form) if not one[1].shared or self._has_room(*one, form)]
+        return [one for one in self.candidates(name, form) if self._has_room(*one, form)]
 
     def _has_room(self, pool: Pool, offered: OfferedDevice, form: DeviceSubRequest) -> bool:
-        consumed = asked_of(offered, form) if can_serve(offered, form) else None
+        if not can_serve(offered, form):
+            return False
+        if not offered.shared:
+            return True
+        consumed = asked_of(offered, form)
         return consumed is not None and self._usage.fits(offered, consumed, pool.counters)
 
     def candidates(self, name: str, form: DeviceSubRequest) -> list[tuple[Pool, OfferedDevice]]:
@@ -171,11 +177,13 @@ class Search:
         chosen = self._every[id(form)]
         for candidate in chosen:
             if not self._try(claim, name, form, candidate):
-                if not all(one.admits(candidate[1]) for one in self._constraints[claim] if one.rule.concerns(name)):
-                    device = "/".join(candidate[1].id)
+                offered = candidate[1]
+                rules = [one for one in self._constraints[claim] if one.rule.concerns(name)]
+                if tolerates(form, offered) and not all(one.admits(offered) for one in rules):
+                    device = "/".join(offered.id)
                     raise AbandonedError(
-                        f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device {device} "
-                        "because a claim constraint would not be satisfied"
+                        f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device "
+                        f"{device} because a claim constraint would not be satisfied"
                     )
                 break
         else:
@@ -188,7 +196,7 @@ class Search:
     def _devices(self, at: _Place, start: int, missing: int) -> bool:
         """`missing` more devices from place `start` on: which of them comes first makes no difference."""
         if not missing:
-            return self._request(at.claim, at.index + 1)
+            return self._request(at.claim, at.number + 1)
         self._deeper(at)
         candidates = self.candidates(at.name, at.form)
         for place in range(start, len(candidates)):
@@ -215,23 +223,31 @@ class Search:
             return False
         if not form.admin_access and not self._usage.fits(offered, consumed, pool.counters):
             return False
-        if not tolerates(form, offered):
+        grant = Grant(name, offered, consumed, form.admin_access)
+        if not tolerates(form, offered) or not self._constrain(claim, grant):
             self._leak(offered)
             return False
-        rules = [one for one in self._constraints[claim] if one.rule.concerns(name)]
-        if not all(one.admits(offered) for one in rules):
-            return False
-        grant = Grant(name, offered, consumed, form.admin_access)
         self._taken.append(_Taken(claim, grant, not self._usage.used(offered.id)))
         self._usage.take(grant, self._claims[claim].name)
         self._counts[claim] += 1
-        for one in rules:
-            one.add(grant)
+        return True
+
+    def _constrain(self, claim: int, grant: Grant) -> bool:
+        """Tell all constraints of the device, or those that were told already that it is gone."""
+        told: list[_Constraint] = []
+        for one in self._constraints[claim]:
+            if one.rule.concerns(grant.request):
+                if not one.admits(grant.offered):
+                    for earlier in told:
+                        earlier.remove(grant)
+                    return False
+                one.add(grant)
+                told.append(one)
         return True
 
     def _leak(self, offered: OfferedDevice) -> None:
-        """v1.36.2 counts what a tainted device would take of its counters, and forgets to give it back until the
-        search is over (docs/dra.md)."""
+        """v1.36.2 counts what a device takes of its counters before it looks at taints and constraints, and gives
+        nothing back until the search is over (docs/dra.md)."""
         if offered.counters:
             self._leaked.append(offered)
             self._usage.count(offered, 1)
@@ -249,9 +265,17 @@ class _Place(NamedTuple):
     """The form of a request that is being met."""
 
     claim: int
-    index: int
+    number: int
     name: str
     form: DeviceSubRequest
+
+
+def _least(devices: DeviceClaim) -> int:
+    """The fewest devices that a claim is content with."""
+    return sum(
+        min(1 if form.allocation_mode == ALL else form.count for _, form in request.forms())
+        for request in devices.requests
+    )
 
 
 def tolerates(form: DeviceSubRequest, offered: OfferedDevice) -> bool:

@@ -18,8 +18,8 @@ import numpy as np
 from podslice.core.fleet.loads import Bools, Ints
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.placement import PlacementRules, PodTerm, SpreadConstraint
-from podslice.core.scheduling.node_affinity import Labels
 from podslice.core.fleet.shapes import FleetShape, NodeTaint
+from podslice.core.scheduling.node_affinity import Labels
 from podslice.core.scheduling.scoring import MAX_NODE_SCORE
 
 Rows = Any

@@ -67,10 +67,12 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class PodResourceClaim(msgspec.Struct, frozen=True):
-    """An entry of `spec.resourceClaims`; containers refer to it by name."""
+class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of `spec.resourceClaims`; containers refer to it by name. One of the other two says which claim."""
 
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class PodOS(msgspec.Struct, frozen=True):

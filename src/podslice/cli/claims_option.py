@@ -1,0 +1,231 @@
+"""The options with which `podslice admit` allocates claims of devices, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from podslice.cli.output import with_options
+from podslice.contract.admission import ClaimAnswer, ClaimDevice, ClaimFix, ClaimObstacle
+from podslice.core.errors import InputError
+
+if TYPE_CHECKING:
+    from podslice.core.dra.nodes import ClusterDevices
+    from podslice.core.dra.obstacles import Explanation
+    from podslice.core.dra.search import Wanted
+    from podslice.core.dra.usage import Grant
+    from podslice.core.pod.spec import Pod
+    from podslice.k8s.claims import DeviceObjects
+
+F = TypeVar("F", bound=Callable[..., Any])
+_REFUSED = "cannot allocate all claims"
+
+
+def claim_options(command: F) -> F:
+    """Adds `--claims` and `--slices`."""
+    return with_options(
+        command,
+        click.option(
+            "--claims",
+            "claim_paths",
+            multiple=True,
+            metavar="FILE",
+            help="DeviceClasses, ResourceClaims and ResourceClaimTemplates; repeatable.",
+        ),
+        click.option(
+            "--slices", "slice_paths", multiple=True, metavar="FILE", help="ResourceSlices of the nodes; repeatable."
+        ),
+    )
+
+
+class ClaimAnswers:
+    """Allocates claims one after the other on the nodes that the slices name."""
+
+    def __init__(self, claim_paths: Sequence[str], slice_paths: Sequence[str]) -> None:
+        """Raises `InputError`, also for one kind of files without the other."""
+        from podslice.k8s.cel import CELSelectors
+        from podslice.k8s.claims import load_device_objects
+
+        if not (claim_paths and slice_paths):
+            missing = "--slices" if claim_paths else "--claims"
+            raise InputError("is missing", path=missing, remedy="claims are allocated from slices: give both")
+        selectors = CELSelectors()
+        self._objects = load_device_objects([*claim_paths, *slice_paths], selectors)
+        self._cluster = _cluster(self._objects, selectors)
+        self._named: set[tuple[str, str]] = set()
+
+    def of_pod(self, pod: Pod) -> ClaimAnswer | None:
+        """What the claims of a pod get, None for a pod without. Raises `InputError` for one that nobody knows."""
+        wanted = list(self._wanted(pod))
+        held = [key for key, _ in wanted if self._allocated(key)]
+        self._named.update(key for key, _ in wanted)
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        return self._answer(name, [one for key, one in wanted if key not in held]) if wanted else None
+
+    def others(self) -> list[ClaimAnswer]:
+        """Claims that no pod has named, each for itself, in the order of the files."""
+        from podslice.core.dra.search import Wanted
+
+        return [
+            self._answer("", [Wanted(f"{key[0]}/{key[1]}", one.spec.devices)])
+            for key, one in self._objects.claims.items()
+            if key not in self._named and one.status.allocation is None
+        ]
+
+    def _allocated(self, key: tuple[str, str]) -> bool:
+        claim = self._objects.claims.get(key)
+        return claim is not None and (claim.status.allocation is not None or key in self._named)
+
+    def _wanted(self, pod: Pod) -> Iterator[tuple[tuple[str, str], Wanted]]:
+        from podslice.core.dra.search import Wanted
+
+        namespace = pod.metadata.namespace or "default"
+        for index, entry in enumerate(pod.spec.resource_claims):
+            path = f"spec.resourceClaims[{index}]"
+            if entry.resource_claim_name is not None:
+                key = (namespace, entry.resource_claim_name)
+                claim = self._objects.claims.get(key)
+                if claim is None:
+                    raise _unknown(pod, f"{path}.resourceClaimName", key, self._objects.claims)
+                yield key, Wanted(f"{namespace}/{entry.resource_claim_name}", claim.spec.devices)
+            elif entry.resource_claim_template_name is not None:
+                key = (namespace, entry.resource_claim_template_name)
+                template = self._objects.templates.get(key)
+                if template is None:
+                    raise _unknown(pod, f"{path}.resourceClaimTemplateName", key, self._objects.templates)
+                made = f"{pod.metadata.name}-{entry.name}"
+                yield (namespace, made), Wanted(f"{namespace}/{made}", template.spec.spec.devices)
+
+    def _answer(self, pod: str, claims: list[Wanted]) -> ClaimAnswer:
+        from podslice.core.dra.search import AbandonedError, SearchLimitError
+        from podslice.core.dra.selecting import SelectorError, UnknownClassError
+
+        names = tuple(claim.name for claim in claims)
+        try:
+            found = self._cluster.first(claims)
+        except UnknownClassError as error:
+            return ClaimAnswer(pod, names, allocated=False, message=str(error))
+        except (AbandonedError, SearchLimitError, SelectorError) as error:
+            return self._refusal(pod, claims, str(error))
+        if found is None:
+            return self._refusal(pod, claims, _REFUSED)
+        node, grants = found
+        devices = []
+        for claim, own in zip(claims, grants, strict=True):
+            self._cluster.take(node, own, claim.name)
+            devices += [_device(claim.name, grant) for grant in own]
+        return ClaimAnswer(pod, names, allocated=True, node=node, devices=tuple(devices))
+
+    def _refusal(self, pod: str, claims: list[Wanted], message: str) -> ClaimAnswer:
+        """With what the first node has to say: a person looks at one."""
+        from podslice.core.dra.obstacles import explain
+
+        cluster = self._cluster
+        node, one = next(iter(cluster.nodes.items()))
+        why = explain(one.pools, cluster.usage, cluster.selecting, claims)
+        return ClaimAnswer(
+            pod,
+            tuple(claim.name for claim in claims),
+            allocated=False,
+            node=node,
+            message=message,
+            why=why.together,
+            obstacles=tuple(_obstacles(why)),
+            fixes=tuple(ClaimFix(fix.claim, fix.path, fix.text) for fix in why.fixes),
+        )
+
+
+def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:
+    from podslice.core.dra.nodes import ClusterDevices, devices_of
+    from podslice.core.dra.pools import NodeFacts
+
+    names = dict.fromkeys(one.spec.node_name for one in objects.slices if one.spec.node_name)
+    nodes = [NodeFacts(name) for name in sorted(names)] or [NodeFacts("any node")]
+    cluster = ClusterDevices(objects.slices, nodes, objects.classes, selectors.matches)
+    devices = devices_of(cluster)
+    for (namespace, name), claim in objects.claims.items():
+        if claim.status.allocation is not None:
+            for result in claim.status.allocation.devices.results:
+                known = devices.get((result.driver, result.pool, result.device))
+                cluster.usage.add_result(result, known, f"{namespace}/{name}")
+    cluster.refresh()
+    return cluster
+
+
+def _unknown(pod: Pod, path: str, key: tuple[str, str], known: Iterable[tuple[str, str]]) -> InputError:
+    from podslice.core.values.nearest import did_you_mean
+
+    names = [name for namespace, name in known if namespace == key[0]]
+    problem = f"pod {pod.metadata.name} names {key[1]!r}, which no file given with --claims has"
+    return InputError(problem, path=path, remedy=did_you_mean(key[1], names))
+
+
+def _device(claim: str, grant: Grant) -> ClaimDevice:
+    from podslice.core.dra.obstacles import amount_text
+
+    driver, pool, device = grant.offered.id
+    consumed = {name.removeprefix(f"{driver}/"): amount_text(one) for name, one in (grant.consumed or {}).items()}
+    return ClaimDevice(claim, grant.request, driver, pool, device, consumed)
+
+
+def _obstacles(why: Explanation) -> Iterator[ClaimObstacle]:
+    for one in why.requests:
+        problems = {"/".join(each.device.id[1:]): each.problem for each in one.devices if each.problem}
+        yield ClaimObstacle(one.claim, one.request, one.wanted, one.able, problems)
+
+
+# For people
+
+
+def print_answers(answers: Sequence[ClaimAnswer]) -> None:
+    """A table of devices, and below it what was refused and why."""
+    from podslice.cli.output import prose_width
+    from podslice.render.ansi import echo, style
+    from podslice.render.prose import wrapped
+    from podslice.render.table import print_table
+
+    rows = [row for answer in answers for row in _rows(answer)]
+    print_table(["POD", "CLAIM", "VERDICT", "NODE", "REQUEST", "DEVICE", "CONSUMED"], rows)
+    for answer in answers:
+        if answer.allocated:
+            continue
+        name = style(answer.pod or answer.claims[0], bold=True)
+        echo(wrapped(f"\n{name} {style('not allocated', fg='red')}: {answer.message}", prose_width()))
+        if answer.why:
+            echo(wrapped(f"  {answer.why}", prose_width()))
+        for obstacle in answer.obstacles:
+            echo(wrapped(f"  {_sentence(obstacle)}", prose_width()))
+            for problem, devices in _by_problem(obstacle).items():
+                echo(wrapped(f"    {', '.join(devices)}: {problem}", prose_width()))
+        for fix in answer.fixes:
+            text = f"  {style('fix', fg='green')} {fix.claim} {fix.path}: {fix.text}"
+            echo(wrapped(text, prose_width()))
+
+
+def _rows(answer: ClaimAnswer) -> Iterator[list[str]]:
+    from podslice.render.ansi import style
+
+    if not answer.allocated:
+        refused = style("refused", fg="red")
+        yield from ([answer.pod or "-", claim, refused, "-", "-", "-", "-"] for claim in answer.claims)
+    for index, device in enumerate(answer.devices):
+        first = index == 0
+        consumed = " ".join(f"{name}={amount}" for name, amount in device.consumed.items()) or "-"
+        verdict = style("allocated", fg="green") if first else ""
+        pod, node = (answer.pod or "-", answer.node) if first else ("", "")
+        yield [pod, device.claim, verdict, node, device.request, f"{device.driver} {device.device}", consumed]
+
+
+def _sentence(obstacle: ClaimObstacle) -> str:
+    wanted = "all devices" if not obstacle.wanted else f"{obstacle.wanted} device{'s' * (obstacle.wanted != 1)}"
+    able = f"{obstacle.able or 'none'} could serve it alone"
+    return f"{obstacle.claim} request {obstacle.request} wants {wanted}; {able}"
+
+
+def _by_problem(obstacle: ClaimObstacle) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for device, problem in obstacle.problems.items():
+        found.setdefault(problem, []).append(device.rpartition("/")[2])
+    return found

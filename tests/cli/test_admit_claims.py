@@ -1,0 +1,110 @@
+"""`podslice admit --claims --slices`: devices, reasons, fixes, and one line for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from podslice.cli.main import cli
+from podslice.core.errors import InputError
+from tests.documents import read_document
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "dra"
+OBJECTS = ("--claims", str(EXAMPLES / "claims.yaml"), "--slices", str(EXAMPLES / "slices.yaml"))
+MACHINE = ("--machine", "epyc-9654-nps4")
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["admit", *arguments])
+    if isinstance(result.exception, Exception) and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_example() -> None:
+    """A pod whose claim cannot be had is not admitted and reads why, with changes that were tried; the next one is
+    decided about by the node's managers too."""
+    result = run(str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE, "--no-map")
+    assert result.exit_code == 1
+    for line in (
+        "default/big    default/big            refused    -       -        -                            -",
+        "default/train  default/train-devices  allocated  node-a  gpu      gpu.example.com gpu-0        -",
+        "cpus     podslice.io podslice-numa-0  cpu=16 memory=64Gi",
+        "default/big not allocated: cannot allocate all claims",
+        "podslice-numa-0: has 30 cpu in all",
+        "fix default/big spec.devices.constraints[0]: leave out the constraint on resource.kubernetes.io/numaNode",
+        "fix default/big spec.devices.requests[1].exactly.capacity.requests[cpu]: ask for 30 cpu instead of 32",
+        "default/train  train      admitted",
+    ):
+        assert line in result.output
+    assert "default/big    train" not in result.output
+
+
+def test_document() -> None:
+    """Programs get the devices, the obstacles and the fixes."""
+    report = read_document(run(str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE, "-o", "json").output, "AdmissionReport")
+    assert [pod["name"] for pod in report["pods"]] == ["train"]
+    big, train = report["claims"]
+    assert (big["allocated"], [one["able"] for one in big["obstacles"]], len(big["fixes"])) == (False, [1, 1], 2)
+    assert [(one["request"], one["device"], one["consumed"]) for one in train["devices"]] == [
+        ("gpu", "gpu-0", {}),
+        ("cpus", "podslice-numa-0", {"cpu": "16", "memory": "64Gi"}),
+    ]
+
+
+def test_fixes_are_true(tmp_path: Path) -> None:
+    """With a change that is proposed the claim is allocated."""
+    claims = (EXAMPLES / "claims.yaml").read_text()
+    fixed = tmp_path / "claims.yaml"
+    fixed.write_text(claims.replace('cpu: "32"', 'cpu: "30"'))
+    result = run("--claims", str(fixed), "--slices", str(EXAMPLES / "slices.yaml"), *MACHINE)
+    assert result.exit_code == 0
+    assert "cpu=30" in result.output
+    assert "POD            CONTAINER" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "words"),
+    [
+        ("claims", 'device.driver == "podslice.io"', "device.driver == 1 + true",
+         "spec.selectors[0].cel.expression: Invalid value: "),
+        ("claims", "matchAttribute: resource.kubernetes.io/numaNode", "matchAttribute: numaNode",
+         "must include a domain (the API server refuses this ResourceClaim"),
+        ("claims", "kind: DeviceClass", "kind: DeviceClasses", "device class gpu does not exist"),
+        ("claims", "resource.k8s.io/v1\n", "resource.k8s.io/v1beta1\n", "apiVersion: 'resource.k8s.io/v1beta1' is not"),
+        ("slices", "nodeName: node-a", "allNodes: true\n  nodeName: node-a", "but multiple fields are set"),
+        ("slices", "resourceSliceCount: 1", "resourceSliceCount: 0", "must be greater than zero"),
+        ("slices", "name: gpu-1", "name: gpu-0", 'Duplicate value: "gpu-0"'),
+        ("slices", "numaNode: {int: 1}", "numaNode: {int: 1, bool: true}", "exactly one value must be specified"),
+        ("slices", 'cpu: {value: "30"', 'cpu: {value: "30x"', "30x"),
+    ],
+)  # fmt: skip
+def test_wrong_objects(tmp_path: Path, kind: str, old: str, new: str, words: str) -> None:
+    """What the API server refuses is refused, with file, document, field and value."""
+    files = {"claims": EXAMPLES / "claims.yaml", "slices": EXAMPLES / "slices.yaml"}
+    text = files[kind].read_text()
+    assert old in text
+    files[kind] = tmp_path / f"{kind}.yaml"
+    files[kind].write_text(text.replace(old, new))
+    arguments = ("--claims", str(files["claims"]), "--slices", str(files["slices"]), *MACHINE)
+    try:
+        found = run(*arguments).output
+    except InputError as error:
+        found = str(error)
+        assert str(files[kind]) in found
+    assert words in found
+
+
+def test_missing_options(tmp_path: Path) -> None:
+    """Claims need slices, pods must name claims that are there, and a file must hold something."""
+    with pytest.raises(InputError, match=r"--slices: is missing"):
+        run("--claims", str(EXAMPLES / "claims.yaml"))
+    with pytest.raises(InputError, match=r"holds none of ResourceSlice"):
+        run(*OBJECTS, "--claims", str(EXAMPLES / "pods.yaml"))
+    pods = tmp_path / "pods.yaml"
+    pods.write_text((EXAMPLES / "pods.yaml").read_text().replace("resourceClaimName: big", "resourceClaimName: bigg"))
+    with pytest.raises(InputError, match=r"names 'bigg', which no file given with --claims has \(did you mean big"):
+        run(str(pods), *OBJECTS, *MACHINE)
+    assert run(*MACHINE).exit_code == 2
