@@ -11,8 +11,8 @@ from time import process_time
 
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import NodeFacts
-from podslice.core.dra.search import Wanted
+from podslice.core.dra.pools import LabelledNode
+from podslice.core.dra.search import WantedClaim
 from podslice.core.pod.spec import from_dict
 from podslice.k8s.cel import CELSelectors
 
@@ -47,10 +47,10 @@ def cluster_of(nodes: int, numa_nodes: int) -> ClusterDevices:
         for name, driver in (("cpu", "podslice.io"), ("gpu", "gpu.example.com"))
     }  # fmt: skip
     slices = [one for name in names for one in slices_of(name, numa_nodes)]
-    return ClusterDevices(slices, map(NodeFacts, names), classes, CELSelectors().matches)
+    return ClusterDevices(slices, map(LabelledNode, names), classes, CELSelectors().matches)
 
 
-def claim(draw: Random, number: int) -> Wanted:
+def claim(draw: Random, number: int) -> WantedClaim:
     """CPUs and memory, every fourth time near a GPU."""
     asked = {"cpu": str(draw.choice((2, 4, 6, 8, 12, 16))), "memory": f"{draw.choice((4, 8, 16))}Gi"}
     requests = [{"name": "cpus", "exactly": {"deviceClassName": "cpu", "capacity": {"requests": asked}}}]
@@ -59,7 +59,7 @@ def claim(draw: Random, number: int) -> Wanted:
         requests.append({"name": "gpu", "exactly": {"deviceClassName": "gpu"}})
         constraints = [{"matchAttribute": NUMA}]
     spec = {"devices": {"requests": requests, "constraints": constraints}}
-    return Wanted(f"claim-{number}", from_dict(spec, ResourceClaimSpec).devices)
+    return WantedClaim(f"claim-{number}", from_dict(spec, ResourceClaimSpec).devices)
 
 
 def main() -> None:

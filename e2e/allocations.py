@@ -19,10 +19,10 @@ from e2e.random_claims import CLASSES, Case, PodCase, random_case
 from e2e.scheduling import SOON, create_node, profile
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import AllocationResult, DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import NodeFacts
-from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, Wanted
+from podslice.core.dra.pools import LabelledNode
+from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, WantedClaim
 from podslice.core.dra.selecting import Selecting, SelectorError
-from podslice.core.dra.usage import Grant, Usage
+from podslice.core.dra.usage import DeviceGrant, DeviceUsage
 from podslice.core.pod.spec import from_dict
 from podslice.k8s.cel import CELSelectors
 
@@ -60,15 +60,17 @@ class Model:
     """The answers of podslice for the pods of one case."""
 
     def __init__(self, slices: list[ResourceSlice], node: str, selecting: Selecting) -> None:
-        self._pools = ClusterDevices(slices, [NodeFacts(node)], {}, lambda expression, offered: False).nodes[node].pools
+        self._pools = (
+            ClusterDevices(slices, [LabelledNode(node)], {}, lambda expression, offered: False).nodes[node].pools
+        )
         self._selecting = selecting
-        self._usage = self._before = Usage()
+        self._usage = self._before = DeviceUsage()
         self._devices = {one.id: one for pool in self._pools for one in pool.devices}
 
     def answer(self, pod: PodCase) -> Verdict:
         self._before = self._usage.copy()
         claims = [
-            Wanted(f"claim-{index}", from_dict(spec, ResourceClaimSpec).devices)
+            WantedClaim(f"claim-{index}", from_dict(spec, ResourceClaimSpec).devices)
             for index, spec in enumerate(pod.claims)
         ]
         try:
@@ -92,7 +94,9 @@ class Model:
         self._usage = self._before
         for rows in real.devices or []:
             for request, driver, pool, device, consumed in rows:
-                self._usage.take(Grant(request, self._devices[driver, pool, device], dict(consumed) or None), "claim")
+                self._usage.take(
+                    DeviceGrant(request, self._devices[driver, pool, device], dict(consumed) or None), "claim"
+                )
 
 
 def slice_of(spec: Json, node: str, index: int) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.dra.objects import Device
+from podslice.core.dra.objects import SliceDevice
 from podslice.core.dra.pools import OfferedDevice, offered
 from podslice.core.dra.selecting import SelectorError
 from podslice.core.pod.spec import from_dict
@@ -18,7 +18,7 @@ def gpu() -> OfferedDevice:
         "attributes": {"numa": {"int": 1}, "v": {"version": "1.2.3-rc.1"}, "other.io/s": {"string": "x"}},
         "capacity": {"cpu": {"value": "8"}, "memory": {"value": "1500m"}},
     }
-    return offered("gpu.io", "p", from_dict(data, Device))
+    return offered("gpu.io", "p", from_dict(data, SliceDevice))
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from e2e.random_claims import CLASSES, random_case
 
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import NodeFacts, OfferedDevice, pools_of
-from podslice.core.dra.search import AbandonedError, Search, Wanted
+from podslice.core.dra.pools import LabelledNode, OfferedDevice, pools_of
+from podslice.core.dra.search import AbandonedError, Search, WantedClaim
 from podslice.core.dra.selecting import Selecting, SelectorError, UnknownClassError
-from podslice.core.dra.usage import Usage
+from podslice.core.dra.usage import DeviceUsage
 from podslice.core.pod.spec import from_dict
 
 Json = dict[str, Any]
@@ -46,19 +46,21 @@ def device(name: str, numa: int | None = None, **more: Any) -> Json:
     return {"name": name, "attributes": attributes, **more}
 
 
-def claim(*requests: Json, constraints: tuple[Json, ...] = (), name: str = "c") -> Wanted:
+def claim(*requests: Json, constraints: tuple[Json, ...] = (), name: str = "c") -> WantedClaim:
     spec = {"devices": {"requests": list(requests), "constraints": list(constraints)}}
-    return Wanted(name, from_dict(spec, ResourceClaimSpec).devices)
+    return WantedClaim(name, from_dict(spec, ResourceClaimSpec).devices)
 
 
 def request(name: str, which: str = "gpu", **form: Any) -> Json:
     return {"name": name, "exactly": {"deviceClassName": which, **form}}
 
 
-def found(slices: list[ResourceSlice], *claims: Wanted, usage: Usage | None = None) -> list[list[str]] | None:
-    usage = usage or Usage()
+def found(
+    slices: list[ResourceSlice], *claims: WantedClaim, usage: DeviceUsage | None = None
+) -> list[list[str]] | None:
+    usage = usage or DeviceUsage()
     before = copy.deepcopy((usage.owned, usage.consumed, {key: one for key, one in usage.counters.items() if one}))
-    answer = Search(pools_of(slices, NodeFacts("n")), usage, Selecting(CLASS_OBJECTS, by_driver), claims).run()
+    answer = Search(pools_of(slices, LabelledNode("n")), usage, Selecting(CLASS_OBJECTS, by_driver), claims).run()
     left = {key: one for key, one in usage.counters.items() if one}
     assert (usage.owned, usage.consumed, left) == before
     return None if answer is None else [[grant.offered.id[2] for grant in grants] for grants in answer]
@@ -127,7 +129,7 @@ def test_consumed_amounts(asked: str | None, limits: dict[str, str], consumed: f
     slices = [slice_of(zone(8, **limits), driver="podslice.io")]
     form = {} if asked is None else {"capacity": {"requests": {"cpu": asked}}}
     search = Search(
-        pools_of(slices, NodeFacts("n")), Usage(), Selecting(CLASS_OBJECTS, by_driver),
+        pools_of(slices, LabelledNode("n")), DeviceUsage(), Selecting(CLASS_OBJECTS, by_driver),
         [claim(request("r", "cpu", **form))],
     )  # fmt: skip
     answer = search.run()
@@ -149,7 +151,7 @@ def test_first_available() -> None:
     slices = [slice_of(device("a")), slice_of(zone(8, step="2"), driver="podslice.io")]
     forms = [{"name": "two", "deviceClassName": "gpu", "count": 2}, {"name": "zone", "deviceClassName": "cpu"}]
     search = Search(
-        pools_of(slices, NodeFacts("n")), Usage(), Selecting(CLASS_OBJECTS, by_driver),
+        pools_of(slices, LabelledNode("n")), DeviceUsage(), Selecting(CLASS_OBJECTS, by_driver),
         [claim({"name": "r", "firstAvailable": forms})],
     )  # fmt: skip
     answer = search.run()
@@ -214,10 +216,10 @@ def test_nodes_of_one_look_answer_alike(seed: int) -> None:
     def matches(expression: str, offered: OfferedDevice) -> bool:
         return hash_of(expression, offered) % 3 > 0
 
-    cluster = ClusterDevices(slices, [NodeFacts("n0"), NodeFacts("n1")], classes, matches)
+    cluster = ClusterDevices(slices, [LabelledNode("n0"), LabelledNode("n1")], classes, matches)
     for number, pod in enumerate(case.pods):
         claims = [
-            Wanted(f"{number}-{i}", from_dict(one, ResourceClaimSpec).devices) for i, one in enumerate(pod.claims)
+            WantedClaim(f"{number}-{i}", from_dict(one, ResourceClaimSpec).devices) for i, one in enumerate(pod.claims)
         ]
         answers = []
         for node in ("n0", "n1"):

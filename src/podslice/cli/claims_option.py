@@ -13,9 +13,9 @@ from podslice.core.errors import InputError
 
 if TYPE_CHECKING:
     from podslice.core.dra.nodes import ClusterDevices
-    from podslice.core.dra.obstacles import Explanation
-    from podslice.core.dra.search import Wanted
-    from podslice.core.dra.usage import Grant
+    from podslice.core.dra.obstacles import ClaimExplanation
+    from podslice.core.dra.search import WantedClaim
+    from podslice.core.dra.usage import DeviceGrant
     from podslice.core.pod.spec import Pod
     from podslice.k8s.claims import DeviceObjects
 
@@ -66,10 +66,10 @@ class ClaimAnswers:
 
     def others(self) -> list[ClaimAnswer]:
         """Claims that no pod has named, each for itself, in the order of the files."""
-        from podslice.core.dra.search import Wanted
+        from podslice.core.dra.search import WantedClaim
 
         return [
-            self._answer("", [Wanted(f"{key[0]}/{key[1]}", one.spec.devices)])
+            self._answer("", [WantedClaim(f"{key[0]}/{key[1]}", one.spec.devices)])
             for key, one in self._objects.claims.items()
             if key not in self._named and one.status.allocation is None
         ]
@@ -78,8 +78,8 @@ class ClaimAnswers:
         claim = self._objects.claims.get(key)
         return claim is not None and (claim.status.allocation is not None or key in self._named)
 
-    def _wanted(self, pod: Pod) -> Iterator[tuple[tuple[str, str], Wanted]]:
-        from podslice.core.dra.search import Wanted
+    def _wanted(self, pod: Pod) -> Iterator[tuple[tuple[str, str], WantedClaim]]:
+        from podslice.core.dra.search import WantedClaim
 
         namespace = pod.metadata.namespace or "default"
         for index, entry in enumerate(pod.spec.resource_claims):
@@ -89,16 +89,16 @@ class ClaimAnswers:
                 claim = self._objects.claims.get(key)
                 if claim is None:
                     raise _unknown(pod, f"{path}.resourceClaimName", key, self._objects.claims)
-                yield key, Wanted(f"{namespace}/{entry.resource_claim_name}", claim.spec.devices)
+                yield key, WantedClaim(f"{namespace}/{entry.resource_claim_name}", claim.spec.devices)
             elif entry.resource_claim_template_name is not None:
                 key = (namespace, entry.resource_claim_template_name)
                 template = self._objects.templates.get(key)
                 if template is None:
                     raise _unknown(pod, f"{path}.resourceClaimTemplateName", key, self._objects.templates)
                 made = f"{pod.metadata.name}-{entry.name}"
-                yield (namespace, made), Wanted(f"{namespace}/{made}", template.spec.spec.devices)
+                yield (namespace, made), WantedClaim(f"{namespace}/{made}", template.spec.spec.devices)
 
-    def _answer(self, pod: str, claims: list[Wanted]) -> ClaimAnswer:
+    def _answer(self, pod: str, claims: list[WantedClaim]) -> ClaimAnswer:
         from podslice.core.dra.search import AbandonedError, SearchLimitError
         from podslice.core.dra.selecting import SelectorError, UnknownClassError
 
@@ -118,7 +118,7 @@ class ClaimAnswers:
             devices += [_device(claim.name, grant) for grant in own]
         return ClaimAnswer(pod, names, allocated=True, node=node, devices=tuple(devices))
 
-    def _refusal(self, pod: str, claims: list[Wanted], message: str) -> ClaimAnswer:
+    def _refusal(self, pod: str, claims: list[WantedClaim], message: str) -> ClaimAnswer:
         """With what the first node has to say: a person looks at one."""
         from podslice.core.dra.obstacles import explain
 
@@ -139,10 +139,10 @@ class ClaimAnswers:
 
 def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:
     from podslice.core.dra.nodes import ClusterDevices, devices_of
-    from podslice.core.dra.pools import NodeFacts
+    from podslice.core.dra.pools import LabelledNode
 
     names = dict.fromkeys(one.spec.node_name for one in objects.slices if one.spec.node_name)
-    nodes = [NodeFacts(name) for name in sorted(names)] or [NodeFacts("any node")]
+    nodes = [LabelledNode(name) for name in sorted(names)] or [LabelledNode("any node")]
     cluster = ClusterDevices(objects.slices, nodes, objects.classes, selectors.matches)
     devices = devices_of(cluster)
     for (namespace, name), claim in objects.claims.items():
@@ -162,7 +162,7 @@ def _unknown(pod: Pod, path: str, key: tuple[str, str], known: Iterable[tuple[st
     return InputError(problem, path=path, remedy=did_you_mean(key[1], names))
 
 
-def _device(claim: str, grant: Grant) -> ClaimDevice:
+def _device(claim: str, grant: DeviceGrant) -> ClaimDevice:
     from podslice.core.dra.obstacles import amount_text
 
     driver, pool, device = grant.offered.id
@@ -170,7 +170,7 @@ def _device(claim: str, grant: Grant) -> ClaimDevice:
     return ClaimDevice(claim, grant.request, driver, pool, device, consumed)
 
 
-def _obstacles(why: Explanation) -> Iterator[ClaimObstacle]:
+def _obstacles(why: ClaimExplanation) -> Iterator[ClaimObstacle]:
     for one in why.requests:
         problems = {"/".join(each.device.id[1:]): each.problem for each in one.devices if each.problem}
         yield ClaimObstacle(one.claim, one.request, one.wanted, one.able, problems)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.dra.objects import DeviceClass, ResourceSlice
-from podslice.core.dra.pools import DeviceID, NodeFacts, OfferedDevice, Pool, incomplete_pools, pools_of
-from podslice.core.dra.search import Search, Wanted
+from podslice.core.dra.pools import DeviceID, LabelledNode, OfferedDevice, Pool, incomplete_pools, pools_of
+from podslice.core.dra.search import Search, WantedClaim
 from podslice.core.dra.selecting import Matches, Selecting
-from podslice.core.dra.usage import Grant, Usage
+from podslice.core.dra.usage import DeviceGrant, DeviceUsage
 
 
 class _Placed(NamedTuple):
@@ -33,7 +33,7 @@ _Answer = tuple[tuple[_Placed, ...], ...] | None
 class NodePools:
     """One node: its pools, what is used of them, and a number that nodes in the same state share."""
 
-    def __init__(self, node: NodeFacts, pools: Sequence[Pool], foreign: Sequence[Pool]) -> None:
+    def __init__(self, node: LabelledNode, pools: Sequence[Pool], foreign: Sequence[Pool]) -> None:
         self.node = node
         own = {(pool.driver, pool.name) for pool in pools}
         self.pools = (*pools, *(pool for pool in foreign if (pool.driver, pool.name) not in own))
@@ -59,13 +59,13 @@ class ClusterDevices:
     def __init__(
         self,
         slices: Iterable[ResourceSlice],
-        nodes: Iterable[NodeFacts],
+        nodes: Iterable[LabelledNode],
         classes: Mapping[str, DeviceClass],
         matches: Matches,
     ) -> None:
         listed = list(slices)
         self.selecting = Selecting(classes, matches)
-        self.usage = Usage()
+        self.usage = DeviceUsage()
         by_node: dict[str, list[ResourceSlice]] = {}
         elsewhere = [one for one in listed if one.spec.node_name is None]
         for one in listed:
@@ -91,7 +91,7 @@ class ClusterDevices:
             return -1
         return self._states.setdefault((one.shape, held), len(self._states))
 
-    def find(self, node: str, claims: Sequence[Wanted]) -> list[tuple[Grant, ...]] | None:
+    def find(self, node: str, claims: Sequence[WantedClaim]) -> list[tuple[DeviceGrant, ...]] | None:
         """What the claims of one pod get on the node, None where they cannot be had together there."""
         one = self.nodes[node]
         if not one.local:
@@ -99,10 +99,10 @@ class ClusterDevices:
         known = self._known.setdefault(_signature(claims), {})
         return _named(one, self._answer(one, self._state_of[node], claims, known))
 
-    def _search(self, one: NodePools, claims: Sequence[Wanted]) -> list[tuple[Grant, ...]] | None:
+    def _search(self, one: NodePools, claims: Sequence[WantedClaim]) -> list[tuple[DeviceGrant, ...]] | None:
         return Search(one.pools, self.usage, self.selecting, claims).run()
 
-    def _answer(self, one: NodePools, state: int, claims: Sequence[Wanted], known: dict[int, _Answer]) -> _Answer:
+    def _answer(self, one: NodePools, state: int, claims: Sequence[WantedClaim], known: dict[int, _Answer]) -> _Answer:
         """The answer of all nodes in this state."""
         if state not in known:
             found = self._search(one, claims)
@@ -115,13 +115,13 @@ class ClusterDevices:
         """After `usage` was changed from outside."""
         self._state_of = {name: self._state(one) for name, one in self.nodes.items()}
 
-    def take(self, node: str, grants: Iterable[Grant], owner: str) -> None:
+    def take(self, node: str, grants: Iterable[DeviceGrant], owner: str) -> None:
         """Book what a claim gets."""
         for grant in grants:
             self.usage.take(grant, owner)
         self._state_of[node] = self._state(self.nodes[node])
 
-    def first(self, claims: Sequence[Wanted]) -> tuple[str, list[tuple[Grant, ...]]] | None:
+    def first(self, claims: Sequence[WantedClaim]) -> tuple[str, list[tuple[DeviceGrant, ...]]] | None:
         """The first node, in order, that serves them, and what they get there."""
         known = self._known.setdefault(_signature(claims), {})
         for name, state in self._state_of.items():
@@ -137,24 +137,26 @@ class ClusterDevices:
         return None
 
 
-def _named(one: NodePools, answer: _Answer) -> list[tuple[Grant, ...]] | None:
+def _named(one: NodePools, answer: _Answer) -> list[tuple[DeviceGrant, ...]] | None:
     """An answer with this node's devices."""
     return None if answer is None else [tuple(_grant(one, placed) for placed in claim) for claim in answer]
 
 
-def _signature(claims: Sequence[Wanted]) -> bytes:
+def _signature(claims: Sequence[WantedClaim]) -> bytes:
     """Equal for claims that ask for the same."""
     return msgspec.json.encode([claim.devices for claim in claims], enc_hook=str)
 
 
-def _placed(one: NodePools, grant: Grant) -> _Placed:
+def _placed(one: NodePools, grant: DeviceGrant) -> _Placed:
     consumed = None if grant.consumed is None else tuple(sorted(grant.consumed.items()))
     return _Placed(grant.request, one.places[grant.offered.id], consumed, grant.admin)
 
 
-def _grant(one: NodePools, placed: _Placed) -> Grant:
+def _grant(one: NodePools, placed: _Placed) -> DeviceGrant:
     offered: OfferedDevice = one.devices[placed.place]
-    return Grant(placed.request, offered, None if placed.consumed is None else dict(placed.consumed), placed.admin)
+    return DeviceGrant(
+        placed.request, offered, None if placed.consumed is None else dict(placed.consumed), placed.admin
+    )
 
 
 def devices_of(cluster: ClusterDevices) -> dict[DeviceID, OfferedDevice]:

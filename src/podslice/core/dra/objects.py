@@ -48,7 +48,7 @@ class RequestPolicy(msgspec.Struct, frozen=True, rename="camel"):
     valid_range: ValidRange | None = None
 
 
-class DeviceCapacity(msgspec.Struct, frozen=True, rename="camel"):
+class OfferedCapacity(msgspec.Struct, frozen=True, rename="camel"):
     """An amount that a device has."""
 
     value: Quantity
@@ -98,12 +98,12 @@ class DeviceToleration(msgspec.Struct, frozen=True):
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
-class Device(msgspec.Struct, frozen=True, rename="camel"):
+class SliceDevice(msgspec.Struct, frozen=True, rename="camel"):
     """One device of a slice."""
 
     name: str
     attributes: dict[str, DeviceAttribute] = {}
-    capacity: dict[str, DeviceCapacity] = {}
+    capacity: dict[str, OfferedCapacity] = {}
     consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
@@ -130,7 +130,7 @@ class ResourceSliceSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
-    devices: tuple[Device, ...] = ()
+    devices: tuple[SliceDevice, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.dra.objects import ALL, DeviceRequest, DeviceSubRequest, DeviceToleration
-from podslice.core.dra.pools import Capacity, OfferedDevice, Pool
-from podslice.core.dra.search import AbandonedError, Deepest, Search, SearchLimitError, Wanted, tolerates
+from podslice.core.dra.pools import ConsumableCapacity, OfferedDevice, Pool
+from podslice.core.dra.search import AbandonedError, Deepest, Search, SearchLimitError, WantedClaim, tolerates
 from podslice.core.dra.selecting import Selecting, SelectorError
-from podslice.core.dra.usage import Usage, asked_of, can_serve
+from podslice.core.dra.usage import DeviceUsage, asked_of, can_serve
 from podslice.core.values.quantity import Quantity
 
 replace = msgspec.structs.replace
@@ -38,7 +38,7 @@ class RequestProblem(NamedTuple):
         return sum(not one.problem for one in self.devices)
 
 
-class Fix(NamedTuple):
+class ClaimChange(NamedTuple):
     """A change that was tried and lets all claims of the pod in."""
 
     claim: str
@@ -46,20 +46,22 @@ class Fix(NamedTuple):
     text: str
 
 
-class Explanation(NamedTuple):
+class ClaimExplanation(NamedTuple):
     """`together` says what is wrong where every request could be met alone; `abandoned` is why the scheduler does not
     even look."""
 
     requests: tuple[RequestProblem, ...]
     together: str
     abandoned: str
-    fixes: tuple[Fix, ...]
+    fixes: tuple[ClaimChange, ...]
 
 
-Finder = Callable[[Sequence[Wanted]], bool]
+Finder = Callable[[Sequence[WantedClaim]], bool]
 
 
-def explain(pools: Sequence[Pool], usage: Usage, selecting: Selecting, claims: Sequence[Wanted]) -> Explanation:
+def explain(
+    pools: Sequence[Pool], usage: DeviceUsage, selecting: Selecting, claims: Sequence[WantedClaim]
+) -> ClaimExplanation:
     """For claims that `Search` finds no devices for."""
     search = Search(pools, usage, selecting, claims)
     abandoned = ""
@@ -80,17 +82,17 @@ def explain(pools: Sequence[Pool], usage: Usage, selecting: Selecting, claims: S
     alone = all(one.able >= max(one.wanted, 1) for one in problems)
     together = _together(search.deepest, claims) if alone and not abandoned else ""
 
-    def fits(changed: Sequence[Wanted]) -> bool:
+    def fits(changed: Sequence[WantedClaim]) -> bool:
         try:
             return Search(pools, usage, selecting, changed).run() is not None
         except (AbandonedError, SearchLimitError, SelectorError):
             return False
 
-    return Explanation(tuple(problems), together, abandoned, tuple(_fixes(pools, usage, claims, fits)))
+    return ClaimExplanation(tuple(problems), together, abandoned, tuple(_fixes(pools, usage, claims, fits)))
 
 
 def _problems(
-    pools: Sequence[Pool], usage: Usage, selecting: Selecting, name: str, form: DeviceSubRequest
+    pools: Sequence[Pool], usage: DeviceUsage, selecting: Selecting, name: str, form: DeviceSubRequest
 ) -> Iterator[DeviceProblem]:
     expressions = selecting.expressions(form, name)
     for pool in pools:
@@ -109,7 +111,7 @@ def _problems(
             yield DeviceProblem(offered, _problem(pool, offered, usage, form))
 
 
-def _problem(pool: Pool, offered: OfferedDevice, usage: Usage, form: DeviceSubRequest) -> str:
+def _problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form: DeviceSubRequest) -> str:
     if not tolerates(form, offered):
         taint = next(one for one in offered.taints if one.effect != "None")
         return f"has taint {taint.key}={taint.value}:{taint.effect}"
@@ -152,7 +154,7 @@ def _short(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _together(deepest: Deepest, claims: Sequence[Wanted]) -> str:
+def _together(deepest: Deepest, claims: Sequence[WantedClaim]) -> str:
     """The farthest that a search came."""
     held = ", ".join(f"{grant.request} with {grant.offered.id[2]}" for grant in deepest.grants) or "nothing"
     rules = [
@@ -165,26 +167,32 @@ def _together(deepest: Deepest, claims: Sequence[Wanted]) -> str:
     return f"each request can be met alone; after {held} there is no device for {deepest.request}{because}"
 
 
-def _fixes(pools: Sequence[Pool], usage: Usage, claims: Sequence[Wanted], fits: Finder) -> Iterator[Fix]:
+def _fixes(
+    pools: Sequence[Pool], usage: DeviceUsage, claims: Sequence[WantedClaim], fits: Finder
+) -> Iterator[ClaimChange]:
     for index, claim in enumerate(claims):
         for path, text, changed in _changes(pools, usage, claim):
             if fits([*claims[:index], changed, *claims[index + 1 :]]):
-                yield Fix(claim.name, path, text)
+                yield ClaimChange(claim.name, path, text)
 
 
-def _changes(pools: Sequence[Pool], usage: Usage, claim: Wanted) -> Iterator[tuple[str, str, Wanted]]:
+def _changes(pools: Sequence[Pool], usage: DeviceUsage, claim: WantedClaim) -> Iterator[tuple[str, str, WantedClaim]]:
     devices = claim.devices
     for number, rule in enumerate(devices.constraints):
         without = (*devices.constraints[:number], *devices.constraints[number + 1 :])
         what = rule.match_attribute or rule.distinct_attribute
         path = f"spec.devices.constraints[{number}]"
-        yield path, f"leave out the constraint on {what}", Wanted(claim.name, replace(devices, constraints=without))
+        yield (
+            path,
+            f"leave out the constraint on {what}",
+            WantedClaim(claim.name, replace(devices, constraints=without)),
+        )
     for number, request in enumerate(devices.requests):
         if request.exactly is None:
             continue
         for field, text, form in _form_changes(pools, usage, request.exactly):
             changed = replace(devices, requests=_with(devices.requests, number, replace(request, exactly=form)))
-            yield f"spec.devices.requests[{number}].exactly.{field}", text, Wanted(claim.name, changed)
+            yield f"spec.devices.requests[{number}].exactly.{field}", text, WantedClaim(claim.name, changed)
 
 
 def _with(requests: tuple[DeviceRequest, ...], number: int, request: DeviceRequest) -> tuple[DeviceRequest, ...]:
@@ -192,7 +200,7 @@ def _with(requests: tuple[DeviceRequest, ...], number: int, request: DeviceReque
 
 
 def _form_changes(
-    pools: Sequence[Pool], usage: Usage, form: DeviceSubRequest
+    pools: Sequence[Pool], usage: DeviceUsage, form: DeviceSubRequest
 ) -> Iterator[tuple[str, str, DeviceSubRequest]]:
     """One device less and so on, the next smaller amounts that are free, and patience with taints."""
     if form.allocation_mode == ALL:
@@ -208,13 +216,13 @@ def _form_changes(
     yield "tolerations", "tolerate the taints", replace(form, tolerations=(*form.tolerations, everything))
 
 
-def _free(pools: Sequence[Pool], usage: Usage, name: str, asked: int) -> list[int]:
+def _free(pools: Sequence[Pool], usage: DeviceUsage, name: str, asked: int) -> list[int]:
     """The largest amount below what is asked that some device has left."""
     found = set()
     for pool in pools:
         for offered in pool.devices:
             full = name if "/" in name else f"{offered.driver}/{name}"
-            capacity: Capacity | None = offered.capacity.get(full)
+            capacity: ConsumableCapacity | None = offered.capacity.get(full)
             if capacity is not None:
                 held = usage.consumed[offered.id][full] if offered.id in usage.consumed else 0
                 found.add(capacity.value - held)

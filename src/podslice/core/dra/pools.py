@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from podslice.core.dra.objects import Device, DeviceCapacity, DeviceTaint, ResourceSlice
+from podslice.core.dra.objects import DeviceTaint, OfferedCapacity, ResourceSlice, SliceDevice
 from podslice.core.scheduling.node_affinity import Labels, NodeSelector
 
 DeviceID = tuple[str, str, str]
@@ -16,7 +16,7 @@ Amounts = Mapping[str, int]
 """Billionths by name."""
 
 
-class Capacity(NamedTuple):
+class ConsumableCapacity(NamedTuple):
     """An amount in billionths, and what may be asked of it. `values` are in rising order, empty for none."""
 
     value: int
@@ -47,9 +47,9 @@ class OfferedDevice(NamedTuple):
     """A device with what decides about it; `look` is equal for devices that no selector can tell apart."""
 
     id: DeviceID
-    device: Device
+    device: SliceDevice
     attributes: Mapping[str, tuple[str, int | bool | str]]
-    capacity: Mapping[str, Capacity]
+    capacity: Mapping[str, ConsumableCapacity]
     counters: tuple[tuple[str, Amounts], ...]
     taints: tuple[DeviceTaint, ...]
     shared: bool
@@ -75,14 +75,14 @@ class Pool(NamedTuple):
     """Whether it is this node's alone."""
 
 
-class NodeFacts(NamedTuple):
+class LabelledNode(NamedTuple):
     """What slices ask of a node."""
 
     name: str
     labels: Labels = MappingProxyType({})
 
 
-def pools_of(slices: Iterable[ResourceSlice], node: NodeFacts) -> tuple[Pool, ...]:
+def pools_of(slices: Iterable[ResourceSlice], node: LabelledNode) -> tuple[Pool, ...]:
     """The pools that a node can use, by driver and name; of each only the newest generation counts."""
     pools = (_pool_of(members, node) for members in _newest(slices))
     return tuple(pool for pool in pools if pool is not None)
@@ -108,7 +108,7 @@ def _newest(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
         yield sorted((one for one in members if one.spec.pool.generation == newest), key=lambda one: one.metadata.name)
 
 
-def _pool_of(members: list[ResourceSlice], node: NodeFacts) -> Pool | None:
+def _pool_of(members: list[ResourceSlice], node: LabelledNode) -> Pool | None:
     """One pool as the node has it; None where none of it is for the node."""
     if not any(_serves(one, node) for one in members):
         return None
@@ -131,11 +131,11 @@ def _pool_of(members: list[ResourceSlice], node: NodeFacts) -> Pool | None:
     return Pool(spec.driver, spec.pool.name, devices, counters, complete, problem, local)
 
 
-def _serves(one: ResourceSlice, node: NodeFacts) -> bool:
+def _serves(one: ResourceSlice, node: LabelledNode) -> bool:
     return bool(one.spec.per_device_node_selection) or _meant(one.spec, node)
 
 
-def _meant(place: object, node: NodeFacts) -> bool:
+def _meant(place: object, node: LabelledNode) -> bool:
     """Whether a slice, or a device of its own, is for the node."""
     name: str | None = getattr(place, "node_name", None)
     selector: NodeSelector | None = getattr(place, "node_selector", None)
@@ -161,7 +161,7 @@ def _problem(members: list[ResourceSlice], counters: Mapping[str, Amounts]) -> s
     return ""
 
 
-def offered(driver: str, pool: str, device: Device) -> OfferedDevice:
+def offered(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
     """A device with its names in full: what has no domain is its driver's."""
     attributes = {_full(driver, name): one.typed for name, one in device.attributes.items()}
     capacity = {_full(driver, name): _capacity(one) for name, one in device.capacity.items()}
@@ -181,13 +181,13 @@ def _full(driver: str, name: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _capacity(one: DeviceCapacity) -> Capacity:
+def _capacity(one: OfferedCapacity) -> ConsumableCapacity:
     policy = one.request_policy
     if policy is None:
-        return Capacity(one.value.nano)
+        return ConsumableCapacity(one.value.nano)
     default = policy.default.nano if policy.default is not None else None
     if policy.valid_range is None:
-        return Capacity(one.value.nano, default, tuple(sorted(value.nano for value in policy.valid_values)))
+        return ConsumableCapacity(one.value.nano, default, tuple(sorted(value.nano for value in policy.valid_values)))
     limits = policy.valid_range
     least, most, step = (None if amount is None else amount.nano for amount in (limits.min, limits.max, limits.step))
-    return Capacity(one.value.nano, default, (), least or 0, most, step)
+    return ConsumableCapacity(one.value.nano, default, (), least or 0, most, step)

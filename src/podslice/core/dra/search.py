@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from podslice.core.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
 from podslice.core.dra.pools import OfferedDevice, Pool
 from podslice.core.dra.selecting import Selecting
-from podslice.core.dra.usage import Grant, Usage, asked_of, can_serve
+from podslice.core.dra.usage import DeviceGrant, DeviceUsage, asked_of, can_serve
 from podslice.core.errors import PodsliceError
 
 MOST_RESULTS = 32
@@ -25,7 +25,7 @@ class SearchLimitError(PodsliceError):
         super().__init__(f"no answer after {MOST_STEPS} tries")
 
 
-class Wanted(NamedTuple):
+class WantedClaim(NamedTuple):
     """A claim by the name that people know it under."""
 
     name: str
@@ -35,9 +35,13 @@ class Wanted(NamedTuple):
 class Deepest(NamedTuple):
     """How far a search came: the grants it had, and the request for which it found no device then."""
 
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[DeviceGrant, ...] = ()
     claim: int = 0
     request: str = ""
+
+
+Refusal = Literal["", "room", "taint", "constraint"]
+"""What keeps a device from a request, empty for nothing."""
 
 
 class AbandonedError(PodsliceError):
@@ -65,12 +69,12 @@ class _Constraint:
             return not self._common or self._common[0] == value
         return value not in self._distinct.values()
 
-    def add(self, grant: Grant) -> None:
+    def add(self, grant: DeviceGrant) -> None:
         value = grant.offered.attributes[self._name]
         self._common.append(value)
         self._distinct[grant.request] = value
 
-    def remove(self, grant: Grant) -> None:
+    def remove(self, grant: DeviceGrant) -> None:
         self._common.pop()
         self._distinct.pop(grant.request, None)
 
@@ -79,14 +83,16 @@ class _Taken(NamedTuple):
     """A grant of a claim; `first` when nobody used the device before."""
 
     claim: int
-    grant: Grant
+    grant: DeviceGrant
     first: bool
 
 
 class Search:
     """One node and the claims of one pod. `usage` is changed while it runs and as it was afterwards."""
 
-    def __init__(self, pools: Sequence[Pool], usage: Usage, selecting: Selecting, claims: Sequence[Wanted]) -> None:
+    def __init__(
+        self, pools: Sequence[Pool], usage: DeviceUsage, selecting: Selecting, claims: Sequence[WantedClaim]
+    ) -> None:
         self._pools = pools
         self._usage = usage
         self._selecting = selecting
@@ -101,7 +107,7 @@ class Search:
         self._leaked: list[OfferedDevice] = []
         self.deepest = Deepest()
 
-    def run(self) -> list[tuple[Grant, ...]] | None:
+    def run(self) -> list[tuple[DeviceGrant, ...]] | None:
         """The grants of each claim, None where there is no room for all. Raises `SelectorError`, `UnknownClassError`
         and `SearchLimitError`."""
         for claim in self._claims:
@@ -167,7 +173,7 @@ class Search:
         return any(
             self._all(claim, index, name, form)
             if form.allocation_mode == ALL
-            else self._devices(_Place(claim, index, name, form), 0, form.count)
+            else self._devices(_FormPlace(claim, index, name, form), 0, form.count)
             for name, form in requests[index].forms()
         )
 
@@ -175,16 +181,18 @@ class Search:
         """Every device that the selectors mean, or none."""
         before = len(self._taken)
         chosen = self._every[id(form)]
-        for candidate in chosen:
-            if not self._try(claim, name, form, candidate):
-                offered = candidate[1]
-                rules = [one for one in self._constraints[claim] if one.rule.concerns(name)]
-                if tolerates(form, offered) and not all(one.admits(offered) for one in rules):
-                    device = "/".join(offered.id)
-                    raise AbandonedError(
-                        f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device "
-                        f"{device} because a claim constraint would not be satisfied"
-                    )
+        for pool, offered in chosen:
+            refusal = self._take(claim, name, form, pool, offered)
+            if refusal == "room" and offered.shared and tolerates(form, offered):
+                # v1.36.2 tells the constraints first, and does not take it back
+                consumed = asked_of(offered, form)
+                refusal = "room" if self._constrain(claim, DeviceGrant(name, offered, consumed)) else "constraint"
+            if refusal == "constraint":
+                raise AbandonedError(
+                    f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device "
+                    f"{'/'.join(offered.id)} because a claim constraint would not be satisfied"
+                )
+            if refusal:
                 break
         else:
             if chosen and self._request(claim, index + 1):
@@ -193,46 +201,48 @@ class Search:
             self._undo()
         return False
 
-    def _devices(self, at: _Place, start: int, missing: int) -> bool:
+    def _devices(self, at: _FormPlace, start: int, missing: int) -> bool:
         """`missing` more devices from place `start` on: which of them comes first makes no difference."""
         if not missing:
             return self._request(at.claim, at.number + 1)
         self._deeper(at)
         candidates = self.candidates(at.name, at.form)
         for place in range(start, len(candidates)):
-            if self._try(at.claim, at.name, at.form, candidates[place]):
+            if not self._take(at.claim, at.name, at.form, *candidates[place]):
                 if self._devices(at, place + 1, missing - 1):
                     return True
                 self._undo()
         return False
 
-    def _deeper(self, at: _Place) -> None:
+    def _deeper(self, at: _FormPlace) -> None:
         if len(self._taken) > len(self.deepest.grants) or not self.deepest.request:
             self.deepest = Deepest(tuple(one.grant for one in self._taken), at.claim, at.name)
 
-    def _try(self, claim: int, name: str, form: DeviceSubRequest, candidate: tuple[Pool, OfferedDevice]) -> bool:
-        """Take the device if it can be had."""
+    def _take(self, claim: int, name: str, form: DeviceSubRequest, pool: Pool, offered: OfferedDevice) -> Refusal:
+        """Take the device, or say what forbids it."""
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise SearchLimitError
-        pool, offered = candidate
         if self._counts[claim] == MOST_RESULTS or not can_serve(offered, form):
-            return False
+            return "room"
         consumed = asked_of(offered, form) if offered.shared else None
         if offered.shared and consumed is None:
-            return False
+            return "room"
         if not form.admin_access and not self._usage.fits(offered, consumed, pool.counters):
-            return False
-        grant = Grant(name, offered, consumed, form.admin_access)
-        if not tolerates(form, offered) or not self._constrain(claim, grant):
+            return "room"
+        grant = DeviceGrant(name, offered, consumed, form.admin_access)
+        refusal: Refusal = "" if tolerates(form, offered) else "taint"
+        if not refusal and not self._constrain(claim, grant):
+            refusal = "constraint"
+        if refusal:
             self._leak(offered)
-            return False
+            return refusal
         self._taken.append(_Taken(claim, grant, not self._usage.used(offered.id)))
         self._usage.take(grant, self._claims[claim].name)
         self._counts[claim] += 1
-        return True
+        return ""
 
-    def _constrain(self, claim: int, grant: Grant) -> bool:
+    def _constrain(self, claim: int, grant: DeviceGrant) -> bool:
         """Tell all constraints of the device, or those that were told already that it is gone."""
         told: list[_Constraint] = []
         for one in self._constraints[claim]:
@@ -261,7 +271,7 @@ class Search:
                 one.remove(grant)
 
 
-class _Place(NamedTuple):
+class _FormPlace(NamedTuple):
     """The form of a request that is being met."""
 
     claim: int

@@ -13,7 +13,7 @@ CounterID = tuple[str, str, str, str]
 """Driver, pool, counter set and counter."""
 
 
-class Grant(NamedTuple):
+class DeviceGrant(NamedTuple):
     """A device that a request gets. `consumed` are billionths by capacity, None for a device of its own."""
 
     request: str
@@ -22,7 +22,7 @@ class Grant(NamedTuple):
     admin: bool = False
 
 
-class Usage:
+class DeviceUsage:
     """Devices, capacities and counters in use; what is taken last can be given back."""
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ class Usage:
         self.consumed: defaultdict[DeviceID, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.counters: defaultdict[CounterID, int] = defaultdict(int)
 
-    def copy(self) -> Usage:
+    def copy(self) -> DeviceUsage:
         """Another one that starts the same."""
-        one = Usage()
+        one = DeviceUsage()
         one.owned.update(self.owned)
         one.counters.update(self.counters)
         for device, amounts in self.consumed.items():
             one.consumed[device].update(amounts)
         return one
 
-    def take(self, grant: Grant, owner: str) -> None:
+    def take(self, grant: DeviceGrant, owner: str) -> None:
         """Book it; devices for administration are nobody's."""
         if grant.admin:
             return
@@ -55,7 +55,7 @@ class Usage:
         if grant.consumed is None or first:
             self.count(offered, 1)
 
-    def give_back(self, grant: Grant, *, first: bool) -> None:
+    def give_back(self, grant: DeviceGrant, *, first: bool) -> None:
         """Undo `take`; `first` says whether the device was not in use before."""
         if grant.admin:
             return
@@ -106,7 +106,7 @@ class Usage:
         device = (result.driver, result.pool, result.device)
         if offered is not None:
             consumed = None if result.share_id is None else consumed_of(result)
-            self.take(Grant(result.request, offered, consumed), owner)
+            self.take(DeviceGrant(result.request, offered, consumed), owner)
         elif result.share_id is None:
             self.owned[device] = owner
 
@@ -144,9 +144,9 @@ def asked_of(offered: OfferedDevice, form: DeviceSubRequest) -> Amounts | None:
 
 def usage_of(
     allocations: Iterable[tuple[str, Iterable[AllocationResult]]], devices: Mapping[DeviceID, OfferedDevice]
-) -> Usage:
+) -> DeviceUsage:
     """What claims hold, by owner's name."""
-    usage = Usage()
+    usage = DeviceUsage()
     for owner, results in allocations:
         for result in results:
             usage.add_result(result, devices.get((result.driver, result.pool, result.device)), owner)

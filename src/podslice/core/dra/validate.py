@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from podslice.core.dra.objects import (
-    Device,
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -16,6 +15,7 @@ from podslice.core.dra.objects import (
     DeviceSubRequest,
     RequestPolicy,
     ResourceSlice,
+    SliceDevice,
 )
 from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, required
 from podslice.core.pod.names import label_problems, subdomain_problems
@@ -54,7 +54,7 @@ def slice_errors(one: ResourceSlice) -> Iterator[FieldError]:
         yield from _device_errors(f"spec.devices[{index}]", device)
 
 
-def _device_errors(path: str, device: Device) -> Iterator[FieldError]:
+def _device_errors(path: str, device: SliceDevice) -> Iterator[FieldError]:
     for problem in label_problems(device.name):
         yield invalid(f"{path}.name", device.name, problem)
     if len(device.attributes) + len(device.capacity) > _MOST_PROPERTIES:
