@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from podslice import InputError, KubeletConfig, Node
-from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, Hotplug, PodslicePolicy
+from podslice.core.config.policy import (
+    AnnotationRules,
+    Defragmentation,
+    ExclusiveResize,
+    Hotplug,
+    InterferenceGuards,
+    PodslicePolicy,
+)
 from podslice.k8s.policy import load_policy, policy_from_dict
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
@@ -97,6 +104,8 @@ def test_further_sections() -> None:
     read = policy_from_dict({**KIND, "spec": {"defrag": defrag, "annotations": annotations}})
     assert read.defrag == Defragmentation("onRequest", "all", "follow", 2)
     assert read.annotations == AnnotationRules("ignore", ("team-*",))
+    guarded = policy_from_dict({**KIND, "spec": {"guards": {"irq": "enforce"}}})
+    assert guarded == PodslicePolicy(guards=InterferenceGuards("enforce"))
     assert policy_from_dict({**KIND, "spec": {"defrag": {}, "annotations": {}}}) == PodslicePolicy()
 
 

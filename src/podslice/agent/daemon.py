@@ -38,6 +38,7 @@ from podslice.agent.metrics import Metrics
 from podslice.agent.moverules import ThreadReader, kernel_release
 from podslice.agent.moving import Moving
 from podslice.agent.movingmemory import MemoryMoves, free_memory
+from podslice.agent.nodeguards import NodeGuards
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
@@ -66,6 +67,7 @@ from podslice.host.boot import Boot
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.filewrites import FileWrites
+from podslice.host.kernelfiles import KernelFiles, SavedStore
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
 
 _ON_THE_WAY_SECONDS = 0.5
@@ -99,6 +101,7 @@ class Agent:
         tree: CgroupTree | None = None,
         machine_source: MachineSource | None = None,
         writes: FileWrites | None = None,
+        kernel: KernelFiles | None = None,
         boot: Boot | None = None,
         clock: Callable[[], float] = time.monotonic,
         read: Callable[[], LoadedSettings] | None = None,
@@ -147,6 +150,7 @@ class Agent:
         threads = ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None)
         self.resizing = Resizing(self.owner, self.sources, cgroups, memory=memory, threads=threads)
         self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
+        self.guards = self._guarding(kernel, boot)
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = AgentPlugin(
             self.owner,
@@ -200,6 +204,13 @@ class Agent:
         write = (lambda record, wanted: False) if self.observe else self.reconciler.write
         return MachineWatch(self.owner, source, write=write, place=self._write_updates)
 
+    def _guarding(self, kernel: KernelFiles | None, boot: Boot | None) -> NodeGuards | None:
+        """None where the kernel's files are not ours to look at."""
+        if kernel is None:
+            return None
+        store = SavedStore(self.owner.directory, boot.id if boot is not None else "")
+        return NodeGuards(self.owner, kernel, store, self.metrics, trouble=self.reporter.trouble, observe=self.observe)
+
     def _refusing(self) -> Refusals | None:
         """Without API server, and in a dry run, pods are refused at their containers and that is all."""
         api, source = self._chosen.api, self._chosen.api_source
@@ -245,6 +256,8 @@ class Agent:
             self._lock(stack)
             stack.push_async_callback(self._chosen.close)
             await self._listen(stack)
+            if self.guards is not None:
+                stack.callback(self.guards.restore)
             self._start_loops()
             stack.push_async_callback(self.loops.stop)
             stack.push_async_callback(self.resizing.close)
@@ -474,6 +487,8 @@ class Agent:
         for identity in self.vanished.run():
             self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
         await self._write_updates()
+        if self.guards is not None:
+            await self.guards.look()
         found = await self._compared(_ON_THE_WAY_SECONDS)
         self._lasting = [drift for drift in found if not drift.repaired]
         self.owner.admitting.save()

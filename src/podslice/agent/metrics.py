@@ -134,6 +134,20 @@ class Metrics:
         )
         for change in get_args(ConsequenceKind):
             self.machine_changes.labels(change)
+        self.guard_writes = Counter(
+            "podslice_guard_writes", "Kernel files written by guards.", ["guard", "result"], registry=registry
+        )
+        for result in ("written", "restored", "refused"):
+            self.guard_writes.labels("irq", result)
+        self.guard_contested = Counter(
+            "podslice_guard_contested", "Kernel files left to somebody who kept changing them.", ["guard"],
+            registry=registry,
+        )  # fmt: skip
+        self.guard_contested.labels("irq")
+        self.guard_open = Gauge(
+            "podslice_guard_open_files", "Kernel files that let exclusive CPUs be used.", ["guard"], registry=registry
+        )
+        self.guard_open.labels("irq")
         degraded = Gauge(
             "podslice_degraded_containers", "Containers that own CPUs which are offline.", registry=registry
         )

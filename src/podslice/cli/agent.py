@@ -20,6 +20,7 @@ from podslice.host.boot import read_boot
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.filewrites import FileWrites
+from podslice.host.kernelfiles import KernelFiles
 from podslice.host.machine_reading import read_machine
 from podslice.render.ansi import echo, style
 from podslice.web.access import is_loopback
@@ -81,7 +82,16 @@ def agent(
     async def main() -> None:
         boot, writes = read_boot(DiskFileSystem()), _writes()
         read = partial(load_settings, config_path)
-        await Agent(loaded, chosen, observe=observe, machine_source=follows, boot=boot, writes=writes, read=read).run()
+        await Agent(
+            loaded,
+            chosen,
+            observe=observe,
+            machine_source=follows,
+            boot=boot,
+            writes=writes,
+            read=read,
+            kernel=KernelFiles(),
+        ).run()
 
     asyncio.run(main())
 

@@ -145,6 +145,13 @@ class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     weights: dict[str, Annotated[int, msgspec.Meta(ge=0, le=1000)]] = msgspec.field(default_factory=_usual_weights)
 
 
+class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who else may use exclusive CPUs (docs/guards.md). `irq`: whether the agent only counts the interrupts and unbound
+    workqueues of the kernel that may come there, or keeps them away."""
+
+    irq: Literal["observe", "enforce"] = "observe"
+
+
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The `spec` of the object; what is left out is as without a policy."""
 
@@ -157,6 +164,8 @@ class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     topology: TopologyRules = TopologyRules()
     hotplug: Hotplug | None = None
     """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
+    guards: InterferenceGuards | None = None
+    """None: nobody looks at interrupts."""
 
 
 NO_POLICY: Final = PodslicePolicy()

@@ -185,7 +185,7 @@ def _interrupts(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
         one = found[0][2]
         rest = format_bits(readable_bits(one.affinity or "") & ~cpus)
         elsewhere = rest or "other CPUs"
-        remedy = f"write {elsewhere} to /proc/irq/{one.number}/smp_affinity_list, and ban these CPUs in irqbalance"
+        remedy = f"write {elsewhere} to /proc/irq/{one.number}/smp_affinity_list, or guards.irq: enforce"
     observed = f"{rate:.1f} a second and CPU"
     return IsolationCheck("interrupts", grade, "no device's", observed, evidence or "/proc/interrupts", remedy)
 

@@ -1,0 +1,128 @@
+"""Keeping interrupts and unbound kernel work off exclusive CPUs (docs/guards.md).
+
+The plan is `core.guards.masks`; here it is carried out: old values are stored before the first write, a file that
+refuses is not asked again for an hour, and one that somebody else keeps changing is left to them. Nothing here fails a
+container.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from podslice.core.guards.masks import MaskFile, MaskPlan, MaskWrite, SavedFile, bits_in, plan_masks
+from podslice.core.values.cpuset import Bits
+
+_PAUSE_SECONDS = 3600.0
+_CONTEST_SECONDS = 600.0
+_MOST_DRIFTS = 3
+
+
+class Masks(Protocol):
+    """The files: as they are, and writing one."""
+
+    def read(self, path: str) -> str: ...
+    def write(self, path: str, text: str) -> None: ...
+
+
+class Store(Protocol):
+    """Where old values are kept."""
+
+    def load(self) -> dict[str, SavedFile]: ...
+    def save(self, files: dict[str, SavedFile]) -> None: ...
+
+
+class GuardNews(NamedTuple):
+    """What one pass did. `refused`: the kernel takes nothing; `contested`: somebody else keeps changing it and it is
+    left to them from now on; `left`: somebody else has written it."""
+
+    written: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    contested: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+class IrqGuard:
+    """Carries plans out. `load` first; raises what the store raises."""
+
+    def __init__(self, files: Masks, store: Store, *, clock: Callable[[], float]) -> None:
+        self._files = files
+        self._store = store
+        self._clock = clock
+        self._saved: dict[str, SavedFile] = {}
+        self._stored: dict[str, SavedFile] = {}
+        self._paused: dict[str, float] = {}
+        self._drifts: dict[str, deque[float]] = {}
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The files that do not say what they said at first."""
+        return frozenset(self._saved)
+
+    def load(self) -> None:
+        self._saved = self._stored = self._store.load()
+
+    def run(self, found: list[MaskFile], *, guarded: Bits, online: Bits) -> GuardNews:
+        """One pass: no `guarded` CPU restores all. Raises `OSError` where old values cannot be stored; no file has
+        been written then."""
+        now = self._clock()
+        there = {file.path for file in found}
+        self._saved = {path: one for path, one in self._saved.items() if path in there}
+        looked = [file for file in found if self._paused.get(file.path, now) <= now]
+        plan = plan_masks(looked, self._saved, guarded=guarded, online=online)
+        contested = self._contested(plan, now)
+        if contested:
+            looked = [file for file in looked if file.path not in contested]
+            plan = plan_masks(looked, self._saved, guarded=guarded, online=online)
+        return self._carry_out(plan, {file.path: file for file in looked}, now, contested)
+
+    def _contested(self, plan: MaskPlan, now: float) -> frozenset[str]:
+        """Files on which we have been overruled too often lately; they are forgotten and left alone."""
+        lost = set()
+        for path in plan.drifted:
+            times = self._drifts.setdefault(path, deque(maxlen=_MOST_DRIFTS + 1))
+            times.append(now)
+            if len(times) > _MOST_DRIFTS and now - times[0] <= _CONTEST_SECONDS:
+                lost.add(path)
+                self._paused[path] = now + _PAUSE_SECONDS
+                self._drifts.pop(path)
+        self._saved = {path: one for path, one in self._saved.items() if path not in lost}
+        return frozenset(lost)
+
+    def _carry_out(
+        self, plan: MaskPlan, files: dict[str, MaskFile], now: float, contested: frozenset[str]
+    ) -> GuardNews:
+        if plan.saved != self._stored:
+            self._keep(plan.saved)
+        self._saved = plan.saved
+        after = dict(plan.after)
+        written: list[str] = []
+        restored: list[str] = []
+        refused: list[str] = []
+        for one in plan.writes:
+            if self._write(one, files[one.path]):
+                (restored if one.restores else written).append(one.path)
+            else:
+                refused.append(one.path)
+                self._paused[one.path] = now + _PAUSE_SECONDS
+                after.pop(one.path, None)
+                if one.restores:
+                    after[one.path] = plan.saved[one.path]
+        if after != self._stored:
+            self._keep(after)
+        self._saved = after
+        return GuardNews(tuple(written), tuple(restored), tuple(refused), tuple(sorted(contested)), plan.left)
+
+    def _keep(self, files: dict[str, SavedFile]) -> None:
+        self._store.save(files)
+        self._stored = files
+
+    def _write(self, one: MaskWrite, file: MaskFile) -> bool:
+        """False where the kernel has not taken it (managed interrupts: EIO)."""
+        try:
+            self._files.write(one.path, one.text)
+            return bits_in(self._files.read(one.path), file.form) == bits_in(one.text, file.form)
+        except OSError:
+            return False

@@ -1,0 +1,126 @@
+"""The kernel's files that say where interrupts and unbound work run; and where their old values are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from podslice.core.guards.masks import MaskFile, SavedFile
+from podslice.core.values.cpuset import Bits, readable_bits
+
+GUARD_STATE_FILE = "podslice_guard_state"
+_LARGEST = 1 << 20
+
+
+class SavedFiles(msgspec.Struct, frozen=True, rename="camel"):
+    """The content of the file: old values of the boot that they are from."""
+
+    version: int
+    boot_id: str
+    files: tuple[SavedFile, ...]
+
+
+class KernelFiles:
+    """Reads and writes below a root. Raises `OSError`."""
+
+    def __init__(self, root: str | Path = "/") -> None:
+        self.root = Path(root)
+
+    def read(self, path: str) -> str:
+        with open(self.root / path, "rb") as file:
+            return file.read(_LARGEST).decode("ascii", "replace")
+
+    def write(self, path: str, text: str) -> None:
+        descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder; none where there is no such folder."""
+        try:
+            return sorted(os.listdir(self.root / path))
+        except OSError:
+            return []
+
+    def masks(self, nodes: Mapping[int, Bits]) -> Iterator[MaskFile]:
+        """Every file with a set of CPUs that a guard may change, as it is now; `nodes` are CPUs by NUMA node."""
+        for name in self.names("proc/irq"):
+            if name.isdecimal() and (text := self._text(f"proc/irq/{name}/smp_affinity_list")) is not None:
+                node = (self._text(f"proc/irq/{name}/node") or "").strip()
+                near = nodes.get(int(node), 0) if node.isdecimal() else 0
+                yield MaskFile(f"proc/irq/{name}/smp_affinity_list", "list", text, near)
+        for path in ("proc/irq/default_smp_affinity", "sys/devices/virtual/workqueue/cpumask"):
+            if (text := self._text(path)) is not None:
+                yield MaskFile(path, "mask", text)
+
+    def device_of(self, path: str) -> str:
+        """The name of the device of an interrupt's file, or what else the file is called."""
+        parts = path.split("/")
+        if len(parts) == 4 and parts[2].isdecimal():
+            actions = [name for name in self.names("/".join(parts[:3])) if self._is_folder("/".join(parts[:3]), name)]
+            return f"irq {parts[2]}" + (f" ({', '.join(actions)})" if actions else "")
+        return f"/{path}"
+
+    def _is_folder(self, folder: str, name: str) -> bool:
+        return (self.root / folder / name).is_dir()
+
+    def _text(self, path: str) -> str | None:
+        try:
+            return self.read(path)
+        except OSError:
+            return None
+
+
+class SavedStore:
+    """Old values of kernel files, written before the files are: whoever is killed in between finds them at the next
+    start. Those of another boot are forgotten, since a kernel that starts has its own."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        self.path = directory / GUARD_STATE_FILE
+        self._boot = boot_id
+
+    def load(self) -> dict[str, SavedFile]:
+        """By path. Raises `ValueError` where the file is damaged: nothing is known of what was changed then."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            found = msgspec.json.decode(data, type=SavedFiles)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"{self.path} cannot be read: {error}") from None
+        return {one.path: one for one in found.files} if found.boot_id == self._boot else {}
+
+    def save(self, files: Mapping[str, SavedFile]) -> None:
+        """Durable when it returns. Raises `OSError`."""
+        content = SavedFiles(1, self._boot, tuple(files[path] for path in sorted(files)))
+        beside = self.path.with_suffix(".new")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, msgspec.json.encode(content))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(beside, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def node_cpus(files: KernelFiles) -> dict[int, Bits]:
+    """CPUs by NUMA node."""
+    found = {}
+    for name in files.names("sys/devices/system/node"):
+        if name.startswith("node") and name[4:].isdecimal():
+            try:
+                found[int(name[4:])] = readable_bits(files.read(f"sys/devices/system/node/{name}/cpulist").strip())
+            except OSError:
+                continue
+    return found
