@@ -6,12 +6,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from podslice.agent.contract import Listed
+from podslice.agent.exclusive import DirectoryLock
 from podslice.agent.metrics import Metrics
 from podslice.agent.nodeguards import NodeGuards
 from podslice.agent.owner import Owner
 from podslice.agent.report import AgentReporter
+from podslice.cli.main import cli
 from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
 from podslice.host.kernelfiles import KernelFiles, SavedStore
 from tests.conftest import make_node, make_pod
@@ -124,3 +127,30 @@ def test_troubles_are_told(tmp_path: Path) -> None:
     node.guards._files.write = lambda path, text: (_ for _ in ()).throw(OSError(5, "EIO"))  # type: ignore[method-assign]
     node.look()
     assert any("irq 131 cannot be moved" in text for text in node.troubles)
+
+
+def test_given_back_without_an_agent(tmp_path: Path) -> None:
+    """The command shows what a killed agent has changed and gives it back, but not what somebody else wrote since, and
+    not beside a living agent."""
+    killed = GuardedNode(tmp_path, "enforce")
+    killed.own()
+    killed.look()
+    (killed.root / "sys/devices/system/cpu").mkdir(parents=True)
+    (killed.root / "sys/devices/system/cpu/online").write_text("0-31\n")
+    (killed.root / "proc/sys/kernel/random").mkdir(parents=True)
+    (killed.root / "proc/sys/kernel/random/boot_id").write_text("boot\n")
+    options = [f"--state={tmp_path / 'state'}", f"--root={killed.root}"]
+    run = CliRunner().invoke
+    assert "0-1,6-31" in run(cli, ["guards", *options]).output
+    lock = DirectoryLock(tmp_path / "state")
+    lock.take()
+    assert "another agent" in str(run(cli, ["guards", "--restore", *options]).exception)
+    lock.release()
+    (killed.root / DEFAULT).write_text("f\n")
+    result = run(cli, ["guards", "--restore", *options])
+    assert (result.exit_code, killed.text(), killed.text(DEFAULT)) == (0, "0-31", "f")
+    assert f"/{DEFAULT}: left" in result.output
+    assert "No file of the kernel is changed." in run(cli, ["guards", *options]).output
+    (tmp_path / "state" / "podslice_guard_state").write_text("{")
+    assert "cannot be read" in str(run(cli, ["guards", *options]).exception)
+    assert "is no folder" in str(run(cli, ["guards", "--restore", "--state=/none"]).exception)

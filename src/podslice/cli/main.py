@@ -23,6 +23,7 @@ _COMMANDS = {
     "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
     "explain": "Say why a pod is refused, and what would make it fit.",
     "fleet": "Simulate and compare whole clusters.",
+    "guards": "Show what the agent changed in the kernel, give it back.",
     "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "man": "Print manual pages.",

@@ -124,3 +124,11 @@ def node_cpus(files: KernelFiles) -> dict[int, Bits]:
             except OSError:
                 continue
     return found
+
+
+def online_cpus(files: KernelFiles) -> Bits:
+    """All CPUs that are online; none where the kernel does not say."""
+    try:
+        return readable_bits(files.read("sys/devices/system/cpu/online").strip())
+    except OSError:
+        return 0
