@@ -204,6 +204,14 @@ def test_unit_is_understood_and_confined(tmp_path: Path) -> None:
     analyze("security", "--offline=true", "--threshold=40")
 
 
+def test_interrupts_are_read_only_until_a_drop_in() -> None:
+    """The unit gives the agent no right to move interrupts; docs/guards.md says what does."""
+    unit = (DEPLOY / "systemd" / "podslice-agent.service").read_text()
+    (line,) = re.findall(r"^ReadOnlyPaths=.*$", unit, re.MULTILINE)
+    assert line == "ReadOnlyPaths=-/proc/irq -/sys/devices/virtual/workqueue"
+    assert line in (DEPLOY.parent / "docs" / "guards.md").read_text()
+
+
 def test_image_without_digest_is_refused() -> None:
     """The chart does not guess which image is meant."""
     with pytest.raises(pytest.fail.Exception, match=r"image\.digest: name the image"):
