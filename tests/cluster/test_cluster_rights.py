@@ -20,7 +20,7 @@ RIGHTS = {
     ("", "pods", "list"), ("", "pods", "watch"), ("", "nodes", "list"), ("", "nodes", "watch"),
     ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("", "events", "create"),
     ("authentication.k8s.io", "tokenreviews", "create"),
-    ("podslice.io", "nodestates", "list"), ("podslice.io", "nodestates", "watch"),
+    *(("podslice.io", "nodestates", verb) for verb in ("list", "watch", "delete")),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from podslice.k8s.nodestate import NODE_STATES
 from podslice.k8s.podlist import LARGEST_ITEM, ApiError, GoneError, ItemStream
 from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
 
@@ -163,6 +164,10 @@ class HTTPClusterApi:
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         await self._connection.send("POST", path, msgspec.json.encode(event))
+
+    async def remove_node_state(self, node: str) -> None:
+        """Delete the NodeState of a node. Raises `AnswerError`."""
+        await self._connection.send("DELETE", f"{NODE_STATES}/{node}", b"")
 
     async def _insist(self, method: str, path: str, body: bytes, *, kind: str) -> None:
         """Ask again, a few times and soon, where the server is busy or gone for a moment. A conflict after a call of

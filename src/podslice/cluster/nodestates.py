@@ -1,11 +1,13 @@
 """NodeState objects as the API server has them: what is known of a node before its stream begins, and without one.
 
 They are listed in pages and watched. What a node's own stream says counts for more (`Journals.seed`), and nothing is
-confirmed by an object: it says what the node was, not what it is.
+confirmed by an object: it says what the node was, not what it is. Those of nodes that are gone are removed.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -17,6 +19,11 @@ from podslice.core.cluster.events import Stamped
 from podslice.core.errors import InputError
 from podslice.k8s.nodestate import NODE_STATES, read_node_state
 from podslice.k8s.podlist import ApiError
+from podslice.wire.apiconnection import AnswerError
+
+SWEEP_SECONDS = 60.0
+_MOST_AT_ONCE = 100
+_NOT_FOUND = 404
 
 
 class SeenState:
@@ -47,3 +54,42 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
     return ObjectTable(
         api, NODE_STATES, "", read=read, key=lambda seen: seen.name, news=news, trouble=trouble, **options
     )
+
+
+class GoneStates:
+    """Removes NodeStates of nodes that are gone. A node is gone that was not there twice, a minute apart: agents write
+    the object of a node that is about to be there as well. `remove` deletes one, and may raise `ApiError`."""
+
+    def __init__(
+        self,
+        states: ObjectTable[SeenState],
+        nodes: ObjectTable[Any],
+        *,
+        remove: Callable[[str], Awaitable[None]],
+        trouble: Trouble,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._states, self._nodes, self._remove = states, nodes, remove
+        self._trouble, self._sleep = trouble, sleep
+        self._missed: set[str] = set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._sleep(SWEEP_SECONDS)
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        if not (self._states.ready and self._nodes.ready):
+            return
+        missing = self._states.objects.keys() - self._nodes.objects.keys()
+        for name in sorted(missing & self._missed)[:_MOST_AT_ONCE]:
+            try:
+                await self._remove(name)
+            except AnswerError as error:
+                if error.code != _NOT_FOUND:
+                    self._trouble(NODE_STATES, str(error))
+            except ApiError as error:
+                self._trouble(NODE_STATES, str(error))
+                return
+        self._missed = missing

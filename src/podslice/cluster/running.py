@@ -17,7 +17,7 @@ from podslice.agent.statusport import read_token
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.callers import TokenCallers
 from podslice.cluster.journals import Journals
-from podslice.cluster.nodestates import node_states
+from podslice.cluster.nodestates import GoneStates, node_states
 from podslice.cluster.page.serving import TOKEN_OPTION, PageHost, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
@@ -145,7 +145,9 @@ async def run_cluster(options: ClusterOptions) -> None:
     journals = Journals(Rulebook(), versions, caller=callers.node_of, trouble=trouble)
     service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
     page = PageHost(service.placing, failed=trouble)
-    objects = asyncio.ensure_future(node_states(api, journals, trouble=trouble).run())
+    states = node_states(api, journals, trouble=trouble)
+    gone = GoneStates(states, service.nodes, remove=api.remove_node_state, trouble=trouble)
+    objects = asyncio.gather(states.run(), gone.run())
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
