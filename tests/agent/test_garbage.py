@@ -329,8 +329,8 @@ def page(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ([b"garbage\r\n\r\n"], "RemoteProtocolError"),
-        ([b""], "RemoteProtocolError"),
+        ([b"garbage\r\n\r\n"], "the answer is not HTTP/1.1"),
+        ([b""], "it hung up without an answer"),
         ([answer(b"abc", "Content-Encoding: gzip\r\n")], "compressed, which was not asked for"),
         ([page(1)], "the same continue token twice"),
         ([page(number) for number in range(MOST_PAGES + 1)], f"more than {MOST_PAGES} pages"),

@@ -50,7 +50,7 @@ class _Head(NamedTuple):
     closing: bool
 
 
-class _LostError(ConnectionError):
+class HungUpError(ConnectionError):
     """The connection ended before anything was answered."""
 
 
@@ -82,10 +82,12 @@ class LeanConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.open = False
-        if self._left == -2 and error is None:
+        if self._error is not None:
+            pass
+        elif self._left == -2 and error is None:
             self._ended = True
         elif self._head is None and not self._data:
-            self._error = _LostError("it hung up without an answer")
+            self._error = HungUpError("it hung up without an answer")
         else:
             self._error = error or ConnectionResetError("it hung up in the middle of an answer")
         self._wake()
@@ -332,7 +334,7 @@ class LeanClient:
             try:
                 connection.begin(request)
                 return connection, await connection.head()
-            except _LostError:
+            except HungUpError:
                 self._leave(connection)
                 if not kept:
                     raise
