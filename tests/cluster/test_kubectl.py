@@ -143,10 +143,12 @@ def setting(cluster: Cluster, admin: Api, tmp_path: Path) -> Iterator[Setting]:
 
 
 def grant(admin: Api, namespace: str) -> None:
-    """The shipped roles, bound to the reader."""
+    """The shipped roles of those who only look, bound to the reader."""
     group = "/apis/rbac.authorization.k8s.io/v1"
     subject = {"kind": "ServiceAccount", "name": "reader", "namespace": namespace}
     for role in yaml.safe_load_all((ROOT / "deploy" / "manifests" / "kubectl.yaml").read_text()):
+        if role["metadata"]["name"] == "podslice-kubectl-move":
+            continue
         wide = role["kind"] == "ClusterRole"
         place = group if wide else f"{group}/namespaces/{namespace}"
         name = f"{namespace}-reader"
