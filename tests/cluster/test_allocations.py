@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 from e2e.allocations import compare
+from e2e.controlplane import Api
+
+from podslice.core.dra.zones import machine_slices
+from podslice.gallery import gallery_names, load_gallery
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])
@@ -15,3 +19,14 @@ def test_random_claims(programs: None, tmp_path: Path, missing: float) -> None:
     assert len(outcomes) == 48
     assert [one for one in outcomes if one.different or one.elsewhere] == []
     assert {one.real.devices is None for one in outcomes} == {True, False}
+
+
+def test_slices_of_machines(admin: Api) -> None:
+    """A real API server keeps the slices of every ready-made machine as they are."""
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+    for name in gallery_names():
+        for one in machine_slices(load_gallery(name), "n", whole_cores=True):
+            answer = admin.ask("POST", path, one)
+            assert answer.code == 201, answer.message
+            assert answer.body["spec"] == one["spec"]
+            admin.call("DELETE", f"{path}/{one['metadata']['name']}")

@@ -11,7 +11,7 @@ from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.render.ansi import echo
 
-_FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo", "nrt")
+_FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo", "nrt", "slices")
 
 
 @click.command()
@@ -30,6 +30,9 @@ _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo", "nrt")
     metavar="KEY=NAME",
     help="With --devices: the resource of a kind (gpu, nic, vf), vendor (10de) or model (8086:1889); empty leaves out.",
 )
+@click.option("--claim-cpus", metavar="CPUS", help="With -o slices: the CPUs that claims may have (default: all).")
+@click.option("--whole-cores", is_flag=True, help="With -o slices: claims take cores with all their threads.")
+@click.option("--node-name", metavar="NAME", help="With -o slices: the node's name (default: the machine's).")
 @click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
 def topology(
     *,
@@ -40,6 +43,9 @@ def topology(
     capture: str | None,
     show_devices: bool,
     resources: tuple[str, ...],
+    claim_cpus: str | None,
+    whole_cores: bool,
+    node_name: str | None,
     list_gallery: bool,
 ) -> None:
     """Show a machine as the kubelet sees it: this one, a captured one, a ready-made one, or a described one.
@@ -55,6 +61,7 @@ def topology(
       lstopo --of xml | podslice topology --from - -o machineinfo
       kubectl get node n7 -o yaml | podslice topology --from -
       podslice topology --machine xeon-8380-2s -o nrt      # a NodeResourceTopology of the empty node
+      podslice topology --machine xeon-8380-2s -o slices --claim-cpus 2-79   # for podslice admit --slices
 
     Exit codes: 0 shown, 2 bad input, or a form that cannot carry the machine.
     """
@@ -69,6 +76,9 @@ def topology(
             remedy = "leave --machine and --from out, or give --sysfs"
             raise InputError("only this machine and captured ones tell their devices", path="--devices", remedy=remedy)
         _show_devices(sysfs, resources, output)
+    elif output == "slices":
+        found = resolve_node(machine, sysfs, source).machine
+        _show_slices(found, node_name or found.name or "node", claim_cpus, whole_cores=whole_cores)
     else:
         _show(resolve_node(machine, sysfs, source).machine, output)
 
@@ -124,6 +134,22 @@ def _show(machine: Machine, output: str) -> None:
         lost = lost_in_synthetic(machine)
         if lost:
             echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
+
+
+def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool) -> None:
+    """Devices of claims, one for each NUMA node."""
+    from podslice.core.dra.zones import machine_slices
+    from podslice.core.values.cpuset import CPUSet
+
+    try:
+        cpus = None if claim_cpus is None else CPUSet.parse(claim_cpus)
+    except ValueError as error:
+        raise InputError(str(error), path="--claim-cpus", remedy="a list such as 2-15,18") from None
+    there = CPUSet(one for numa in machine.nodes for core in numa.cores for one in core.threads)
+    if cpus is not None and cpus - there:
+        raise InputError(f"the machine has no CPUs {cpus - there}", path="--claim-cpus", remedy=f"it has {there}")
+    slices = machine_slices(machine, node, cpus=cpus, whole_cores=whole_cores)
+    print_data({"apiVersion": "v1", "kind": "List", "items": slices}, "yaml")
 
 
 def _list_gallery(output: str) -> None:
