@@ -187,10 +187,5 @@ def _run(agents: Agents, agent: AgentPod, arguments: tuple[str, ...], given: byt
     for said in executed(agents.cluster, agent.path, command, given, patience=_LONGEST_MOVE):
         if said.code is not None:
             sys.exit(said.code)
-        click.echo(_printable(decoders[said.error].decode(said.data)), err=said.error, nl=False)
+        echo(decoders[said.error].decode(said.data), err=said.error, nl=False)
         sys.stdout.flush()
-
-
-def _printable(text: str) -> str:
-    """What comes from a node must not steer a terminal."""
-    return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
