@@ -248,3 +248,20 @@ def renamed(spec: Json, node: str, index: int) -> ResourceSlice:
 def hash_of(expression: str, offered: OfferedDevice) -> int:
     """The same for devices that look the same, in every process."""
     return sum((expression + repr(offered.look)).encode())
+
+
+@pytest.mark.parametrize("counters", [False, True])
+def test_pools_of_other_nodes_that_lack_slices(counters: bool) -> None:
+    """As v1.36.2 has it: such a pool keeps requests for all devices from every node if it has counters."""
+    shared = [{"name": "all", "counters": {"slots": {"value": "1"}}}] if counters else []
+    other = slice_of(nodeName="m", count=3, sharedCounters=shared, driver="other.example.com")
+    slices = [slice_of(device("a")), other]
+    cluster = ClusterDevices(slices, [LabelledNode("n"), LabelledNode("m")], CLASS_OBJECTS, by_driver)
+    every = [claim(request("r", allocationMode="All"))]
+    if counters:
+        with pytest.raises(AbandonedError, match=r"other\.example\.com/pool is currently being updated"):
+            cluster.find("n", every)
+    else:
+        found = cluster.find("n", every)
+        assert found is not None
+        assert [grant.offered.id[2] for grant in found[0]] == ["a"]

@@ -89,12 +89,12 @@ def pools_of(slices: Iterable[ResourceSlice], node: LabelledNode) -> tuple[Pool,
 
 
 def incomplete_pools(slices: Iterable[ResourceSlice]) -> list[Pool]:
-    """Pools of which slices are missing, on whatever nodes, without their devices."""
+    """Pools with counters of which slices are missing, without their devices: v1.36.2 sees them on every node."""
     return [
         Pool(spec.driver, spec.pool.name, (), {}, complete=False)
         for members in _newest(slices)
         for spec in (members[0].spec,)
-        if len(members) < spec.pool.resource_slice_count
+        if len(members) < spec.pool.resource_slice_count and any(one.spec.shared_counters for one in members)
     ]
 
 

@@ -131,8 +131,8 @@ class Search:
         return [tuple(one.grant for one in taken if one.claim == number) for number in range(len(self._claims))]
 
     def _all_of(self, claim: str, name: str, form: DeviceSubRequest) -> list[tuple[Pool, OfferedDevice]]:
-        """The devices that all means: those with room for what is asked, as it is before the pod. Every pool of the
-        cluster must be whole, also those of other nodes. Raises `AbandonedError`."""
+        """The devices that all means: those with room for what is asked, as it is before the pod. Every pool that the
+        scheduler sees on this node must be whole. Raises `AbandonedError`."""
         for pool in self._pools:
             if not pool.complete:
                 raise AbandonedError(
