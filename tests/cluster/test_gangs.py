@@ -46,7 +46,7 @@ def test_all_or_none(programs: None, tmp_path: Path) -> None:
         first = gang(api, "first", 4)
         eventually(lambda: all(pods.node(name) for name in first), "the gang that fits does not run")
         second = gang(api, "second", 6)
-        eventually(lambda: "pod group" in pods.unscheduled("second-0").get("message", ""))
+        eventually(lambda: any("pod group" in pods.unscheduled(name).get("message", "") for name in second))
         pods.create(pod("single", SCHEDULER, cpus="10"))
         eventually(lambda: pods.node("single"), "a gang that does not fit keeps others out")
         assert not any(pods.node(name) for name in second)
