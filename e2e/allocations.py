@@ -22,7 +22,7 @@ from podslice.core.dra.objects import AllocationResult, DeviceClass, ResourceCla
 from podslice.core.dra.pools import LabelledNode
 from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, WantedClaim
 from podslice.core.dra.selecting import Selecting, SelectorError
-from podslice.core.dra.usage import DeviceGrant, DeviceUsage
+from podslice.core.dra.usage import DeviceGrant, DeviceUsage, consumed_of
 from podslice.core.pod.spec import from_dict
 from podslice.k8s.cel import CELSelectors
 
@@ -169,11 +169,7 @@ class Asking:
 
 
 def row(result: AllocationResult) -> tuple[str, str, str, str, tuple[tuple[str, int], ...]]:
-    consumed = {
-        name if "/" in name else f"{result.driver}/{name}": amount.nano
-        for name, amount in (result.consumed_capacity or {}).items()
-    }
-    return result.request, result.driver, result.pool, result.device, tuple(sorted(consumed.items()))
+    return result.request, result.driver, result.pool, result.device, tuple(sorted(consumed_of(result).items()))
 
 
 def batch(api: Api, cases: list[tuple[str, Case]], selecting: Selecting) -> Iterator[Outcome]:

@@ -12,6 +12,7 @@ from podslice.core.pod.field_error import FieldError, invalid
 from podslice.core.pod.spec import from_dict
 from podslice.k8s.cel import CELSelectors
 from podslice.k8s.files import read_text
+from podslice.k8s.objects import objects_of
 from podslice.k8s.yaml import load_documents
 
 GROUP = "resource.k8s.io"
@@ -46,7 +47,7 @@ def load_device_objects(paths: Iterable[str], selectors: CELSelectors) -> Device
     for path in paths:
         source = "stdin" if path == "-" else path
         try:
-            objects = list(_objects(load_documents(read_text(path), source)))
+            objects = list(objects_of(load_documents(read_text(path), source), _KINDS))
             if not objects:
                 raise InputError(f"holds none of {', '.join(_KINDS)}", source=source)
         except InputError as error:
@@ -69,14 +70,6 @@ def load_device_objects(paths: Iterable[str], selectors: CELSelectors) -> Device
                 found.templates[place] = one
     raise_all(errors)
     return found._replace(slices=tuple(slices))
-
-
-def _objects(documents: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, document in enumerate(documents):
-        items = document.get("items") if isinstance(document, dict) else None
-        for one in items if isinstance(items, list) else [document]:
-            if isinstance(one, dict) and one.get("kind") in _KINDS:
-                yield number, one
 
 
 def _load(

@@ -9,6 +9,7 @@ from podslice.core.errors import InputError
 from podslice.core.pod.limitrange import LimitRange, limit_range_from_dict
 from podslice.core.pod.validate_limitrange import limit_range_errors
 from podslice.k8s.files import read_text
+from podslice.k8s.objects import objects_of
 from podslice.k8s.yaml import load_documents
 
 
@@ -17,18 +18,10 @@ def load_limit_ranges(path: str, gates: Mapping[str, bool]) -> list[LimitRange]:
 
     Raises `InputError`, also for one that the API server refuses and for a file without any.
     """
-    found = [_load(document, path, gates) for document in _objects(load_documents(read_text(path), path))]
+    found = [_load(one, path, gates) for _, one in objects_of(load_documents(read_text(path), path), ("LimitRange",))]
     if not found:
         raise InputError("holds no LimitRange", source=path)
     return found
-
-
-def _objects(documents: list[Any]) -> list[dict[str, Any]]:
-    listed: list[Any] = []
-    for document in documents:
-        items = document.get("items") if isinstance(document, dict) else None
-        listed += items if isinstance(items, list) else [document]
-    return [one for one in listed if isinstance(one, dict) and one.get("kind") == "LimitRange"]
 
 
 def _load(data: dict[str, Any], path: str, gates: Mapping[str, bool]) -> LimitRange:

@@ -1,12 +1,21 @@
-"""Objects of podslice's own API group, as files have them."""
+"""Objects as files have them: those of some kinds, and those of podslice's own API group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from podslice.core.config.policy import API_VERSION
 from podslice.core.errors import InputError
+
+
+def objects_of(documents: list[Any], kinds: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of these kinds, those of Lists too, with the zero-based number of their document."""
+    for number, document in enumerate(documents):
+        items = document.get("items") if isinstance(document, dict) else None
+        for one in items if isinstance(items, list) else [document]:
+            if isinstance(one, dict) and one.get("kind") in kinds:
+                yield number, one
 
 
 def check_object(data: Mapping[str, Any], kind: str, *, below: str, remedy: str) -> None:

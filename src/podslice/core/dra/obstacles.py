@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.dra.objects import ALL, DeviceRequest, DeviceSubRequest, DeviceToleration
-from podslice.core.dra.pools import ConsumableCapacity, OfferedDevice, Pool
+from podslice.core.dra.pools import ConsumableCapacity, OfferedDevice, Pool, full_name
 from podslice.core.dra.search import AbandonedError, Deepest, Search, SearchLimitError, WantedClaim, tolerates
 from podslice.core.dra.selecting import Selecting, SelectorError
 from podslice.core.dra.usage import DeviceUsage, asked_of, can_serve
@@ -134,7 +134,7 @@ def _problem(pool: Pool, offered: OfferedDevice, usage: DeviceUsage, form: Devic
 
 def _too_small(offered: OfferedDevice, form: DeviceSubRequest) -> str:
     for name, amount in form.capacity.requests.items():
-        capacity = offered.capacity.get(name if "/" in name else f"{offered.driver}/{name}")
+        capacity = offered.capacity.get(full_name(offered.driver, name))
         if capacity is None:
             return f"has no capacity {name}"
         if amount.nano > capacity.value:
@@ -221,7 +221,7 @@ def _free(pools: Sequence[Pool], usage: DeviceUsage, name: str, asked: int) -> l
     found = set()
     for pool in pools:
         for offered in pool.devices:
-            full = name if "/" in name else f"{offered.driver}/{name}"
+            full = full_name(offered.driver, name)
             capacity: ConsumableCapacity | None = offered.capacity.get(full)
             if capacity is not None:
                 held = usage.consumed[offered.id][full] if offered.id in usage.consumed else 0

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from podslice.core.dra.objects import DeviceTaint, OfferedCapacity, ResourceSlice, SliceDevice
-from podslice.core.scheduling.node_affinity import Labels, NodeSelector
+from podslice.core.dra.objects import DeviceTaint, OfferedCapacity, ResourceSlice, ResourceSliceSpec, SliceDevice
+from podslice.core.scheduling.node_affinity import Labels
 
 DeviceID = tuple[str, str, str]
 """Driver, pool and name of a device."""
@@ -135,15 +135,13 @@ def _serves(one: ResourceSlice, node: LabelledNode) -> bool:
     return bool(one.spec.per_device_node_selection) or _meant(one.spec, node)
 
 
-def _meant(place: object, node: LabelledNode) -> bool:
+def _meant(place: ResourceSliceSpec | SliceDevice, node: LabelledNode) -> bool:
     """Whether a slice, or a device of its own, is for the node."""
-    name: str | None = getattr(place, "node_name", None)
-    selector: NodeSelector | None = getattr(place, "node_selector", None)
-    if name is not None:
-        return name == node.name
-    if selector is not None:
-        return selector.matches(node.labels, node.name)
-    return bool(getattr(place, "all_nodes", None))
+    if place.node_name is not None:
+        return place.node_name == node.name
+    if place.node_selector is not None:
+        return place.node_selector.matches(node.labels, node.name)
+    return bool(place.all_nodes)
 
 
 def _problem(members: list[ResourceSlice], counters: Mapping[str, Amounts]) -> str:
@@ -163,8 +161,8 @@ def _problem(members: list[ResourceSlice], counters: Mapping[str, Amounts]) -> s
 
 def offered(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
     """A device with its names in full: what has no domain is its driver's."""
-    attributes = {_full(driver, name): one.typed for name, one in device.attributes.items()}
-    capacity = {_full(driver, name): _capacity(one) for name, one in device.capacity.items()}
+    attributes = {full_name(driver, name): one.typed for name, one in device.attributes.items()}
+    capacity = {full_name(driver, name): _capacity(one) for name, one in device.capacity.items()}
     counters = tuple(
         (one.counter_set, {name: counter.value.nano for name, counter in one.counters.items()})
         for one in device.consumes_counters
@@ -177,7 +175,8 @@ def offered(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
     )
 
 
-def _full(driver: str, name: str) -> str:
+def full_name(driver: str, name: str) -> str:
+    """The name of an attribute or a capacity; without a domain it is in its driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.core.dra.objects import AllocationResult, DeviceSubRequest
-from podslice.core.dra.pools import Amounts, DeviceID, OfferedDevice
+from podslice.core.dra.pools import Amounts, DeviceID, OfferedDevice, full_name
 
 CounterID = tuple[str, str, str, str]
 """Driver, pool, counter set and counter."""
@@ -114,13 +114,13 @@ class DeviceUsage:
 def consumed_of(result: AllocationResult) -> Amounts:
     """Billionths by capacity, under full names."""
     consumed = result.consumed_capacity or {}
-    return {name if "/" in name else f"{result.driver}/{name}": amount.nano for name, amount in consumed.items()}
+    return {full_name(result.driver, name): amount.nano for name, amount in consumed.items()}
 
 
 def can_serve(offered: OfferedDevice, form: DeviceSubRequest) -> bool:
     """Whether the device has all amounts that a request of this form names."""
     for name, amount in form.capacity.requests.items():
-        capacity = offered.capacity.get(name if "/" in name else f"{offered.driver}/{name}")
+        capacity = offered.capacity.get(full_name(offered.driver, name))
         if capacity is None or amount.nano > capacity.value:
             return False
     return True
@@ -129,10 +129,7 @@ def can_serve(offered: OfferedDevice, form: DeviceSubRequest) -> bool:
 def asked_of(offered: OfferedDevice, form: DeviceSubRequest) -> Amounts | None:
     """What a request of this form takes of a device that serves many; None where it asks for more than may be
     asked."""
-    asked = {
-        name if "/" in name else f"{offered.driver}/{name}": amount.nano
-        for name, amount in form.capacity.requests.items()
-    }
+    asked = {full_name(offered.driver, name): amount.nano for name, amount in form.capacity.requests.items()}
     consumed: dict[str, int] = {}
     for name, capacity in offered.capacity.items():
         taken = capacity.consumed(asked.get(name))
