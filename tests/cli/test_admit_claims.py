@@ -108,3 +108,15 @@ def test_missing_options(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"names 'bigg', which no file given with --claims has \(did you mean big"):
         run(str(pods), *OBJECTS, *MACHINE)
     assert run(*MACHINE).exit_code == 2
+
+
+def test_a_refused_claim_is_refused_again(tmp_path: Path) -> None:
+    """A second pod that names a claim which could not be had for the first one does not get it either."""
+    pods = tmp_path / "pods.yaml"
+    one = (EXAMPLES / "pods.yaml").read_text().split("---")[0]
+    pods.write_text(f"{one}---\n{one.replace('{name: big}', '{name: again}', 1)}")
+    report = read_document(run(str(pods), *OBJECTS, *MACHINE, "-o", "json").output, "AdmissionReport")
+    assert [(answer["pod"], answer["allocated"]) for answer in report["claims"]] == [
+        ("default/big", False),
+        ("default/again", False),
+    ]

@@ -55,6 +55,7 @@ class ClaimAnswers:
         self._objects = load_device_objects([*claim_paths, *slice_paths], selectors)
         self._cluster = _cluster(self._objects, selectors)
         self._named: set[tuple[str, str]] = set()
+        self._granted: set[tuple[str, str]] = set()
 
     def of_pod(self, pod: Pod) -> ClaimAnswer | None:
         """What the claims of a pod get, None for a pod without. Raises `InputError` for one that nobody knows."""
@@ -62,7 +63,12 @@ class ClaimAnswers:
         held = [key for key, _ in wanted if self._allocated(key)]
         self._named.update(key for key, _ in wanted)
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        return self._answer(name, [one for key, one in wanted if key not in held]) if wanted else None
+        if not wanted:
+            return None
+        answer = self._answer(name, [one for key, one in wanted if key not in held])
+        if answer.allocated:
+            self._granted.update(key for key, _ in wanted)
+        return answer
 
     def others(self) -> list[ClaimAnswer]:
         """Claims that no pod has named, each for itself, in the order of the files."""
@@ -76,7 +82,7 @@ class ClaimAnswers:
 
     def _allocated(self, key: tuple[str, str]) -> bool:
         claim = self._objects.claims.get(key)
-        return claim is not None and (claim.status.allocation is not None or key in self._named)
+        return claim is not None and (claim.status.allocation is not None or key in self._granted)
 
     def _wanted(self, pod: Pod) -> Iterator[tuple[tuple[str, str], WantedClaim]]:
         from podslice.core.dra.search import WantedClaim
