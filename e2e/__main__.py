@@ -19,9 +19,11 @@ from e2e import (
     defrag_scenarios,
     device_scenarios,
     failure_scenarios,
+    guard_scenarios,
     hotplug_scenarios,
     memory_scenarios,
     metrics_scenarios,
+    mixed_scenarios,
     pod_level_scenarios,
     pod_resources_scenarios,
     resize_scenarios,
@@ -30,12 +32,12 @@ from e2e import (
 )
 from e2e.cluster_run import choose, run_cluster
 from e2e.cluster_scenarios import CLUSTER
-from e2e.image import checkout_disk, kernel, locked, root_image, snapshot_name
+from e2e.image import KERNEL_SUITE, checkout_disk, kernel, locked, root_image, snapshot_name
 from e2e.kubelet import RefusedError
 from e2e.packages import FetchError
 from e2e.programs import default_cache
 from e2e.scenarios import SCENARIOS, Json, Scenario
-from e2e.vm import SHAPES, GuestError, Shape, VirtualMachine
+from e2e.vm import KERNELS, SHAPES, GuestError, Shape, VirtualMachine
 from e2e.world import CheckError, World
 
 SUITES = (
@@ -47,9 +49,11 @@ SUITES = (
     metrics_scenarios,
     device_scenarios,
     runtime_scenarios,
+    mixed_scenarios,
     resize_scenarios,
     defrag_scenarios,
     failure_scenarios,
+    guard_scenarios,
     hotplug_scenarios,
 )
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -109,14 +113,18 @@ def _run(options: argparse.Namespace) -> int:
         for one in SCENARIOS.values():
             print(f"{one.ident:24} {', '.join(one.shapes)}")
         return 0 if options.list else 2
-    shapes = [SHAPES[name] for name in options.shape or (SHAPES if options.full or options.ids else ["2x2x4x2"])]
+    named = options.shape or (SHAPES if options.full or options.ids else ["2x2x4x2"])
+    shapes = [SHAPES[name] for name in named if any(name in one.shapes for one in chosen)]
     cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache):
-        built = Built(*kernel(cache), root_image(cache), checkout_disk(REPOSITORY, cache))
+        root, checkout = root_image(cache), checkout_disk(REPOSITORY, cache)
+        suites = {KERNELS.get(shape.name, KERNEL_SUITE) for shape in shapes}
+        built = {suite: Built(*kernel(cache, suite), root, checkout) for suite in suites}
 
     def on_shape(shape: Shape) -> list[Outcome]:
-        return _on_shape(shape, [s for s in chosen if shape.name in s.shapes], cache, built)
+        mine = [s for s in chosen if shape.name in s.shapes]
+        return _on_shape(shape, mine, cache, built[KERNELS.get(shape.name, KERNEL_SUITE)])
 
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = [one for found in pool.map(on_shape, shapes) for one in found]

@@ -56,6 +56,17 @@ def make(folder: Path, kind: str = "complete", name: str = "IP:127.0.0.1") -> Ce
     return found
 
 
+def client(folder: Path, subject: str) -> tuple[Path, Path]:
+    """A certificate that `folder`'s authority vouches for, with which a client shows that it is `subject`, and its
+    key."""
+    (folder / "client.cnf").write_text("extendedKeyUsage=clientAuth\n")
+    new = ("req", "-newkey", "ec", *_EC, "-nodes", "-config", "ca.cnf")
+    _openssl(folder, *new, "-subj", subject, "-keyout", "client.key", "-out", "client.csr")
+    _openssl(folder, "x509", "-req", "-in", "client.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+             *_LONG, "-extfile", "client.cnf", "-out", "client.crt")  # fmt: skip
+    return folder / "client.crt", folder / "client.key"
+
+
 def signing_key(folder: Path) -> None:
     """`sa.key` signs the tokens of service accounts, `sa.pub` verifies them."""
     _openssl(folder, "genpkey", "-algorithm", "EC", *_EC, "-out", "sa.key")

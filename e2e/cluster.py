@@ -26,6 +26,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFEST = REPOSITORY / "deploy/manifests/podslice.yaml"
 CONFIG_MAP = "/api/v1/namespaces/podslice/configmaps/podslice-agent"
 NODE, ADDRESS = "e2e", "10.96.0.15"
+KUBELET_PORT = 10250
 SECOND, SECOND_ADDRESS = "second", "10.96.0.16"
 SHAPE = Shape("2x2x2", "8,sockets=2,cores=2,threads=2", ("0-3", "4-7"), distance=21, mib=1024)
 ONLINE, RESERVED = 0xFF, 0x01
@@ -45,7 +46,11 @@ _CONFIG, _KUBELET_CONFIG = "/etc/podslice/agent.yaml", "/etc/kubernetes/kubelet.
 KUBELET: Json = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
-    "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
+    "authentication": {
+        "anonymous": {"enabled": False},
+        "webhook": {"enabled": True},
+        "x509": {"clientCAFile": "/etc/kubernetes/ca.crt"},
+    },
     "authorization": {"mode": "Webhook"},
     "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
     "cpuManagerPolicy": "none",
@@ -75,10 +80,12 @@ _PATHS = {
 }
 
 
-def network(busybox: Path, ports: Mapping[tuple[str, int], int]) -> tuple[str, ...]:
+def network(busybox: Path, ports: Mapping[tuple[str, int], int], *, kubelet: int | None = None) -> tuple[str, ...]:
     """A network card whose network has nobody but this machine, which is reached at these addresses and ports, each at
-    a port of the loopback."""
+    a port of the loopback. At its port `kubelet` this machine reaches the guest's kubelet."""
     forwards = [f"guestfwd=tcp:{ip}:{own}-cmd:{busybox} nc 127.0.0.1 {port}" for (ip, own), port in ports.items()]
+    if kubelet is not None:
+        forwards.append(f"hostfwd=tcp:127.0.0.1:{kubelet}-{ADDRESS}:{KUBELET_PORT}")
     net = f"user,id=net,restrict=on,net=10.96.0.0/16,host=10.96.0.2,dns=10.96.0.3,{','.join(forwards)}"
     return ("-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile=")
 
@@ -375,7 +382,14 @@ class Cluster:
             f"echo '--- {name}'; tail -n {lines} /run/{name}.log | cut -c1-400"
             for name, lines in (("agent", 8), ("kubelet", 8), ("containerd", 4))
         )
-        return str(self.vm.call("shell", command=command, timeout=30))
+        return f"{self.vm.call('shell', command=command, timeout=30)}\n--- QEMU\n{self.vm.said()}"
+
+    def reaches_the_server(self) -> bool:
+        """Whether a connection from the guest to the API server can be made, which is up. Raises `GuestError`,
+        `StoppedError`."""
+        connect = f"import socket; socket.create_connection(('{SERVICE_ADDRESS}', 443), 20)"
+        command = f'python3 -c "{connect}" 2>/dev/null && echo yes || echo no'
+        return bool(self.vm.call("shell", command=command, timeout=60).strip() == "yes")
 
 
 def complete(manifest: Json) -> Json:

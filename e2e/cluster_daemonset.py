@@ -33,7 +33,10 @@ class DaemonSetCluster(Cluster):
         self.apply(_one_more_authority(self.plane.authority.read_text()))
         digest = archive_digest(self._image)
         self.vm.call("import_image", digest=digest, timeout=600)
-        self.apply(daemon_set(digest, self.cgroup_driver))
+        self.apply(self.daemon_set(digest))
+
+    def daemon_set(self, image: str) -> Json:
+        return daemon_set(image, self.cgroup_driver)
 
     def wait_for_agent(self) -> None:
         self.until("the agent's pod is ready", lambda: any(is_ready(one) for one in self.agents()), 300)
@@ -54,6 +57,15 @@ def _one_more_authority(certificates: str) -> Json:
     that makes it."""
     metadata = {"name": "openshift-service-ca.crt", "namespace": "podslice"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"service-ca.crt": certificates}}
+
+
+class SeeingDaemonSetCluster(DaemonSetCluster):
+    """The same in the node's process namespace, as docs/defrag.md tells for containers that allow moves with `true`."""
+
+    def daemon_set(self, image: str) -> Json:
+        found = super().daemon_set(image)
+        found["spec"]["template"]["spec"]["hostPID"] = True
+        return found
 
 
 class SystemdDaemonSetCluster(DaemonSetCluster, SystemdCluster):

@@ -83,3 +83,18 @@ def deleted_without_grace(cluster: Cluster) -> None:
     cluster.create(complete(pod("second", gu("c", 4))))
     cluster.exclusive(cluster.running("second"), "c", 4)
     cluster.agree()
+
+
+@in_cluster("X-K35")
+def evicted_by_the_kubelet(cluster: Cluster) -> None:
+    """What a pod owned that the kubelet evicts is the next one's, although the evicted pod's object is still there."""
+    amounts = {"cpu": "4", "memory": "32Mi", "ephemeral-storage": "1Mi"}
+    writes = "dd if=/dev/zero of=/much bs=1M count=8; while :; do sleep 1; done"
+    full = {"name": "c", "resources": {"requests": amounts, "limits": amounts}, "command": ["/bin/sh", "-c", writes]}
+    cluster.create(pod("full", full))
+    found = cluster.pod_until("full", "is evicted", lambda one: one["status"]["phase"] == "Failed")
+    check(found["status"]["reason"] == "Evicted", f"the pod failed with {found['status']['reason']}")
+    cluster.until("nobody owns anything", lambda: not cluster.owners())
+    cluster.exclusive(cluster.run(pod("next", gu("c", 4))), "c", 4)
+    cluster.agree()
+    check(cluster.exists("full"), "the evicted pod's object is gone")

@@ -21,13 +21,16 @@ class RebootCluster(Cluster):
         super().start(resources, settings)
 
     def reboot(self) -> None:
-        """The power fails and comes back. Until the node's programs are well."""
+        """The power fails and comes back. Until the node's programs are well; the kubelet starts once the agent is
+        ready, as deploy/systemd has it."""
         self.vm.boot_again()
         self._keep()
-        self.join()
+        self._join_network()
+        self._prepare_kubelet()
         self.vm.call("unpack_checkout")
         self.begin_agent()
         self.wait_for_agent()
+        self.start_kubelet()
         self.wait_for_kubelet()
 
     def _keep(self) -> None:

@@ -79,8 +79,12 @@ def grows_and_shrinks(cluster: Cluster) -> None:
     check(seen["looks"] >= _LOOKS, f"only {seen['looks']} looks")
     check([len(cpus) for cpus in seen["sets"]] == [1, 4, 2], f"the owner's sets were {seen['sets']}")
     check(not seen["wrong"], "; ".join(seen["wrong"]))
-    said = cluster.events("grows")
-    check(sum(text.startswith("PodsliceResizeApplied") for text in said) == 2, f"events: {said}")
+    cluster.until(
+        "both resizes are told of",
+        lambda: (
+            sum(said.count("->") for said in cluster.events("grows") if said.startswith("PodsliceResizeApplied")) == 2
+        ),
+    )
 
 
 @in_cluster("X-K56", {"topologyManagerPolicy": "single-numa-node"}, settings=ELASTIC)

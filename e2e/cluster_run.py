@@ -17,8 +17,10 @@ from pathlib import Path
 
 from e2e import cluster as place
 from e2e import (
+    cluster_claims,
     cluster_daemonset,
     cluster_ends,
+    cluster_kubectl,
     cluster_reboot,
     cluster_refusals,
     cluster_resizes,
@@ -30,13 +32,16 @@ from e2e import (
 )  # fmt: skip
 from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
-from e2e.cluster_daemonset import DaemonSetCluster, SystemdDaemonSetCluster
+from e2e.cluster_claims import PLANE, ClaimedCluster
+from e2e.cluster_daemonset import DaemonSetCluster, SeeingDaemonSetCluster, SystemdDaemonSetCluster
 from e2e.cluster_reboot import RebootCluster
 from e2e.cluster_results import ClusterOutcome
 from e2e.cluster_scenarios import (
+    CLAIMED,
     CLUSTER,
     DAEMON_SET,
     PROGRAM,
+    REACHED,
     REBOOTS,
     SCHEDULED,
     SYSTEMD,
@@ -48,6 +53,7 @@ from e2e.cluster_scheduler import JOURNAL_ADDRESS, JOURNAL_PORT, ScheduledCluste
 from e2e.cluster_systemd import SystemdCluster
 from e2e.cluster_two import TwoNodes
 from e2e.controlplane import SERVICE_ADDRESS, ControlPlane, ControlPlaneError, StatusError, free_port
+from e2e.egress import Egress
 from e2e.image import (
     checkout_disk,
     empty_disk,
@@ -66,10 +72,10 @@ from e2e.world import CheckError
 
 SUITES = (
     cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_resizes, cluster_daemonset,
-    cluster_systemd, cluster_reboot, cluster_two,
-    cluster_scheduler,
+    cluster_systemd, cluster_reboot, cluster_two, cluster_scheduler, cluster_kubectl,
+    cluster_claims,
 )  # fmt: skip
-_WITH_IMAGE, _UNDER_SYSTEMD = (DAEMON_SET, SYSTEMD_DAEMON_SET), (SYSTEMD, SYSTEMD_DAEMON_SET)
+_WITH_IMAGE, _UNDER_SYSTEMD = (DAEMON_SET, SYSTEMD_DAEMON_SET, REACHED), (SYSTEMD, SYSTEMD_DAEMON_SET)
 _PLANE, _GUEST = "plane", "guest"
 _MAKE_NODES = ("cluster.py", "controlplane.py", "certificates.py")
 _PROBLEMS = (
@@ -155,15 +161,22 @@ class Machine:
             folder = Path(name)
             if ready is not None:
                 shutil.copytree(ready / _PLANE, folder / _PLANE)
-            with ControlPlane(self._programs, folder / _PLANE, CONTROL_PLANE) as plane, ExitStack() as guests:
+            with ExitStack() as running:
+                settings, kubelet = PLANE if node == CLAIMED else CONTROL_PLANE, None
+                if node == REACHED:
+                    kubelet = free_port()
+                    names = (place.NODE, place.ADDRESS)
+                    egress = running.enter_context(Egress({f"{one}:{place.KUBELET_PORT}": kubelet for one in names}))
+                    settings = settings._replace(api_server=egress.options(folder / _PLANE))
+                plane = running.enter_context(ControlPlane(self._programs, folder / _PLANE, settings))
                 ports = {(SERVICE_ADDRESS, 443): plane.port}
                 journal = ports[JOURNAL_ADDRESS, JOURNAL_PORT] = free_port()
                 saved = ready / _GUEST if ready is not None else None
-                vm = guests.enter_context(self._guest(folder, ports, node, saved))
+                vm = running.enter_context(self._guest(folder, ports, node, saved, kubelet=kubelet))
                 if node == SCHEDULED:
                     cluster: Cluster = ScheduledCluster(vm, plane, journal)
                 elif node == TWO:
-                    cluster = TwoNodes(vm, guests.enter_context(self._guest(folder / "second", ports, node)), plane)
+                    cluster = TwoNodes(vm, running.enter_context(self._guest(folder / "second", ports, node)), plane)
                 else:
                     cluster = self._cluster(node, vm, plane)
                 cluster.joined = ready is not None
@@ -171,8 +184,9 @@ class Machine:
 
     def _cluster(self, node: str, vm: VirtualMachine, plane: ControlPlane) -> Cluster:
         if node in _WITH_IMAGE and self.image:
-            return (DaemonSetCluster if node == DAEMON_SET else SystemdDaemonSetCluster)(vm, plane, self.image)
-        return {REBOOTS: RebootCluster, SYSTEMD: SystemdCluster}.get(node, Cluster)(vm, plane)
+            kinds = {SYSTEMD_DAEMON_SET: SystemdDaemonSetCluster, REACHED: SeeingDaemonSetCluster}
+            return kinds.get(node, DaemonSetCluster)(vm, plane, self.image)
+        return {REBOOTS: RebootCluster, SYSTEMD: SystemdCluster, CLAIMED: ClaimedCluster}.get(node, Cluster)(vm, plane)
 
     def _ready(self, node: str) -> Path:
         """A folder with a control plane and the guest that is its node, both as they were when the node had become
@@ -204,7 +218,13 @@ class Machine:
         return (SHAPE, "cluster", "five disks", self._program.name, _words(node))
 
     def _guest(
-        self, folder: Path, ports: Mapping[tuple[str, int], int], node: str, saved: Path | None = None
+        self,
+        folder: Path,
+        ports: Mapping[tuple[str, int], int],
+        node: str,
+        saved: Path | None = None,
+        *,
+        kubelet: int | None = None,
     ) -> VirtualMachine:
         """A machine, with its disks in this folder, as it was `saved` or with containerd alone."""
         folder.mkdir(exist_ok=True)
@@ -212,7 +232,7 @@ class Machine:
         checkout.write_bytes(self._checkout)
         devices = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
         devices += place.kept_disk(empty_disk(folder / "kept.ext4"))
-        devices += place.network(self._busybox, ports)
+        devices += place.network(self._busybox, ports, kubelet=kubelet)
         snapshot = saved or self._cache / snapshot_name(self._made_of(node), self._initramfs, self._root)
         return VirtualMachine(
             SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, _words(node)
@@ -254,9 +274,9 @@ def _scenarios(cluster: Cluster, waiting: list[ClusterScenario], begin: float) -
 
 
 def _last_words(cluster: Cluster) -> tuple[str, bool]:
-    """What the programs of the node said last, and whether the machine still answers."""
+    """What the programs of the node said last, and whether the machine still answers and its network works."""
     try:
-        return cluster.last_words(), True
+        return cluster.last_words(), cluster.reaches_the_server()
     except GuestError as error:
         return str(error), not isinstance(error, StoppedError)
 

@@ -14,14 +14,15 @@ from podslice.core.values.cpuset import parse_bits
 
 Json = dict[str, Any]
 PROGRAM, DAEMON_SET, SYSTEMD, REBOOTS, TWO = "program", "daemon set", "systemd", "reboots", "two"
-SYSTEMD_DAEMON_SET, SCHEDULED = "daemon set under systemd", "scheduled"
+SYSTEMD_DAEMON_SET, SCHEDULED, REACHED, CLAIMED = "daemon set under systemd", "scheduled", "reached", "claimed"
 
 
 class ClusterScenario(NamedTuple):
     """`promise` is one sentence; `resources` and `settings` are what the agent is told otherwise than in the shipped
     configuration; `short` ones are part of the set that CI runs; `node` is how the node is set up: the agent as a
     PROGRAM, as its DAEMON_SET in its image, as a program under SYSTEMD as init and cgroup driver, as both
-    (SYSTEMD_DAEMON_SET), on one that REBOOTS, as a program on each of TWO, or on one with our scheduler (SCHEDULED)."""
+    (SYSTEMD_DAEMON_SET), on one that REBOOTS, as a program on each of TWO, on one with our scheduler (SCHEDULED), as
+    a daemon set on one whose kubelet the API server reaches (REACHED), or as a driver for claims (CLAIMED)."""
 
     ident: str
     promise: str

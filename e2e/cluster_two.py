@@ -38,6 +38,9 @@ class TwoNodes(Cluster):
     def last_words(self) -> str:
         return "\n".join((super().last_words(), SECOND, self.other.last_words()))
 
+    def reaches_the_server(self) -> bool:
+        return super().reaches_the_server() and self.other.reaches_the_server()
+
     def cordon(self, node: str, unschedulable: bool | None) -> None:
         """Whether the scheduler sends pods there, as `kubectl cordon` and `uncordon` say it."""
         self.api.call("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": unschedulable}}, MERGE)

@@ -200,10 +200,13 @@ class ControlPlane:
         """Another program, which ends with the others."""
         self._start(name, *command)
 
-    def start_scheduler(self, configuration: Json, *options: str, name: str = "kube-scheduler") -> None:
-        """A scheduler with these members of a KubeSchedulerConfiguration; several run under different names."""
+    def start_scheduler(
+        self, configuration: Json, *options: str, name: str = "kube-scheduler", token: str = ""
+    ) -> None:
+        """A scheduler with these members of a KubeSchedulerConfiguration; several run under different names. With
+        `token` it is whoever has that, otherwise the cluster's own scheduler."""
         client = self.folder / f"{name}.json"
-        client.write_text(json.dumps(self.kubeconfig(SCHEDULER)))
+        client.write_text(json.dumps(self.kubeconfig_of(token or self.token(SCHEDULER))))
         whole = {
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": str(client), "qps": 2000, "burst": 4000},

@@ -113,7 +113,7 @@ class Campaign:
         before = cluster.counts()
         load = Load("campaign", {f"r{number}-{pod}": draw.choice(_SIZES) for pod in range(self.pods)}, lives=2)
         progress = asyncio.ensure_future(Progress(cluster, load, SCHEDULER).run())
-        kinds, faults, met = Faults(cluster, self._api, draw).kinds, draw.sample(sorted(_KINDS), 2), []
+        kinds, faults, met = Faults(cluster, self._api, draw).kinds, draw.sample(sorted(KINDS), 2), []
         for at, kind in zip(sorted(draw.sample(range(self.pods * 3 // 4), 2)), faults, strict=True):
             while cluster.nodes.admitted < at and not progress.done():
                 await asyncio.sleep(0.02)
@@ -152,7 +152,7 @@ class Campaign:
             await asyncio.sleep(0.1)
 
 
-_KINDS = ("service killed", "API server restarted", "410", "clock jumps", "agents restarted", "line breaks")
+KINDS = ("service killed", "API server restarted", "410", "clock jumps", "agents restarted", "line breaks")
 
 
 async def campaign(file: Path, *, nodes: int, placements: int, seed: int, pods: int = ROUND) -> list[CampaignRound]:

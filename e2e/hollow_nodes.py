@@ -15,14 +15,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from podslice.cluster.apiclient import STRATEGIC_MERGE
-from podslice.core.cluster.events import Stamped, decode, encode
+from podslice.core.cluster.events import PlanFate, Stamped, decode, encode
+from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.replica import Applied, Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.decision import Decision
+from podslice.core.holding import Holding, holding_of
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node
+from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet
 from podslice.k8s.clusterobjects import ScheduledPod
 from podslice.k8s.podlist import ApiError
@@ -132,17 +137,28 @@ class HollowNode:
         self.node = Node.of(like.rules, like.state)
         self.journal = Journal(self.node.rules, self.node.state, epoch=epoch, version=VERSION)
 
-    def admit(self, pod: ScheduledPod) -> tuple[bool, str, Stamped]:
-        """Whether the core admits the pod, why not, and the event that says so."""
+    def admit(self, pod: Pod) -> tuple[str, Stamped]:
+        """Why the core refuses the pod, empty where it admits it, and the event that says so."""
         before = self.node.state
-        decision = self.node.admit(pod.pod)
-        after = self.node.state
+        decision = self.node.admit(pod)
         if decision.admitted:
-            return True, "", self.journal.admitted(self.node.rules, before, after, pod.pod)
-        stamped = self.journal.refused(
-            self.node.rules, before, after, pod.pod, reason=decision.reason, message=decision.message
-        )
-        return False, f"{decision.reason}: {decision.message}", stamped
+            return "", self.journal.admitted(self.node.rules, before, self.node.state, pod)
+        return self._refused(before, pod, decision)
+
+    def admit_as(self, pod: Pod, plan: Holding) -> tuple[str, Stamped]:
+        """The same with a plan, which is taken where that keeps every promise."""
+        before = self.node.state
+        found = admit_as(self.node, pod, plan)
+        if not found.decision.admitted:
+            return self._refused(before, pod, found.decision)
+        same = holding_of(self.node.state, pod.metadata.uid) == plan
+        fate: PlanFate = "honoured" if found.moved else "agreed" if same else "declined"
+        return "", self.journal.admitted(self.node.rules, before, self.node.state, pod, plan=fate)
+
+    def _refused(self, before: NodeState, pod: Pod, decision: Decision) -> tuple[str, Stamped]:
+        reason, message = decision.reason, decision.message
+        stamped = self.journal.refused(self.node.rules, before, self.node.state, pod, reason=reason, message=message)
+        return f"{reason}: {message}", stamped
 
     def remove(self, uid: str) -> Stamped:
         """A pod is gone."""
@@ -202,14 +218,14 @@ class HollowNodes:
         node = self.nodes.get(new.node)
         if node is None or new.uid in self.runs or (old is not None and old.node):
             return
-        admitted, why, stamped = node.admit(new)
+        why, stamped = node.admit(new.pod)
         self.tell(node.name, encode(stamped))
-        if admitted:
+        if not why:
             self.admitted += 1
             self.runs[new.uid] = node.name
         else:
             self.refused.append(f"{new.name} on {node.name}: {why}")
-        self._write(new, _RUNS if admitted else {"phase": "Failed", "reason": why.partition(":")[0]})
+        self._write(new, _RUNS if not why else {"phase": "Failed", "reason": why.partition(":")[0]})
 
     def _write(self, pod: ScheduledPod, status: dict[str, Any]) -> None:
         if self._connection is not None:

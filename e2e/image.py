@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import re
 import shutil
@@ -41,13 +42,14 @@ _DISK = 32 << 20
 _IMAGE_DISK = 128 << 20
 _KEPT_SIZE = "512M"
 _GUEST = Path(__file__).parent / "guest"
+_VERSIONED = re.compile(r"linux-image-[0-9]")
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
-def kernel(cache: Path) -> tuple[Path, Path]:
+def kernel(cache: Path, suite: str = KERNEL_SUITE) -> tuple[Path, Path]:
     """The kernel, and an initramfs that mounts the root file system. Raises `FetchError`."""
-    index = Index(KERNEL_SUITE, cache)
-    (image,) = [p for p in index.with_dependencies(["linux-image-amd64"]) if p.name.startswith("linux-image-6")]
+    index = Index(suite, cache)
+    (image,) = [p for p in index.with_dependencies(["linux-image-amd64"]) if _VERSIONED.match(p.name)]
     folder = cache / f"{image.name}_{image.version.replace(':', '_')}"
     if not folder.exists():
         partial = folder.with_suffix(".part")
@@ -65,20 +67,29 @@ def kernel(cache: Path) -> tuple[Path, Path]:
 
 
 def _initramfs(kernel_files: Path, busybox: bytes, script: bytes) -> bytes:
-    modules = {path.stem.replace("-", "_"): path for path in kernel_files.rglob("*.ko")}
+    modules = {
+        path.name.partition(".")[0].replace("-", "_"): path
+        for ending in ("*.ko", "*.ko.xz")
+        for path in kernel_files.rglob(ending)
+    }
     ordered: list[str] = []
     for name in _MODULES:
         _with_needs(name, modules, ordered)
     files = {"bin/busybox": busybox, "init": script, "modules.list": "\n".join(ordered).encode() + b"\n"}
-    files |= {f"modules/{name}.ko": modules[name].read_bytes() for name in ordered}
+    files |= {f"modules/{name}.ko": _module(modules[name]) for name in ordered}
     return gzip.compress(cpio(files), 1)
+
+
+def _module(path: Path) -> bytes:
+    data = path.read_bytes()
+    return lzma.decompress(data) if path.suffix == ".xz" else data
 
 
 def _with_needs(name: str, modules: dict[str, Path], ordered: list[str]) -> None:
     """Append a module behind the ones it needs; what is built into the kernel has no file."""
     if name not in modules or name in ordered:
         return
-    match = _DEPENDS.search(modules[name].read_bytes())
+    match = _DEPENDS.search(_module(modules[name]))
     for needed in match[1].decode().split(",") if match else []:
         _with_needs(needed.replace("-", "_"), modules, ordered)
     if name == "ext4":

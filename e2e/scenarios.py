@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from e2e.vm import SHAPES, Shape
+from e2e.vm import NEW_KERNEL, SHAPES, Shape
 
 Json = dict[str, Any]
 Config = Json | Callable[[Shape], Json]
@@ -36,15 +36,18 @@ def scenario(
     smt: bool = False,
     l3: bool = False,
     where: Callable[[Shape], bool] | None = None,
+    new_kernel: bool = False,
     agent: Json | None = None,
     **arguments: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function. `smt`, `l3`, `where` limit it to machines with threads, to the one with L3 groups below NUMA
-    nodes, or others; `agent` changes settings of the agent."""
+    nodes, or others, `new_kernel` to the one with a newer kernel; `agent` changes settings of the agent."""
 
     def fits(shape: Shape) -> bool:
         if smt and "threads=1" in shape.smp:
             return False
+        if new_kernel or shape.name == NEW_KERNEL:
+            return new_kernel and shape.name == NEW_KERNEL
         if l3 or shape.name == FINE_L3:
             return l3 and shape.name == FINE_L3
         return where is None or where(shape)

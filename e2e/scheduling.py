@@ -90,9 +90,9 @@ class Pods:
         return found
 
 
-def eventually(look: Callable[[], T], what: str = "") -> T:
-    """What `look` finds once it finds something. Raises `AssertionError` when it never does."""
-    deadline = time.monotonic() + PATIENCE
+def eventually(look: Callable[[], T], what: str = "", patience: float = PATIENCE) -> T:
+    """What `look` finds once it finds something. Raises `AssertionError` when it does not in so many seconds."""
+    deadline = time.monotonic() + patience
     while not (found := look()):
         assert time.monotonic() < deadline, what or "it did not happen"
         time.sleep(0.05)

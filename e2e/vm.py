@@ -30,6 +30,8 @@ class Shape(NamedTuple):
     """Memory of each NUMA node."""
 
 
+NEW_KERNEL = "1x2-linux-6.12"
+"""Only its kernel has partitions of cpusets for containers."""
 SHAPES = {
     shape.name: shape
     for shape in (
@@ -49,8 +51,11 @@ SHAPES = {
             distance=21,
             near=((0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)),
         ),
+        Shape(NEW_KERNEL, "8,sockets=1,cores=4,threads=2", ("0-3", "4-7")),
     )
 }
+KERNELS = {NEW_KERNEL: "trixie"}
+"""Debian's release whose kernel a machine has, where it is another one."""
 _NEAR = 12
 _KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=nowatchdog audit=0 apparmor=0 ipv6.disable=1 "
@@ -223,6 +228,10 @@ class VirtualMachine:
         if "error" in answer:
             raise GuestError(f"{function}: {answer['error']}")
         return answer["result"]
+
+    def said(self) -> str:
+        """What QEMU itself said last, of its network for example."""
+        return "\n".join((self._folder / "qemu.log").read_text(errors="replace").splitlines()[-8:])
 
     def _last_words(self) -> str:
         words = self._console.read_text(errors="replace").strip().splitlines()[-3:] if self._console.exists() else []

@@ -18,20 +18,22 @@ from podslice.agent.settings import settings_from_dict
 from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.cluster.talk import Beat, down_from, up_from
 from podslice.core.config.annotations import (
     CPU_CLASS,
     LONGEST_DELAY,
+    MIXED,
     MOVABLE,
     RESIZE,
     ResizeWishes,
     annotation_problems,
     class_wishes,
+    mixed_shares,
     movable,
     resize_wishes,
 )
-from podslice.core.config.policy import CPUClass, Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import CPUClass, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
 from podslice.core.config.validation import validate
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.holding import Digest
@@ -67,6 +69,7 @@ _LISTENING = PodslicePolicy(
     resize=ExclusiveResize(exclusive=True),
     defrag=Defragmentation(carry_out="onRequest"),
     cpu_classes=(CPUClass("performance"),),
+    mixed=MixedCPUs(free=1),
 )
 
 
@@ -199,6 +202,9 @@ def wishes(data: bytes) -> None:
     assert CPU_CLASS not in wrong or not classes
     assert {name.removesuffix("!") for name in classes.values()} <= {"performance", "isolated"}
     assert all(0 <= delay <= LONGEST_DELAY for delay in asked.delays.values())
+    shares = mixed_shares(_LISTENING, pod)
+    assert MIXED not in wrong or not shares
+    assert all(one.exclusive >= 1 and 1000 * one.exclusive + one.remainder == 2500 for one in shares.values())
 
 
 def moves(data: bytes) -> None:
@@ -213,8 +219,10 @@ def moves(data: bytes) -> None:
 
 
 def _annotated(text: str) -> Pod:
-    containers = [{"name": "c"}, {"name": "shrink-delay"}]
-    metadata = {"uid": "u", "annotations": {RESIZE: text, MOVABLE: text, CPU_CLASS: text}}
+    amounts = {"cpu": "2500m", "memory": "1Mi"}
+    resources = {"requests": amounts, "limits": amounts}
+    containers = [{"name": "c", "resources": resources}, {"name": "shrink-delay", "resources": resources}]
+    metadata = {"uid": "u", "annotations": {RESIZE: text, MOVABLE: text, CPU_CLASS: text, MIXED: text}}
     return pod_from_dict({"metadata": metadata, "spec": {"containers": containers}})
 
 

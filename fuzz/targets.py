@@ -18,7 +18,8 @@ from podslice.agent.derived import pod_from_annotation, pod_from_container
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
-from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change
+from podslice.cluster.apiclient import Binding, EventLines, ObjectChange, ObjectPage, read_change, read_changes
+from podslice.cluster.callers import CallerError, TokenCallers
 from podslice.cluster.extender import Extender
 from podslice.cluster.messages import MessageError, read_bind
 from podslice.cluster.page.app import ClusterPage
@@ -150,8 +151,22 @@ def api(data: bytes) -> None:
 
 
 def extender(data: bytes) -> None:
-    """A scheduler's request, through every verb of a service that knows no node, and a change of the API server's."""
-    placements = Placements(ClusterModel(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
+    """A scheduler's request, through every verb of a service that knows no node and of one that knows one; a change of
+    the API server's, and its answer about a token."""
+    for placements in (_empty(), _placements()):
+        _asked(data, placements)
+    with contextlib.suppress(ApiError, GoneError):
+        for line in EventLines("fuzz").feed(data + b"\n"):
+            read_changes(line)
+
+    async def answer(path: str, body: bytes) -> bytes:
+        return data
+
+    with contextlib.suppress(CallerError):
+        assert asyncio.run(TokenCallers(answer, {"agent"}).node_of("token"))
+
+
+def _asked(data: bytes, placements: Placements) -> None:
     asked = Extender(placements, NoApi())
     for verb in (asked.filter, asked.prioritize, asked.preempt):
         answer = verb(data)
@@ -180,14 +195,23 @@ def page(data: bytes) -> None:
         assert answer.status in (200, 303, 304, 403, 404, 405, 422)
 
 
+def _empty() -> Placements:
+    return Placements(ClusterModel(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
+
+
+def _placements() -> Placements:
+    """Of a service that knows one node."""
+    placements = _empty()
+    placements.node_news(None, read_node(b'{"metadata":{"name":"n0"}}'))
+    placements.model.add_node("n0", KNOWN.rules, KNOWN.state)
+    return placements
+
+
 def _page() -> ClusterPage:
-    placements = Placements(ClusterModel(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
-    node = Node(MACHINE, CONFIG)
-    placements.node_news(None, read_node(b'{"metadata":{"name":"n"}}'))
-    placements.model.add_node("n", node.rules, node.state)
-    return ClusterPage(ClusterWatcher(placements, "fuzz"), asyncio.run)
+    return ClusterPage(ClusterWatcher(_placements(), "fuzz"), asyncio.run)
 
 
+KNOWN = Node(MACHINE, CONFIG)
 PAGE = _page()
 
 

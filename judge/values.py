@@ -102,6 +102,8 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
             state = answer.state
         else:
             assert answer.holding is not None
+            if computing.never_admits(shape):
+                raise DifferenceError(f"seed {seed}, step {step}: admitted, which no state ever does")
             if isinstance(computing, ValueAnswers) and computing.take(state, answer.holding) is not answer.state:
                 raise DifferenceError(f"seed {seed}, step {step}: what the pod has, taken, is another state")
             _compare_holding(computing.holding_of(node.state, f"pod-{step}"), answer.holding, f"seed {seed}, {step}")

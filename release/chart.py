@@ -8,7 +8,7 @@ import msgspec
 
 from podslice.agent.settings import AgentSettings
 
-SET_BY_THE_CHART = ("cluster", "metricsAddress", "statusAddress", "statusTokenFile")
+SET_BY_THE_CHART = ("cluster", "dra", "metricsAddress", "statusAddress", "statusTokenFile")
 """What other values say; in `agent` they would be there twice."""
 
 Schema = dict[str, Any]
@@ -37,6 +37,7 @@ def values_schema() -> Schema:
             agent=settings,
             observe=_BOOL,
             hostNetwork=_BOOL,
+            hostPID=_BOOL,
             metricsPort=_port(1),
             metricsFrom=_LIST_OF_OBJECTS,
             monitoring=_object(
@@ -60,6 +61,7 @@ def values_schema() -> Schema:
                 resources={"type": "object"},
                 schedulerResources={"type": "object"},
             ),
+            dra=_object(enabled=_BOOL),
             podCgroup={"type": "string", "pattern": "^[^/].*$"},
             hostPaths={
                 "type": "array",

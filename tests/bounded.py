@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ CPU_SECONDS = 5
 GROWTH = 64 << 20
 _COMMAND = """
 import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
 from podslice.cli.main import main
 import podslice.cli.{command}, podslice.k8s.manifest, podslice.host.machine_files
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -29,13 +29,12 @@ class Outcome(NamedTuple):
 
 def podslice(command: str, *arguments: str | Path, stdin: object = subprocess.DEVNULL, growth: int = GROWTH) -> Outcome:
     """Run a command that may use `growth` bytes more than it has after its imports."""
-    program = _COMMAND.format(command=command, growth=growth)
+    program = _COMMAND.format(command=command, growth=growth, seconds=CPU_SECONDS)
     result = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdin=stdin,  # type: ignore[arg-type]
         capture_output=True,
         text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS)),
         check=False,
     )
     return Outcome(result.returncode, result.stderr)

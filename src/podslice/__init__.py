@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from podslice.advise.explain.fix import Edit, Fix
     from podslice.advise.explain.picks import Unit
     from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
+    from podslice.advise.explain.scores import ScoredNodes, ScoredPart
     from podslice.advise.explain.trace import (
         Answer,
         ContainerFacts,
@@ -42,20 +43,26 @@ if TYPE_CHECKING:
     from podslice.advise.whatif import AfterChange, Outcome, PodVerdict, Scenario
     from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.core.allocate.pod_pool import EmptyPool
+    from podslice.core.classes.mixed import MixedPool
     from podslice.core.classes.resolve import CPUClasses, Wish
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
     from podslice.core.config.policy import (
         AnnotationRules,
         AssignRule,
+        ClaimMemory,
+        ClaimRules,
         ClassMatch,
         CPUClass,
         Defragmentation,
         ExclusiveResize,
         Hotplug,
         InterferenceGuards,
+        MixedCPUs,
         PluginEntry,
         PluginRules,
         PodslicePolicy,
+        PowerProfile,
+        ReservationRules,
         TopologyRules,
     )
     from podslice.core.decide import (
@@ -107,6 +114,7 @@ if TYPE_CHECKING:
     from podslice.core.node import Node
     from podslice.core.plugins.api import CPUEffects
     from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+    from podslice.core.pod.mixed import MixedShare
     from podslice.core.pod.spec import (
         Container,
         ContainerState,
@@ -169,6 +177,8 @@ __all__ = [
     "Cgroup",
     "ChangeMachine",
     "ChangePolicy",
+    "ClaimMemory",
+    "ClaimRules",
     "ClassMatch",
     "Container",
     "ContainerDecision",
@@ -221,6 +231,9 @@ __all__ = [
     "MemoryReservation",
     "MemoryTable",
     "MergeStep",
+    "MixedCPUs",
+    "MixedPool",
+    "MixedShare",
     "Mount",
     "Move",
     "MoveContainers",
@@ -256,6 +269,7 @@ __all__ = [
     "PodVerdict",
     "PodsliceError",
     "PodslicePolicy",
+    "PowerProfile",
     "Quantity",
     "Quirks",
     "Reconfigure",
@@ -264,6 +278,7 @@ __all__ = [
     "ReleasedCPUs",
     "Remove",
     "Requested",
+    "ReservationRules",
     "Resize",
     "ResizeAnswer",
     "ResizeCondition",
@@ -278,6 +293,8 @@ __all__ = [
     "RunOptions",
     "Sandbox",
     "Scenario",
+    "ScoredNodes",
+    "ScoredPart",
     "Series",
     "Shape",
     "ShownHint",
@@ -384,6 +401,8 @@ _ON_USE = {
     "MemoryReservation": "podslice.core.config.kubelet",
     "MemoryTable": "podslice.core.machine.memory",
     "MergeStep": "podslice.advise.explain.trace",
+    "ScoredNodes": "podslice.advise.explain.scores",
+    "ScoredPart": "podslice.advise.explain.scores",
     "Mount": "podslice.core.managers.device_plugin",
     "Move": "podslice.advise.defrag.plan",
     "MoveContainers": "podslice.advise.explain.changes",
@@ -424,6 +443,8 @@ _ON_USE = {
     "Requested": "podslice.advise.explain.trace",
     "ResizeCondition": "podslice.core.resize.events",
     "PodslicePolicy": "podslice.core.config.policy",
+    "PowerProfile": "podslice.core.config.policy",
+    "ReservationRules": "podslice.core.config.policy",
     "ResizeDecision": "podslice.core.decision",
     "AnnotationRules": "podslice.core.config.policy",
     "Defragmentation": "podslice.core.config.policy",
@@ -431,9 +452,14 @@ _ON_USE = {
     "PluginEntry": "podslice.core.config.policy",
     "TopologyRules": "podslice.core.config.policy",
     "AssignRule": "podslice.core.config.policy",
+    "ClaimMemory": "podslice.core.config.policy",
+    "ClaimRules": "podslice.core.config.policy",
     "ClassMatch": "podslice.core.config.policy",
     "CPUClass": "podslice.core.config.policy",
     "CPUClasses": "podslice.core.classes.resolve",
+    "MixedCPUs": "podslice.core.config.policy",
+    "MixedPool": "podslice.core.classes.mixed",
+    "MixedShare": "podslice.core.pod.mixed",
     "Wish": "podslice.core.classes.resolve",
     "PluginRules": "podslice.core.config.policy",
     "CPUEffects": "podslice.core.plugins.api",

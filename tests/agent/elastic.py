@@ -13,6 +13,7 @@ import pytest
 from podslice.agent.actuating import TreeCgroups
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.crossing import Crossings
+from podslice.agent.flying import Flying
 from podslice.agent.leavingmemory import LeavingMemory
 from podslice.agent.moverules import ThreadMasks
 from podslice.agent.moving import Moving
@@ -64,6 +65,8 @@ class Elastic:
         self.source = FakeSource()
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, nri.Container] = {}
+        self.environment: dict[str, dict[str, str]] = {}
+        """What containers were told when they were created."""
         self.notes = Notes()
         self.files = ContainerFiles(None)
         self.free_memory = 1 << 40
@@ -94,9 +97,8 @@ class Elastic:
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
         leaving = LeavingMemory(self.kernel, lambda node: self.free.get(node, 1 << 40), aside=at_once)
         threads = lambda record: self.masks  # noqa: E731
-        self.resizing = Resizing(
-            self.owner, sources, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock
-        )
+        flying = Flying(self.owner, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock)
+        self.resizing = Resizing(self.owner, sources, flying, clock=clock)
         crossings = Crossings(
             self.owner,
             self.resizing,
@@ -168,9 +170,9 @@ class Elastic:
     def state_files(self) -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
 
-    def told(self, container: str) -> dict[str, str]:
+    def told(self, container: str) -> dict[str, Any]:
         """What a container's file says."""
-        data: dict[str, str] = msgspec.json.decode(
+        data: dict[str, Any] = msgspec.json.decode(
             (self.folder / "containers" / container / "resources.json").read_bytes()
         )
         return data
@@ -208,8 +210,9 @@ class Elastic:
             answer = await answer
         self.apply(answer.updates)
         got = answer.adjust.linux.resources.cpu
-        isolation = {pair.key: pair.value for pair in answer.adjust.env}["PODSLICE_ISOLATION"]
-        owner = {"container": ident, "pod": f"{sandbox.uid}/pool", "host": SHARED}[isolation]
+        self.environment[ident] = {pair.key: pair.value for pair in answer.adjust.env}
+        isolation = self.environment[ident]["PODSLICE_ISOLATION"]
+        owner = {"container": ident, "pod": f"{sandbox.uid}/pool", "host": SHARED, "mixed": ""}[isolation]
         self.containers[ident] = message
         self.kernel.add(path, owner, got.cpus)
         self.kernel.files[path]["cpuset.mems"] = got.mems
@@ -263,7 +266,7 @@ class Elastic:
 
     async def settle(self) -> None:
         """What is on its way is done, and the shared containers have their sets."""
-        for flight in list(self.resizing._flights.values()):
+        for flight in list(self.resizing.flying.flights.values()):
             await flight.done.wait()
         for _ in self.owner.updates.write(self.reconciler.write):
             pass
@@ -271,7 +274,7 @@ class Elastic:
 
     async def bury(self) -> None:
         """After a kill: what the process still had to do is not done."""
-        tasks = [flight.task for flight in self.resizing._flights.values() if flight.task is not None]
+        tasks = [flight.task for flight in self.resizing.flying.flights.values() if flight.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -129,7 +129,16 @@ def test_container_knows_its_cpus(tmp_path: Path) -> None:
         mount = shared.mounts[0]
         assert (mount.destination, "ro" in mount.options) == ("/run/podslice", True)
         file = Path(mount.source) / "resources.json"
-        assert json.loads(file.read_text()) == {"cpus": "0-31", "memoryNodes": "", "isolation": "host"}
+        assert json.loads(file.read_text()) == {
+            "generation": 1,
+            "cpus": "0-31",
+            "exclusiveCPUs": "",
+            "sharedCPUs": "0-31",
+            "memoryNodes": "",
+            "isolation": "host",
+            "assigned": {"cpuset": "", "memset": ""},
+            "numa": {"0": {"cpus": "0-15", "memory": False}, "1": {"cpus": "16-31", "memory": False}},
+        }
         exclusive = (await world.run(make_pod("a", ("app", "2"))))["app"]
         assert json.loads(file.read_text())["cpus"] == shared.cpus
         assert exclusive.env["PODSLICE_ISOLATION"] == "container"

@@ -297,6 +297,41 @@ def test_events_are_sent_once() -> None:
     clock.run(main())
 
 
+def test_one_event_a_minute() -> None:
+    """About one pod and for one reason: what is said within a minute of the last event is one event at its end. Other
+    pods, other reasons and the node do not wait."""
+
+    async def main() -> None:
+        api = FakeApiServer()
+        events = ApiEvents(api, "node")
+        task = asyncio.ensure_future(events.run())
+        for sets in ("2 -> 2-5", "2-5 -> 2-3", "2-3 -> 2"):
+            events.emit(who("a"), "Normal", "PodsliceResizeApplied", sets)
+            events.emit_node("Normal", "PodsliceMachineChanged", sets)
+            await asyncio.sleep(1)
+        events.emit(who("b"), "Normal", "PodsliceResizeApplied", "6 -> 6-7")
+        events.emit(who("a"), "Warning", "PodsliceResizeDeferred", "no room")
+        await asyncio.sleep(1)
+        said = [(event["involvedObject"]["name"], event["message"]) for event in api.events]
+        assert sorted(said) == [
+            ("a", "2 -> 2-5"), ("a", "no room"), ("b", "6 -> 6-7"),
+            ("node", "2 -> 2-5"), ("node", "2-3 -> 2"), ("node", "2-5 -> 2-3"),
+        ]  # fmt: skip
+        await asyncio.sleep(57)
+        (held,) = api.events[len(said) :]
+        assert (held["involvedObject"]["uid"], held["reason"]) == ("a", "PodsliceResizeApplied")
+        assert held["message"] == "2-5 -> 2-3; 2-3 -> 2"
+        events.emit(who("a"), "Normal", "PodsliceResizeApplied", "2 -> 2-3")
+        await asyncio.sleep(58)
+        assert len(api.events) == len(said) + 1
+        await asyncio.sleep(3)
+        assert api.events[-1]["message"] == "2 -> 2-3"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    clock.run(main())
+
+
 class HTTPServer:
     """Plays back an API server's answers over HTTP and keeps the requests."""
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from podslice.agent.checkpoint import Checkpoint, Due
 from podslice.agent.settings import settings_from_dict
 from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.errors import InputError
 from podslice.core.holding import digest
 from podslice.k8s.nodestate import LARGEST, NodeStateStatus, node_state, read_node_state, status_of

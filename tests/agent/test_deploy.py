@@ -19,7 +19,7 @@ from tests.agent.chart import CHART, Renderer, documents, render
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
 IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
-_MORE = ("cluster", "kubectl", "monitoring", "nodestate")
+_MORE = ("cluster", "dra", "kubectl", "monitoring", "nodestate")
 TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem not in _MORE]
 
 
@@ -118,6 +118,21 @@ def test_status_is_off_the_tenants_reach() -> None:
     ]
 
 
+def test_chart_of_a_driver() -> None:
+    """With `dra.enabled` the agent is told to serve claims, reaches the folders of kubelet and runtime for that, and
+    has the rights of the shipped manifest; without it nothing of that is there."""
+    claims = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy", "spec": {"claims": {"cpus": "2-3"}}}
+    values = {"dra": {"enabled": True}, "agent": {"policy": claims}, "image": IMAGE}
+    told = settings_from_dict(yaml.safe_load(render("configmap", **values)["data"]["agent.yaml"])).agent.dra
+    assert told is not None
+    pod = render("daemonset", **values)["spec"]["template"]["spec"]
+    written = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if not mount.get("readOnly")}
+    assert {told.plugins, told.plugins_registry, told.cdi} <= written
+    shipped = list(yaml.safe_load_all((DEPLOY / "manifests" / "dra.yaml").read_text()))
+    assert [one for one in documents(**values) if one in shipped] == shipped
+    assert not [one for one in documents(image=IMAGE) if one in shipped]
+
+
 def test_chart_values_arrive() -> None:
     """Every value of the chart changes what is rendered, and a changed configuration restarts the agent."""
     values = {
@@ -126,6 +141,7 @@ def test_chart_values_arrive() -> None:
         "agent": {"profile": "kubelet-1.36", "resources": {"cpuManagerPolicy": "none"}},
         "observe": True,
         "hostNetwork": True,
+        "hostPID": True,
         "metricsPort": 9999,
         "metricsFrom": [{"podSelector": {}}],
         "monitoring": {"podMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"release": "x"}},
@@ -133,6 +149,7 @@ def test_chart_values_arrive() -> None:
         "statusSecret": "status",
         "kubectlRights": False,
         "cluster": {"enabled": True, "schedulerImage": "registry.example/kube-scheduler:v1.36.2"},
+        "dra": {"enabled": False},  # on: above
         "podCgroup": "kubepods",
         "hostPaths": [
             {"name": "manifests", "path": "/etc/kubernetes/manifests"},
@@ -165,7 +182,7 @@ def test_chart_values_arrive() -> None:
         "volumes"
     ]
     probes = [container[f"{kind}Probe"]["httpGet"]["host"] for kind in ("startup", "liveness", "readiness")]
-    assert (pod["hostNetwork"], probes) == (True, ["127.0.0.1"] * 3)
+    assert (pod["hostNetwork"], pod["hostPID"], probes) == (True, True, ["127.0.0.1"] * 3)
     assert render("networkpolicy", **values)["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
     assert container["resources"]["limits"] == {"memory": "1Gi"}
     watched = [one for one in documents("other", **values) if one["metadata"].get("labels", {}).get("release")]
@@ -208,7 +225,7 @@ def test_interrupts_are_read_only_until_a_drop_in() -> None:
     """The unit gives the agent no right to move interrupts; docs/guards.md says what does."""
     unit = (DEPLOY / "systemd" / "podslice-agent.service").read_text()
     (line,) = re.findall(r"^ReadOnlyPaths=.*$", unit, re.MULTILINE)
-    assert line == "ReadOnlyPaths=-/proc/irq -/sys/devices/virtual/workqueue"
+    assert line == "ReadOnlyPaths=-/proc/irq -/sys/devices/virtual/workqueue -/sys/devices/system/cpu"
     assert line in (DEPLOY.parent / "docs" / "guards.md").read_text()
 
 

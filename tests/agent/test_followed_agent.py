@@ -10,12 +10,14 @@ from e2e.certificates import OPENSSL, make
 from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
-from podslice.agent.settings import ClusterSettings
+from podslice.agent.settings import ClusterSettings, settings_from_dict
 from podslice.cluster.journals import Journals
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.holding import digest
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
 from tests.agent.fake_apiserver import FakeApiServer
-from tests.agent.test_daemon import api_pod, with_agent
+from tests.agent.test_daemon import MACHINE, api_pod, settings, with_agent
 from tests.clock import until
 from tests.wire.fake_runtime import FakeRuntime
 
@@ -33,7 +35,7 @@ async def caller(token: str) -> str:
 
 def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the runtime runs is in the service's replica with equal digests, the object is written, both are counted,
-    and with `--observe` nobody is told anything."""
+    and with `--observe` its own decisions are told to nobody, but what the kubelet's state files say."""
     monkeypatch.setattr("podslice.agent.checkpoint.QUIET_SECONDS", 0.0)
     tls = make(tmp_path / "tls", name="DNS:localhost,IP:127.0.0.1")
     (tmp_path / "token").write_text("of the agent")
@@ -49,9 +51,14 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         await fake.create_container("sandbox-a", "app")
         if agent.observe:
             assert agent.journal.journal is None
+            observed = agent.observed
+            assert observed is not None
+            await until(lambda: observed.journal.journal)
+            assert observed.journal.journal.digest == digest(kubelet.state)
             return
+        assert agent.observed is None
         port = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
-        agent._start_telling(with_service(agent, port))
+        agent._start_telling(with_service(agent, port), agent.journal)
         await until(lambda: journals.fresh(NODE))
         node = agent.owner.node
         assert node is not None
@@ -62,6 +69,10 @@ def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert api.node_states[0][0] == NODE
         await journals.close()
 
+    kubelet = Node(from_synthetic(MACHINE), settings_from_dict(settings(tmp_path)).config, predicates=False)
+    for name, data in kubelet.files.items():
+        (tmp_path / name).write_bytes(data)
+    cluster["kubeletDirectory"] = str(tmp_path)
     objects = {"a": api_pod("a", "4")}
     for observe in (True, False):
         folder = tmp_path / f"observe-{observe}"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from e2e.cluster import KUBELET
 
-from podslice.agent.settings import AgentSettings, ClusterSettings, KubeletSettings, SourceSettings
+from podslice.agent.settings import AgentSettings, ClusterSettings, DRASettings, KubeletSettings, SourceSettings
 from tests.agent.test_monitoring import rules
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_every_setting_is_documented() -> None:
     """The table has a row for each setting, with the default that the agent has, and no other row."""
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \| ", section("Settings"), re.MULTILINE))
     known = dict(settings(AgentSettings)) | dict(settings(KubeletSettings, "sources.kubelet."))
-    known |= dict(settings(ClusterSettings, "cluster."))
+    known |= dict(settings(ClusterSettings, "cluster.")) | dict(settings(DRASettings, "dra."))
     assert rows == known
 
 

@@ -41,6 +41,17 @@ CASES: dict[str, dict[str, Any]] = {
         "podResources": {"limits": {"memory": "1Gi"}},
     },
     "host network": {"hostNetwork": True},
+    "host processes": {"hostPID": True},
+    "claims": {
+        "dra": {"enabled": True},
+        "agent": {
+            "policy": {
+                "apiVersion": "podslice.io/v1alpha1",
+                "kind": "PodslicePolicy",
+                "spec": {"claims": {"cpus": "2-3"}},
+            }
+        },
+    },
     "cluster": {
         "cluster": {
             "enabled": True,
@@ -49,6 +60,17 @@ CASES: dict[str, dict[str, Any]] = {
             "replicas": 3,
         },
         "metricsFrom": [{"podSelector": {}}],
+    },
+    "cluster with a page": {
+        "cluster": {
+            "enabled": True,
+            "schedulerImage": "kube-scheduler:v1.36.2",
+            "pageSecret": "page",
+            "plan": "honour",
+            "evict": True,
+        },
+        "agent": {"nodeResourceTopology": "own"},
+        "monitoring": {"podMonitor": True, "prometheusRule": True},
     },
     "no readers": {"statusPort": 0, "kubectlRights": False},
     "rules alone": {"monitoring": {"prometheusRule": True}},

@@ -214,6 +214,24 @@ def test_status(tmp_path: Path) -> None:
     changing(tmp_path, test)
 
 
+def test_status_of_a_node_without_shared_cpus(tmp_path: Path) -> None:
+    """Where no CPU is left to share but reserved ones the status says so, until others come."""
+
+    async def test(bench: Bench) -> None:
+        world, machine, watch, written = bench
+        owned = written.sets["a"] | written.sets["b"]
+        machine.offline = machine.whole.cpus.bits & ~owned & ~1
+        await watch.look()
+        shown = status_of(world.owner, [], **FACTS).conditions
+        assert shown[-1] == "noSharedCPUs: only the reserved CPUs 0 are left to share"
+        assert written.sets["shared1"] == 1
+        machine.offline = 0
+        await watch.look()
+        assert status_of(world.owner, [], **FACTS).conditions == ()
+
+    changing(tmp_path, test)
+
+
 FACTS: dict[str, Any] = dict.fromkeys(("node", "machine", "runtime", "ready"), "") | {
     "connected": True, "observe": False, "started_at": 0.0,
 }  # fmt: skip

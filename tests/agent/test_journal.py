@@ -14,7 +14,7 @@ from podslice.agent.owner import Owner
 from podslice.agent.records import SandboxRecord
 from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
 from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.cluster.talk import PlanGiven
 from podslice.core.decide import decide
 from podslice.core.holding import Holding, digest, holding_of

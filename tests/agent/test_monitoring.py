@@ -15,11 +15,12 @@ import yaml
 
 from tests.agent.chart import CHART, documents
 from tests.agent.test_metrics import KUBELET, OWN
+from tests.isolation.test_counters import ISOLATION
 
 MONITORING = CHART.parents[1] / "monitoring"
 SCRAPED = {"job", "node", "instance", "pod", "namespace"}
 """Labels that a scrape adds."""
-TABLE = KUBELET | OWN | {"up": ("gauge", "")}
+TABLE = KUBELET | OWN | ISOLATION | {"up": ("gauge", "")}
 _METRIC = re.compile(r"\b(?:up\b|(?:podslice|kubelet|resource_manager)_\w+)")
 _SELECTOR = re.compile(r"\b(?P<name>[a-z_]+)(?:\{(?P<matchers>[^}]*)\})")
 _BY = re.compile(r"\bby \((?P<labels>[^)]*)\)")

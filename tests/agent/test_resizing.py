@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from podslice.agent.local import _pods
 from podslice.agent.moverules import ThreadMasks
 from podslice.cli.status import _rows
 from podslice.core.config.policy import PodslicePolicy
+from podslice.core.effects.cpu_weight import milli_cpu_to_shares, shares_to_runtime_weight
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.ttrpc import RPCError
@@ -267,6 +269,79 @@ def test_a_file_that_cannot_be_written_undoes_a_growth(tmp_path: Path) -> None:
     in_elastic(tmp_path, test)
 
 
+def test_a_file_that_cannot_be_written_ends_a_shrink(tmp_path: Path) -> None:
+    """The container keeps the CPUs it has, nobody else gets one of them, and people hear of the file; the next call of
+    the kubelet is carried out."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        await world.run(make_pod("s", ("app", None)))
+        world.source.add(app("a", "6"))
+        await world.update("a-app", 6000)
+        state = (tmp_path / "state" / "cpu_manager_state").read_bytes()
+        world.source.add(app("a", "4"))
+        await world.update("a-app", 4000)
+        world.kernel.broken["kubepods/poda/a-app"] = OSError(28, "No space left on device")
+        with contextlib.suppress(OSError):
+            await world.settle()
+        assert (world.owned("a"), world.cpus("a-app"), world.cpus("s-app")) == ("2-7", "2-7", "0-1,8-31")
+        assert (tmp_path / "state" / "cpu_manager_state").read_bytes() == state
+        failed = world.notes.news[-1]
+        assert (failed.operation, failed.result) == ("shrink", "failed")
+        assert failed.text == "kubepods/poda/a-app/cpuset.cpus: No space left on device (errno 28)"
+        world.kernel.broken.clear()
+        await asyncio.sleep(6)
+        await world.update("a-app", 4000)
+        await world.settle()
+        assert (world.owned("a"), world.cpus("a-app"), world.cpus("s-app")) == ("2-5", "2-5", "0-1,6-31")
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_quota_and_weight_follow(tmp_path: Path) -> None:
+    """A container with CPUs of its own has the weight of what it asks for by now, and never a quota."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        files, weights = world.kernel.files["kubepods/poda/a-app"], []
+        for cpu in ("6", "3"):
+            world.source.add(app("a", cpu))
+            await world.update("a-app", 1000 * int(cpu))
+            await world.settle()
+            weights.append(int(files["cpu.weight"]))
+            assert files["cpu.max"].startswith("max")
+        assert weights == [shares_to_runtime_weight(milli_cpu_to_shares(milli)) for milli in (6000, 3000)]
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_an_agent_that_stops_in_good_order_has_ended_its_resizes(tmp_path: Path) -> None:
+    """A delay is cut short: the container has given back its CPUs, no file of the state says that something is being
+    written, and a kubelet would find as many CPUs as it granted."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        world.source.add(app("a", "6"))
+        await world.update("a-app", 6000)
+        world.source.add(app("a", "4"))
+        await world.update("a-app", 4000)
+        await asyncio.sleep(1)
+        assert world.cpus("a-app") == "2-7"
+        begun = asyncio.get_running_loop().time()
+        await world.resizing.close()
+        assert asyncio.get_running_loop().time() - begun < 1
+        assert (world.owned("a"), world.cpus("a-app")) == ("2-5", "2-5")
+        left = json.loads(json.loads(world.state_files()[str(tmp_path / "state" / "podslice_policy_state")])["data"])
+        assert "intents" not in left
+        world.start()
+        assert (world.owned("a"), world.cpus("a-app"), world.resizing.pending) == ("2-5", "2-5", 0)
+        world.agrees()
+
+    in_elastic(tmp_path, test, elastic(shrink_delay_seconds=10.0))
+
+
 def test_a_container_is_left_time_to_give_back_cpus(tmp_path: Path) -> None:
     """With shrinkDelaySeconds its file says what is next while its CPUs stay; a growth back ends the wait without a
     trace, and another shrink begins it anew."""
@@ -280,7 +355,7 @@ def test_a_container_is_left_time_to_give_back_cpus(tmp_path: Path) -> None:
         world.source.add(app("a", "4"))
         await world.update("a-app", 4000)
         await asyncio.sleep(3)
-        assert (world.cpus("a-app"), '"next":"2-5"' in told.read_text()) == ("2-7", True)
+        assert (world.cpus("a-app"), '"next":{"exclusiveCPUs":"2-5"' in told.read_text()) == ("2-7", True)
         world.source.add(app("a", "6"))
         await world.update("a-app", 6000)
         await asyncio.sleep(20)

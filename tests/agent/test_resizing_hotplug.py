@@ -104,6 +104,54 @@ def test_a_degraded_owner_is_resized_within_the_call(tmp_path: Path) -> None:
     in_elastic(tmp_path, test, policy("degrade"))
 
 
+def test_a_containers_file_follows_the_machine(tmp_path: Path) -> None:
+    """The file in a container has the CPUs that are left of its own, and says that it shares where none is; what it
+    was promised is there again when they return."""
+
+    async def test(world: Elastic) -> None:
+        switch = Switch(world)
+        await world.run(app("a", "4"))
+        before = world.told("a-app")
+        for gone, cpus, isolation in (("5", "2-4", "container"), ("3-5", "2", "container"), ("2-31", "0-1", "host")):
+            await switch.off(parse_bits(gone))
+            told = world.told("a-app")
+            assert (told["cpus"], told["isolation"]) == (cpus, isolation)
+        await switch.off(0)
+        after = world.told("a-app")
+        assert (before["cpus"], {**after, "generation": before["generation"]}) == ("2-5", before)
+        assert after["generation"] > before["generation"]
+
+    in_elastic(tmp_path, test, policy("degrade"))
+
+
+def test_cpus_that_come_are_room(tmp_path: Path) -> None:
+    """A growth that waits is done as soon as CPUs come, before the kubelet asks again, and a pod that was refused is
+    admitted at its next attempt."""
+
+    async def test(world: Elastic) -> None:
+        switch = Switch(world)
+        await switch.off(parse_bits("14-31"))
+        await world.run(app("a", "4"))
+        await world.run(app("b", "6"))
+        trying = asyncio.ensure_future(world.resizing.run())
+        world.source.add(app("a", "8"))
+        with pytest.raises(RPCError, match="deferred"):
+            await world.update("a-app", 8000)
+        with pytest.raises(RPCError, match="TopologyAffinityError"):
+            await world.run(app("c", "4"))
+        world.leave("c")
+        assert (world.cpus("a-app"), world.resizing.pending) == ("2-5", 1)
+        await switch.off(0)
+        await asyncio.sleep(0.1)
+        assert (world.cpus("a-app"), world.resizing.pending) == ("2-5,12-15", 0)
+        await world.run(app("c", "4"))
+        world.agrees()
+        trying.cancel()
+        await asyncio.gather(trying, return_exceptions=True)
+
+    in_elastic(tmp_path, test, policy("degrade"))
+
+
 def test_a_shrink_waits_while_its_cpus_go(tmp_path: Path) -> None:
     """CPUs that a container is about to give back go offline during its delay: it ends with its new size, all of it
     online, and nothing of the rest is anybody's."""

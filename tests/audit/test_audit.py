@@ -227,3 +227,20 @@ def test_offline_cpus(tmp_path: Path) -> None:
     (tmp_path / "cgroup" / "cpuset.cpus.effective").write_text(str(CPUSet(set(range(32)) - {lost})))
     (finding,) = host.audit()[1]["findings"]
     assert (finding["found"], finding["message"]) == (left, f"CPUs {lost} of it are offline: it runs on the rest")
+
+
+def test_a_mixed_container(tmp_path: Path) -> None:
+    """A container with exclusive and shared CPUs runs on both; on its own alone it lacks the shared ones. A limit that
+    is its whole request is the policy's."""
+    host = FakeHost(tmp_path)
+    count = len(CPUSet.parse(host.own))
+    mixed = {UID: {"app": {"exclusive": count, "shared": 500}}}
+    file = tmp_path / "state" / "podslice_policy_state"
+    file.write_bytes(policy_state.enveloped({"version": 1, "bootId": "", "mixed": mixed}))
+    both = str(CPUSet.parse(host.own) | CPUSet.parse(host.rest))
+    host.tree.add(host.app, cpuset_cpus=both, cpu_max=f"{count * 100000 + 50000} 100000")
+    assert host.audit()[0] == 0
+    host.tree.add(host.app, cpuset_cpus=host.own, cpu_max="max 100000")
+    code, report = host.audit()
+    assert code == 1
+    assert [(one["kind"], one["found"]) for one in report["findings"]] == [("cpus", host.own)]

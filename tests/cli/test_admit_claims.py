@@ -120,3 +120,45 @@ def test_a_refused_claim_is_refused_again(tmp_path: Path) -> None:
         ("default/big", False),
         ("default/again", False),
     ]
+
+
+def shared_claims(tmp_path: Path, *pods: str) -> list[tuple[str, bool, str]]:
+    """Pod, whether its claims are allocated, and the node, where claims `a` and `b` have a GPU each and every node has
+    one. Pods are a name and the claims that they name."""
+    made = []
+    for one in pods:
+        name, *claims = one.split()
+        named = ", ".join(f"{{name: {claim}, resourceClaimName: {claim}}}" for claim in claims)
+        spec = f"{{resourceClaims: [{named}], containers: [{{name: c, image: i}}]}}"
+        made.append(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+    objects = ["apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"]
+    for claim in "abc":
+        request = "{name: gpu, exactly: {deviceClassName: gpu}}"
+        objects.append(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n"
+            f"metadata: {{name: {claim}}}\nspec: {{devices: {{requests: [{request}]}}}}\n"
+        )
+    slices = [
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {{name: {node}}}\nspec: {{driver: d.io, "
+        f"nodeName: {node}, pool: {{name: {node}, generation: 1, resourceSliceCount: 1}}, "
+        "devices: [{name: gpu-0}]}\n"
+        for node in ("n1", "n2", "n3")
+    ]
+    for name, texts in (("pods", made), ("claims", objects), ("slices", slices)):
+        (tmp_path / f"{name}.yaml").write_text("---\n".join(texts))
+    given = ["--claims", str(tmp_path / "claims.yaml"), "--slices", str(tmp_path / "slices.yaml")]
+    output = run(str(tmp_path / "pods.yaml"), *given, *MACHINE, "-o", "json").output
+    report = read_document(output, "AdmissionReport")
+    return [(one["pod"], one["allocated"], one["node"]) for one in report["claims"] if one["pod"]]
+
+
+def test_a_second_pod_goes_to_its_claim(tmp_path: Path) -> None:
+    """A pod that shares an allocated claim is on the claim's node, together with what else it claims; claims on two
+    nodes leave it none."""
+    assert shared_claims(tmp_path, "first a", "second b", "with b", "both a b", "more b c") == [
+        ("default/first", True, "n1"),
+        ("default/second", True, "n2"),
+        ("default/with", True, "n2"),
+        ("default/both", False, ""),
+        ("default/more", False, "n2"),
+    ]

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import NamedTuple
@@ -28,10 +29,14 @@ from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.watching import pod_table
 from podslice.core.node import Node
 from podslice.k8s.clusterobjects import ScheduledPod
+from podslice.wire.nri import BackOff
 from tests.cluster.deployed import apply, deploy_rights, token_of
 
 NODES = ("n0", "n1")
 AUDIENCE = "podslice-cluster"
+ACCOUNT = "only"
+"""The service account of the service, which has the role `podslice-cluster` and none of kube-scheduler's."""
+PROGRAM = ("-m", "podslice")
 _GROUP = "rbac.authorization.k8s.io"
 
 
@@ -72,10 +77,14 @@ def bind_role(api: Api, account: str, *, role: str = "podslice-cluster") -> None
 
 @contextmanager
 def service_beside(
-    folder: Path, *options: str, settings: Settings | None = None, manifests: Sequence[Json] = ()
+    folder: Path,
+    *options: str,
+    settings: Settings | None = None,
+    manifests: Sequence[Json] = (),
+    program: Sequence[str] = PROGRAM,
 ) -> Iterator[Beside]:
     """The service with these further options and the rights of the role `podslice-cluster`, as shipped or as these
-    `manifests` have it."""
+    `manifests` have it. `program` is what Python runs."""
     (folder / "tls").mkdir()
     certificates = make(folder / "tls")
     with ControlPlane(find_programs(), folder / "plane", settings) as plane, plane.api() as api:
@@ -83,26 +92,42 @@ def service_beside(
         deploy_rights(api)
         for document in manifests:
             assert apply(api, document).code in (200, 201)
-        bind_role(api, "only")
-        config = folder / "kubeconfig"
-        config.write_text(json.dumps(cluster_of(plane, ()).kubeconfig(token=token_of(api, "only"))))
-        port = free_port(4)
-        log = folder / "service.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [
-                    sys.executable, "-m", "podslice", "cluster", f"--address=127.0.0.1:{port}",
-                    f"--journal-address=127.0.0.1:{port + 1}", f"--metrics-address=127.0.0.1:{port + 2}",
-                    f"--tls-cert={certificates.certificate}", f"--tls-key={certificates.key}",
-                    f"--page-address=127.0.0.1:{port + 3}", *options,
-                ],
-                env={**os.environ, "KUBECONFIG": str(config)}, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        try:
-            yield Beside(plane, api, certificates, process, port, port + 1, port + 2, port + 3, log)
-        finally:
-            process.kill()
-            process.wait()
+        bind_role(api, ACCOUNT)
+        with process_beside(plane, api, certificates, folder / "service", *options, program=program) as beside:
+            yield beside
+
+
+@contextmanager
+def process_beside(
+    plane: ControlPlane,
+    api: Api,
+    certificates: Certificates,
+    folder: Path,
+    *options: str,
+    port: int = 0,
+    program: Sequence[str] = PROGRAM,
+) -> Iterator[Beside]:
+    """One process of the service, with four ports from `port` on; its log and its kubeconfig are in `folder`."""
+    folder.mkdir(exist_ok=True)
+    config = folder / "kubeconfig"
+    config.write_text(json.dumps(cluster_of(plane, ()).kubeconfig(token=token_of(api, ACCOUNT))))
+    port = port or free_port(4)
+    log = folder / "service.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable, *program, "cluster", f"--address=127.0.0.1:{port}",
+                f"--journal-address=127.0.0.1:{port + 1}", f"--metrics-address=127.0.0.1:{port + 2}",
+                f"--tls-cert={certificates.certificate}", f"--tls-key={certificates.key}",
+                f"--page-address=127.0.0.1:{port + 3}", *options,
+            ],
+            env={**os.environ, "KUBECONFIG": str(config)}, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    try:
+        yield Beside(plane, api, certificates, process, port, port + 1, port + 2, port + 3, log)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def agent_token(api: Api, node: str) -> str:
@@ -125,6 +150,8 @@ class StreamingNodes:
         for name, journal in self.journals.items():
             journal.begin(self.nodes[name])
         self.decided: dict[str, bool] = {}
+        self.declines: set[str] = set()
+        """Names of pods that the nodes refuse without asking the core."""
         self.waits = False
         self.waiting: dict[str, ScheduledPod] = {}
 
@@ -145,6 +172,10 @@ class StreamingNodes:
 
     def _decide(self, pod: ScheduledPod) -> None:
         node, journal = self.nodes[pod.node], self.journals[pod.node]
+        if pod.name in self.declines:
+            self.decided[pod.name] = False
+            journal.declined(pod.uid, "UnexpectedAdmissionError", "a test wants it")
+            return
         before = node.state
         decision = journal.deciding(pod.pod)(node, pod.pod)
         self.decided[pod.name] = decision.admitted
@@ -162,8 +193,10 @@ class StreamingNodes:
 
 
 @asynccontextmanager
-async def streaming(beside: Beside, folder: Path, nodes: StreamingNodes) -> AsyncIterator[StreamingNodes]:
-    """The nodes hear of their pods, and tell the service."""
+async def streaming(
+    beside: Beside, folder: Path, nodes: StreamingNodes, *others: Beside
+) -> AsyncIterator[StreamingNodes]:
+    """The nodes hear of their pods, and tell the service and its `others` processes."""
     config = KubeConfig.from_dict(beside.plane.kubeconfig("admin")).get()
     api = HTTPClusterApi(config)
     loops = Supervisor(lambda name, why: None)
@@ -171,11 +204,12 @@ async def streaming(beside: Beside, folder: Path, nodes: StreamingNodes) -> Asyn
     for name in nodes.nodes:
         file = folder / f"token-{name}"
         file.write_text(await asyncio.to_thread(agent_token, beside.api, name))
-        stream = JournalStream(
-            f"127.0.0.1:{beside.journals}", nodes.journals[name], node=name, token_file=file,
-            ca_file=beside.certificates.authority, trouble=lambda where, what: None,
-        )  # fmt: skip
-        loops.start(name, stream.run)
+        for process in (beside, *others):
+            stream = JournalStream(
+                f"127.0.0.1:{process.journals}", nodes.journals[name], node=name, token_file=file,
+                ca_file=beside.certificates.authority, trouble=lambda where, what: None,
+            )  # fmt: skip
+            loops.start(f"{name} {process.journals}", partial(stream.run, BackOff(0.2, 2.0)))
     try:
         yield nodes
     finally:

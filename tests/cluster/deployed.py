@@ -26,6 +26,7 @@ _PATHS = {
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "DeviceClass": ("/apis/resource.k8s.io/v1", "deviceclasses", False),
     "ValidatingAdmissionPolicy": ("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False),
     "ValidatingAdmissionPolicyBinding": (
         "/apis/admissionregistration.k8s.io/v1",
@@ -33,7 +34,7 @@ _PATHS = {
         False,
     ),
 }
-APART = ("nodestate.yaml", "noderesourcetopology.yaml")
+APART = ("dra.yaml", "nodestate.yaml", "noderesourcetopology.yaml")
 """What only some apply; tests about it bring it."""
 RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
 

@@ -10,7 +10,7 @@ from e2e.scheduling import Pods, pod
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.cluster.apiclient import NODES, PODS, Binding, HTTPClusterApi, list_all
+from podslice.cluster.apiclient import NODES, PODS, Binding, HTTPClusterApi, list_pages
 from podslice.k8s.clusterobjects import read_pod
 from podslice.wire.apiconnection import AnswerError
 from tests.cluster.deployed import apply, deploy_rights, token_of
@@ -58,9 +58,9 @@ def test_what_the_service_does(cluster: Cluster, admin: Api, token: str) -> None
     async def main() -> None:
         api = HTTPClusterApi(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
         try:
-            items, version = await list_all(api, PODS, "metadata.namespace=bound")
-            assert ([read_pod(item).uid for item in items], version.isdigit()) == ([uid], True)
-            await list_all(api, NODES, "")
+            (page,) = [one async for one in list_pages(api, PODS, "metadata.namespace=bound")]
+            assert ([read_pod(item).uid for item in page.items], page.version.isdigit()) == ([uid], True)
+            assert [one async for one in list_pages(api, NODES, "")]
             with pytest.raises(AnswerError) as other:
                 await api.nominate("bound", "p", "another", "one")
             assert other.value.code == 422

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
-from e2e.hollow import SCHEDULER, HollowCluster, Load, Progress, hollow, loads, one_run
-from e2e.hollow_campaign import campaign, summary
+from e2e.hollow import ALONE, SCHEDULER, HollowCluster, Load, Progress, hollow, loads, one_run
+from e2e.hollow_campaign import KINDS, Faults, StaleApi, campaign, summary
 from e2e.hollow_nodes import Fault
+from e2e.scheduling import PATIENCE, Pods, pod, profile
 
 NODES = 100
 Test = Callable[[HollowCluster], Awaitable[None]]
@@ -77,6 +79,70 @@ def test_campaign(programs: None, tmp_path: Path) -> None:
     assert [(one.placements, one.refused, one.problems, len(one.met)) for one in rounds] == [(60, 0, [], 2)]
     assert asyncio.run(campaign(file, nodes=20, placements=1, seed=5, pods=60)) == rounds
     assert "60 placements, 0 refused" in summary(rounds)
+
+
+def test_every_fault(programs: None, tmp_path: Path) -> None:
+    """Everything happens that can, each in the middle of a load: the service is killed, the API server restarts,
+    watches are too old, the clock jumps, agents begin new epochs, events are lost and doubled. Digests meet, every pod
+    runs, none is refused, and nothing is held at the end."""
+
+    async def main() -> None:
+        names = [f"n{number:05d}" for number in range(20)]
+        async with hollow(tmp_path, names, service=True, client=StaleApi) as cluster:
+            assert isinstance(cluster.api, StaleApi)
+            kinds = Faults(cluster, cluster.api, Random(3)).kinds
+            assert set(kinds) == set(KINDS)
+            for at, happens in enumerate(kinds.values()):
+                cluster.nodes.admitted = 0
+                load = Load("faults", {f"f{at}-{number}": (4, 6, 2)[number % 3] for number in range(24)}, lives=2)
+                progress = asyncio.ensure_future(Progress(cluster, load, SCHEDULER).run())
+                while cluster.nodes.admitted < 6 and not progress.done():
+                    await asyncio.sleep(0.02)
+                await happens()
+                async with asyncio.timeout(PATIENCE):
+                    while list(cluster.apart()):
+                        await asyncio.sleep(0.05)
+                result = await progress
+                assert (result.running, result.refusals) == (24, 0)
+            cluster.journals.fault = Fault()
+            async with asyncio.timeout(PATIENCE):
+                while list(cluster.broken()):
+                    await asyncio.sleep(0.1)
+            assert cluster.counts()["disputed"] == 0
+
+    asyncio.run(main())
+
+
+def test_beside_another_scheduler(programs: None, tmp_path: Path) -> None:
+    """The cluster's own scheduler sends pods to the same nodes at the same time. What it sends counts; a race may cost
+    a refusal, which is counted as one. No CPU has two owners, nothing is held at the end, every digest is the
+    node's."""
+
+    async def test(cluster: HollowCluster) -> None:
+        cluster.plane.start_scheduler({"profiles": [profile(ALONE)]}, name="another")
+        await asyncio.to_thread(create_for_both, cluster)
+        async with asyncio.timeout(4 * PATIENCE):
+            while cluster.nodes.admitted + len(cluster.nodes.refused) < 80:
+                await asyncio.sleep(0.05)
+        await cluster.nodes.settle()
+        async with asyncio.timeout(PATIENCE):
+            while list(cluster.broken()):
+                await asyncio.sleep(0.1)
+        counts, ours = cluster.counts(), [one for one in cluster.nodes.refused if one.startswith("ours")]
+        assert counts["refused"] >= len(ours)
+        assert counts["agreed"] > 40
+        assert counts["disputed"] == 0
+
+    running(tmp_path, 20, test)
+
+
+def create_for_both(cluster: HollowCluster) -> None:
+    """Pods of both schedulers, by turns."""
+    with cluster.plane.api() as api:
+        pods = Pods(api)
+        for number in range(40):
+            pods.create(pod(f"ours-{number}", SCHEDULER, cpus=str((10, 4)[number % 2])))
+            pods.create(pod(f"theirs-{number}", ALONE, cpus=str((3, 6)[number % 2])))
 
 
 def test_more_than_fits(programs: None, tmp_path: Path) -> None:

@@ -315,6 +315,34 @@ def test_without_rights(setting: Setting) -> None:
         assert part in said[name].stderr
 
 
+def test_a_kubelet_that_is_down(setting: Setting) -> None:
+    """The API server's words are told with the node and with what to look at; in a list they are the node's row."""
+    setting.add_agent("agent-e", 9096, "10.0.0.9")
+    gone = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}
+    setting.admin.call("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": gone}, MERGE)
+    one = setting.run("node", NODE)
+    assert (one.returncode, one.stdout, one.stderr.count("\n")) == (2, "", 1)
+    for part in (f"the agent on {NODE} cannot be asked: error dialing backend", f"kubectl get node {NODE}"):
+        assert part in one.stderr
+    top = setting.run("top", "-o", "json")
+    (row,) = read_document(top.stdout, "NodeUsageList")["items"]
+    assert (top.returncode, row["node"], "error dialing backend" in row["problem"]) == (0, NODE, True)
+
+
+def test_bad_input(setting: Setting) -> None:
+    """Names that are none, a selector that is none: one line each with what to write, exit code 2."""
+    for arguments, part in (
+        (("node", ""), "is no name of a node"),
+        (("pod", "?x"), "is no name of a pod"),
+        (("pod", "-n", "a b", "x"), "is no name of a namespace"),
+        (("top", "--agent-label", "==="), "--agent-label: "),
+    ):
+        said = setting.run(*arguments)
+        assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1), arguments
+        assert part in said.stderr
+        assert said.stderr.endswith(")\n"), "no remedy"
+
+
 def test_a_loopback_address_is_no_way_for_the_proxy(setting: Setting) -> None:
     """The API server's proxy does not connect to a loopback, so the shipped listener is a port-forward's alone."""
     with agent(setting) as port:

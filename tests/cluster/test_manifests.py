@@ -19,6 +19,8 @@ APART = {
     ("podslice.io", "nodestates/status", "patch"),
     *(("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("get", "create", "patch")),
     ("", "nodes", "get"),
+    *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
+    ("resource.k8s.io", "resourceclaims", "get"),
 }
 """What is given to agents that write objects of their node, which other tests may have applied."""
 PEOPLE = {("", "nodes", "get"), ("", "pods", "get"), ("", "events", "list")}

@@ -19,7 +19,7 @@ from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.callers import CallerError, TokenCallers
 from podslice.cluster.journals import Journals
 from podslice.cluster.nodestates import node_states
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.holding import digest
 from podslice.k8s.nodestate import NODE_STATES, NodeStateStatus, read_node_state, status_of
 from podslice.wire.apiconnection import AnswerError

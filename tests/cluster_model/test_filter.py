@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from podslice import Node, Pod
+from podslice.core.cluster.columns import distinct
 from podslice.core.cluster.model import ClusterModel, ModelLimits
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.pod.critical import is_critical
@@ -130,3 +132,9 @@ def test_absurd_amounts() -> None:
         nodes, reasons = ask(model, pod, "n0", "n1", "n2")
         assert nodes == [name for name in ("n2",) if admits(wrapping, pod)]
         assert reasons.keys() == {"n0", "n1", "n2"} - set(nodes)
+
+
+def test_distinct_numbers() -> None:
+    """Each number once, smallest first, with rows of no node among them; none of none."""
+    assert distinct(np.array([4, -1, 4, 0, 7, 0], dtype=np.int64)) == [-1, 0, 4, 7]
+    assert distinct(np.array([], dtype=np.int64)) == []

@@ -9,6 +9,7 @@ import pytest
 
 from podslice import Node, Pod
 from podslice.core.cluster.holds import PlanPolicy
+from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.model import ClusterModel, Filtered, ModelLimits
 from podslice.core.holding import holding_of
 from tests.cluster_model.drawn import DrawnCluster
@@ -208,6 +209,22 @@ def test_orders(policy: PlanPolicy) -> None:
     model.unbind("pair")
     for number in range(5):
         assert model.choose(make_pod(f"equal-{number}", ("c", "1")), 0.0) == "n0"
+
+
+def test_a_plan_of_the_service_before() -> None:
+    """A service that was started anew knows of no plan; a node that took one of the service before it is not disputed,
+    and one that says nothing of a plan is."""
+    node = single()
+    for as_planned, fate in ((True, "honoured"), (False, "disputed")):
+        model, asked = cluster(node, policy="honour"), make_pod("p", ("c", "2"))
+        model.assigned(asked, "n0", 0.0)
+        other = Node.of(node.rules, node.state)
+        other.admit(make_pod("first", ("c", "2")))
+        plan = Node.of(node.rules, other.state)
+        plan.admit(asked)
+        moved = Node.of(node.rules, node.state)
+        assert admit_as(moved, asked, holding_of(plan.state, "p")).moved
+        assert model.admitted("n0", "p", moved.state, 1.0, as_planned=as_planned).fate == fate
 
 
 def test_kubelets_own_managers() -> None:

@@ -9,6 +9,7 @@ from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
 
 from podslice.cluster.messages import FilterRequest, read_filter
 from podslice.cluster.placing import NodeWord, Placements
+from podslice.core.cluster.holds import PlanPolicy
 from podslice.core.cluster.model import ClusterModel, ModelLimits
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.k8s.clusterobjects import ScheduledPod, read_node, read_pod
@@ -52,32 +53,44 @@ def asked(document: Json, names: list[str]) -> FilterRequest:
 
 
 class Bench:
-    """`placing` beside hollow nodes whose journals reach it at once; `disputes` are what it was told of."""
+    """`placing` beside hollow nodes whose journals reach it at once; `fates` and `disputes` are what it was told of."""
 
-    def __init__(self, *names: str, heard: bool = True) -> None:
+    def __init__(self, *names: str, heard: bool = True, policy: PlanPolicy = "compare") -> None:
         self.now = 0.0
         self.rooms = 0
+        self.fates: list[str] = []
         self.disputes: list[NodeWord] = []
+        self.names = names
+        self.policy = policy
         self.nodes = HollowNodes(names, None, like=LIKE)
         self.journals = HollowJournals(self.nodes.source)
         self.nodes.tell = self.journals.feed
+        self._pods: dict[str, ScheduledPod] = {}
+        self.begin_again()
+        if heard:
+            self.journals.catch_up(names)
+
+    def begin_again(self) -> None:
+        """The service is started: nodes and pods are listed, no journal has come yet."""
+        self.journals.nodes.clear()
         self.placing = Placements(
             ClusterModel(ModelLimits(best=1)),
             schedulers=frozenset({"podslice"}),
             clock=lambda: self.now,
             room=self._room,
             told=self._told,
+            policy=self.policy,
         )
         self.journals.on_applied = lambda name, stamped, applied: self.placing.journal(
             name, stamped, applied, self.journals.nodes[name].replica
         )
-        self._pods: dict[str, ScheduledPod] = {}
-        for name in names:
+        for name in self.names:
             self.placing.node_news(None, read_node(json.dumps(node_object(name)).encode()))
-        if heard:
-            self.journals.catch_up(names)
+        for pod in self._pods.values():
+            self.placing.pod_news(None, pod)
 
     def _told(self, word: NodeWord) -> None:
+        self.fates.append(word.told.fate)
         if word.told.fate in ("disputed", "refused"):
             self.disputes.append(word)
 

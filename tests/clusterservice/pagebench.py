@@ -37,6 +37,11 @@ class StillReplica(NamedTuple):
     rules: NodeRules
     state: NodeState
     proven: bool = True
+    observed: bool = False
+
+    def has(self, uid: str) -> bool:
+        """True for a pod that is on the node."""
+        return uid in self.state.pods
 
 
 def guaranteed(name: str, cpus: int) -> Pod:

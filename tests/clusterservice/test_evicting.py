@@ -112,7 +112,7 @@ def test_who_never_leaves() -> None:
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 10), q=("2", 11))
         mirror = pod_object("static", "6", "a", priority=0)
-        mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+        mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "uid-static"}
         scene.bench.tell(mirror)
         scene.bench.tell(refused("big", "7"))
         scene.fill("b", low=("7", 1), more=("8", 1))

@@ -3,9 +3,11 @@ stands for."""
 
 from __future__ import annotations
 
+import pytest
 from e2e.hollow_nodes import Fault
 
 from podslice.cluster.messages import BindRequest, PreemptRequest, ToldVictims
+from podslice.core.cluster.events import encode
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
 from tests.clusterservice.bench import Bench, asked, pod_object, seen, shared_pod
 
@@ -64,6 +66,69 @@ def test_a_pod_on_its_way_counts() -> None:
     bench.now = 16.0
     assert bench.placing.expire() == ["uid-p"]
     assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+
+
+def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
+    """Nobody knows whether a Binding came through, so it is tried again: though CPUs have become free since, the node
+    is told the same CPUs as before, which no pod has that was bound in between, and gives both what was planned."""
+    bench = Bench("a", policy="honour")
+    bench.tell(pod_object("runs", "2", "a"))
+    plans = {}
+    for name in ("p", "q", "p"):
+        if name == "q":
+            bench.gone("runs")
+        bench.placing.filter(asked(pod_object(name, "2"), ["a"]), "")
+        bench.tell(pod_object(name, "2"))
+        assert bind(bench, name, "a") == ""
+        plan = bench.placing.plan(BindRequest(name, "default", f"uid-{name}", "a"))
+        assert plan is not None
+        assert plans.setdefault(name, plan.holding) == plan.holding
+    (first,), (second,) = (plans[name].containers for name in ("p", "q"))
+    assert (first.cpus, second.cpus, first.cpus & second.cpus) == (0b110000, 0b1100, 0)
+    for name in ("q", "p"):
+        node = bench.nodes.nodes["a"]
+        why, stamped = node.admit_as(seen(pod_object(name, "2", "a")).pod, plans[name])
+        assert why == ""
+        bench.journals.feed("a", encode(stamped))
+    assert (bench.disputes, bench.placing.model.held()) == ([], ())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_started_while_no_service_listened(again: bool) -> None:
+    """A pod whose start nobody heard is in the state that its node tells next, to the same service or to one that was
+    started since: what it has is taken and nothing is held for it, and it gets no verdict, neither good nor bad."""
+    bench = Bench("a")
+    bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "")
+    bench.tell(pod_object("p", "8"))
+    assert bind(bench, "p", "a") == ""
+    bench.journals.fault = Fault(lose=1)
+    bench.tell(pod_object("p", "8", "a"))
+    assert [hold.uid for hold in bench.placing.model.held()] == ["uid-p"]
+    bench.journals.fault = Fault()
+    bench.nodes.nodes["a"].restart()
+    if again:
+        bench.begin_again()
+    bench.journals.catch_up(["a"])
+    model = bench.placing.model
+    assert (model.held(), bench.fates, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
+    assert model.node("a").base.cpus == bench.nodes.nodes["a"].node.state.cpu.default
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == []
+
+
+def test_bound_and_gone_while_the_watch_was_away() -> None:
+    """A pod that was bound and deleted before any watch showed it is held no more once a later list lacks it."""
+    bench = Bench("a")
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    assert bind(bench, "p", "a") == ""
+    bench.now += 1.0
+    bench.placing.listed(bench.now - 1.0)
+    bench.now += 40.0
+    bench.placing.expire()
+    assert [hold.uid for hold in bench.placing.model.held()] == ["uid-p"], "the list began before it was bound"
+    bench.placing.listed(bench.now)
+    bench.now += 40.0
+    assert bench.placing.expire() == ["uid-p"]
+    assert bench.placing.model.held() == ()
 
 
 def test_pods_of_others_count() -> None:

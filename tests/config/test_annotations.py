@@ -11,15 +11,26 @@ from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node, Pod, explain
 from podslice.core.config.annotations import (
+    CPU_POWER,
+    IRQ,
+    ISOLATION,
     LARGEST,
     MOVABLE,
     RESIZE,
     ResizeWishes,
     annotation_problems,
+    guard_wishes,
     movable,
     resize_wishes,
 )
-from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import (
+    AnnotationRules,
+    Defragmentation,
+    ExclusiveResize,
+    InterferenceGuards,
+    PodslicePolicy,
+    PowerProfile,
+)
 from podslice.core.decide import restart
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE, held
@@ -222,3 +233,40 @@ def test_explained() -> None:
     assert [(fix.code, fix.text) for fix in told.fixes] == [
         ("drop-annotation", f"Leave out the annotations {MOVABLE} and {RESIZE}")
     ]
+
+
+GUARDED = PodslicePolicy(
+    guards=InterferenceGuards(power_profiles={"latency": PowerProfile(governor="performance")}, claimable=("eth0-*",))
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        (IRQ, "ban", {"": "ban", "c0": "ban", "c1": "ban"}),
+        (IRQ, "keep,c1=claim:eth0-*", {"": "keep", "c0": "keep", "c1": "claim:eth0-*"}),
+        (IRQ, "claim:nvme*", '"claim:nvme*" claims what guards.claimable does not name'),
+        (IRQ, "sink", '"sink" is none of ban, keep, housekeeping, claim:GLOB'),
+        (ISOLATION, "c0=isolated", {"c0": "isolated"}),
+        (ISOLATION, "member", '"member" is none of shared, root, isolated'),
+        (CPU_POWER, "latency", {"": "latency", "c0": "latency", "c1": "latency"}),
+        (CPU_POWER, "fast", '"fast" is none of latency'),
+    ],
+)
+def test_wishes_for_guards(key: str, text: str, expected: dict[str, str] | str) -> None:
+    """What containers ask of guards, as the policy allows; a wrong word is told, and counts for nobody."""
+    made = annotated("2", f"{key}: {text}", count=2)
+    problems = [one.problem for one in annotation_problems(GUARDED, made)]
+    assert problems == ([expected] if isinstance(expected, str) else [])
+    assert guard_wishes(GUARDED, made, key) == ({} if isinstance(expected, str) else expected)
+    assert guard_wishes(ELASTIC, made, key) == {}
+
+
+@given(st.text(max_size=40), st.sampled_from((IRQ, ISOLATION, CPU_POWER)))
+def test_any_text_for_guards(text: str, key: str) -> None:
+    """No text breaks the reading: a problem is one line, and without one there is at most one wish a container."""
+    made = annotated("2", count=2)
+    made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations={key: text}))
+    problems = [one.message for one in annotation_problems(GUARDED, made)]
+    assert all("\n" not in one for one in problems)
+    assert guard_wishes(GUARDED, made, key).keys() <= ({"", "c0", "c1"} if not problems else set())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node
 from podslice.core.config.policy import (
@@ -15,8 +19,12 @@ from podslice.core.config.policy import (
     Hotplug,
     InterferenceGuards,
     PodslicePolicy,
+    PowerProfile,
+    check_policy,
 )
+from podslice.core.quirks import PODSLICE
 from podslice.k8s.policy import load_policy, policy_from_dict
+from podslice.k8s.yaml import load_documents
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
 
@@ -84,6 +92,11 @@ def test_all_fields() -> None:
          "spec.topology.weights[...]: expected a whole number <= 1000"),
         ({"spec": {"cpuClasses": [{"name": "P"}]}},
          "spec.cpuClasses[0].name: expected `str` matching regex '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$'"),
+        ({"spec": {"mixed": {"environment": ["x"]}}},
+         "spec.mixed.environment[0]: invalid enum value 'x' (one of openshift, cpu-pooler, downward)"),
+        ({"spec": {"guards": {"powerProfiles": {"a": {"minFreq": "3GHz"}}}}},
+         "spec.guards.powerProfiles[...].minFreq: expected `str` matching regex '^(min|base|turbo|[0-9]{1,9})$' "
+         "(min, base, turbo, or kHz)"),
         ({"spec": {"assign": [{}]}}, "spec.assign[0]: object missing required field `classes` (add the field)"),
         ({"spec": "x"}, "spec: expected an object, got text"),
     ],
@@ -97,6 +110,26 @@ def test_wrong(tmp_path: Path, data: dict[str, Any], message: str) -> None:
     assert str(caught.value) == f"{file}: {message}"
 
 
+def documented_policies() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Policies on pages, also those of which only the specification is shown."""
+    sections = {field.encode_name for field in msgspec.structs.fields(PodslicePolicy)}
+    for page in sorted((Path(__file__).parents[2] / "docs").glob("*.md")):
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            for document in load_documents(block):
+                found = document.get("policy", document) if isinstance(document, dict) else {}
+                if found.get("kind") == "PodslicePolicy" or (set(found) == {"spec"} and set(found["spec"]) <= sections):
+                    yield page.name, {**KIND, "spec": found["spec"]}
+
+
+def test_policies_on_pages() -> None:
+    """Every policy that a page shows can be read as it is written there: an unquoted `off` is no text."""
+    pages = set()
+    for page, policy in documented_policies():
+        policy_from_dict(policy)
+        pages.add(page)
+    assert {"dra.md", "guards.md", "mixed.md", "reserve.md"} <= pages
+
+
 def test_further_sections() -> None:
     """So do those of moves and of annotations; one that says nothing is as none."""
     defrag = {"carryOut": "onRequest", "movable": "all", "memory": "follow", "maxMovesPerHour": 2}
@@ -106,6 +139,12 @@ def test_further_sections() -> None:
     assert read.annotations == AnnotationRules("ignore", ("team-*",))
     guarded = policy_from_dict({**KIND, "spec": {"guards": {"irq": "enforce"}}})
     assert guarded == PodslicePolicy(guards=InterferenceGuards("enforce"))
+    power = {"powerProfiles": {"fast": {"minFreq": "base", "disabledIdleStates": ["C6"]}}, "defaultPower": "fast"}
+    profile = PowerProfile(min_freq="base", disabled_idle_states=("C6",))
+    guards = InterferenceGuards(power_profiles={"fast": profile}, default_power="fast")
+    assert policy_from_dict({**KIND, "spec": {"guards": power}}) == PodslicePolicy(guards=guards)
+    with pytest.raises(InputError, match="'slow' is no power profile"):
+        check_policy(PodslicePolicy(guards=replace(guards, default_power="slow")), PODSLICE)
     assert policy_from_dict({**KIND, "spec": {"defrag": {}, "annotations": {}}}) == PodslicePolicy()
 
 

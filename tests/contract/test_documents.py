@@ -62,6 +62,7 @@ ELSEWHERE = {
     "FleetTables": "tests/fleet/test_runs.py",
     "FleetValidation": "tests/fleet/test_fgd.py",
     "IsolationReport": "tests/isolation/test_command.py",
+    "LatencyReport": "tests/isolation/test_probe.py",
     "LiveNode": "tests/agent/test_statusport.py",
     "NodeAuditList": "tests/kubectl/test_kubectl.py",
     "NodeUsageList": "tests/kubectl/test_kubectl.py",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from podslice.cli.main import cli
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 from podslice.core.dra.pools import LabelledNode
 from podslice.core.dra.search import WantedClaim
 from podslice.core.dra.validate import slice_errors
-from podslice.core.dra.zones import NUMA_NODE, machine_slices
+from podslice.core.dra.zones import NUMA_NODE, ZoneAmounts, machine_slices
 from podslice.core.pod.spec import from_dict
 from podslice.core.values.cpuset import CPUSet
 from podslice.gallery import gallery_names, load_gallery
@@ -36,7 +38,7 @@ def granted(slices: list[dict[str, Any]], **amounts: str) -> dict[str, int] | No
 def test_every_machine(name: str, whole_cores: bool) -> None:
     """Nothing that the API server refuses; all CPUs are there; a claim takes all that a zone has, and not one more."""
     machine = load_gallery(name)
-    slices = machine_slices(machine, "n", whole_cores=whole_cores)
+    slices = machine_slices(machine, "n", ZoneAmounts(whole_cores=whole_cores))
     assert [error for one in slices for error in slice_errors(from_dict(one, ResourceSlice))] == []
     devices = [device for one in slices for device in one["spec"]["devices"]]
     zones = {device["attributes"][NUMA_NODE]["int"]: device["capacity"] for device in devices}
@@ -53,8 +55,8 @@ def test_every_machine(name: str, whole_cores: bool) -> None:
 def test_whole_cores() -> None:
     """A core of which a thread is kept back is not given at all, and odd numbers are rounded up."""
     machine = load_gallery("xeon-6338-2s")
-    apart = machine_slices(machine, "n", cpus=CPUSet.parse("1-127"))
-    cores = machine_slices(machine, "n", cpus=CPUSet.parse("1-127"), whole_cores=True)
+    apart = machine_slices(machine, "n", ZoneAmounts(CPUSet.parse("1-127")))
+    cores = machine_slices(machine, "n", ZoneAmounts(CPUSet.parse("1-127"), whole_cores=True))
     values = [one[0]["spec"]["devices"][0]["capacity"]["podslice.io/cpu"]["value"] for one in (apart, cores)]
     assert values == ["63", "62"]
     for slices, taken in ((apart, 3), (cores, 4)):
@@ -70,3 +72,19 @@ def test_nobody_takes_what_it_does_not_ask_for() -> None:
         consumed = granted(slices, **asked)
         assert consumed is not None
         assert [name for name, amount in consumed.items() if amount] == [f"podslice.io/{next(iter(asked))}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-o slices --node-name A_B", "--node-name: 'A_B' is no name of a node"),
+        ("-o slices --claim-cpus 500", "--claim-cpus: the machine has no CPUs 500"),
+        ("--claim-cpus 2", "--claim-cpus: is about the slices of a node (add -o slices)"),
+        ("--node-name a", "--node-name: is about the slices of a node (add -o slices)"),
+        ("--whole-cores", "--whole-cores: is about the slices of a node (add -o slices)"),
+    ],
+)
+def test_wrong_options(options: str, said: str) -> None:
+    """What no node is called and no machine has is refused, and so is what has no effect."""
+    result = CliRunner().invoke(cli, ["topology", "--machine=xeon-6338-2s", *options.split()])
+    assert said in str(result.exception)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import yaml
-from e2e.cluster import KUBELET, MANIFEST, brief, complete, container_ids, disks, network, restarts, uid
+from e2e.cluster import KUBELET, MANIFEST, Cluster, brief, complete, container_ids, disks, network, restarts, uid
 from e2e.cluster_daemonset import daemon_set
 from e2e.cluster_results import ClusterOutcome, markdown, this_run
 from e2e.cluster_run import Machine, choose, run_in_turn, shared_out
@@ -242,15 +244,39 @@ def test_a_machine_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
+def test_whether_a_guest_reaches_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that a guest's shell runs says yes where somebody listens, and no where nobody does."""
+    monkeypatch.setattr("e2e.cluster.SERVICE_ADDRESS", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+
+        class OwnShell:
+            def call(self, function: str, *, command: str, timeout: float) -> str:
+                assert function == "shell"
+                ran = subprocess.run(["sh", "-c", command.replace("443", port)], capture_output=True, text=True)
+                return ran.stdout
+
+        cluster = cast("Cluster", SimpleNamespace(vm=OwnShell()))
+        assert Cluster.reaches_the_server(cluster)
+        server.close()
+        assert not Cluster.reaches_the_server(cluster)
+
+
 @pytest.mark.parametrize(
-    ("last", "tries"),
-    [(StoppedError("no answer in 30 s"), 2), (GuestError("no such program"), 1), ("the agent's log", 1)],
-    ids=["the machine stopped", "an answer that is an error", "an answer"],
+    ("last", "reaches", "tries"),
+    [
+        (StoppedError("no answer in 30 s"), True, 2),
+        (GuestError("no such program"), True, 1),
+        ("the agent's log", True, 1),
+        ("the agent's log", False, 2),
+    ],
+    ids=["the machine stopped", "an answer that is an error", "an answer", "its network stopped"],
 )
 def test_a_check_that_fails_because_the_machine_stopped(
-    monkeypatch: pytest.MonkeyPatch, last: str | Exception, tries: int
+    monkeypatch: pytest.MonkeyPatch, last: str | Exception, *, reaches: bool, tries: int
 ) -> None:
-    """What never came on a machine that has stopped is tried again, on one that answers it has failed."""
+    """What never came on a machine that has stopped, or does not reach the API server any more, is tried again; on one
+    that answers it has failed."""
 
     class OneCluster:
         def start(self, resources: object, settings: object) -> None:
@@ -260,6 +286,9 @@ def test_a_check_that_fails_because_the_machine_stopped(
             if isinstance(last, Exception):
                 raise last
             return last
+
+        def reaches_the_server(self) -> bool:
+            return reaches
 
     class AnyMachine:
         @contextmanager

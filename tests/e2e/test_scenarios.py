@@ -62,7 +62,9 @@ def test_results_as_a_table() -> None:
     ]
     page = markdown(first)
     assert "2 of 3 passed" in page
-    assert [line for line in page.splitlines() if line.startswith("| C01")] == ["| C01 | pass | FAIL | - | not run |"]
+    assert [line for line in page.splitlines() if line.startswith("| C01")] == [
+        "| C01 | pass | FAIL | - | not run | - |"
+    ]
     again = markdown([Outcome("C01", "1x4-l3", 1.0, ""), Outcome("C02", "2x2x4x2", 1.0, "no")], page)
     assert "3 of 4 passed" in again
     assert [line.split(" | ")[:3] for line in again.splitlines()[-3:]] == [
@@ -72,6 +74,6 @@ def test_results_as_a_table() -> None:
     ]
     assert markdown([], again) == again
     later = markdown([Outcome("C01", "2x2x4x2", 1.0, "")], again, "6deda9864")
-    assert "| C01 | pass 6deda9864 | pass | - | not run |" in later.splitlines()
+    assert "| C01 | pass 6deda9864 | pass | - | not run | - |" in later.splitlines()
     assert "3 of 4 passed" in later
     assert markdown([], later, "0123456789") == later

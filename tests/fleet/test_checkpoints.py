@@ -29,6 +29,7 @@ from podslice.fleet.run import resolved
 from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
+from tests.fleet.kills import campaign, write_scenario
 from tests.fleet.test_run import EVERYTHING, facts
 from tests.fleet.test_runs import files_of, fleet
 
@@ -161,29 +162,6 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert said in problem
 
 
-SCENARIO = """
-apiVersion: podslice.dev/fleet/v1
-name: long
-seeds: [1, 2]
-machines: {small: {from: 'pack:2 numa:1(memory=16GiB) core:8 pu:1'}}
-nodes: [{class: small, count: 12}]
-workload:
-  - synthetic:
-      shapes: [{cpu: 1}, {cpu: 3}, {cpu: 5, memory: 2Gi}]
-      arrivals: {poisson: 2/s}
-      lifetime: {exponential: 25s}
-      pods: 1500
-kubelets:
-  now: {set: {cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node, reservedSystemCPUs: '0'}}
-"""
-
-
-def write_scenario(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "scenario.yaml").write_text(SCENARIO)
-    return folder / "scenario.yaml"
-
-
 def test_an_interrupted_run_goes_on_inside_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of a cell keeps it; --resume takes it up and makes the same bytes, the checkpoint goes."""
     file = write_scenario(tmp_path / "s")
@@ -240,6 +218,27 @@ from podslice.entry import main
 sys.argv = ["podslice", "fleet", "run", {file!r}, "--out", {out!r}, "--workers", "1", "--resume"]
 main()
 """
+
+
+def test_a_run_that_was_killed_before_it_was_one(tmp_path: Path) -> None:
+    """What a process leaves that is killed while it writes the first file is no obstacle; what others left is."""
+    file = write_scenario(tmp_path / "s")
+    (tmp_path / "run" / "cells").mkdir(parents=True)
+    (tmp_path / "run" / ".id.json.new").write_bytes(b"{")
+    assert fleet("run", file, "--out", tmp_path / "run", "--workers", 1, "--resume", "--only", "s1").exit_code == 0
+    (tmp_path / "own" / "cells").mkdir(parents=True)
+    (tmp_path / "own" / "cells" / "notes").write_text("mine")
+    result = fleet("run", file, "--out", tmp_path / "own", "--workers", 1)
+    assert "is not empty and no run" in str(result.exception)
+
+
+@pytest.mark.slow
+def test_kills_at_any_moment(tmp_path: Path) -> None:
+    """Killed between any two events, and before any call that a file is written with, runs end with the same bytes
+    (`python -m tests.fleet.kills` does it as often as you like)."""
+    killed, runs = campaign(tmp_path, kills=12, seed=17)
+    assert killed >= 12
+    assert runs < killed
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
+from podslice.core.answers import ValueAnswers
+from podslice.core.fleet import watch
 from podslice.core.fleet.budgets import DisruptionBudget
 from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions
@@ -245,7 +247,7 @@ def looks(patch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("ties", ["first", "random", "permuted"])
+@pytest.mark.parametrize(("ties", "patience"), [("first", 1), ("random", 1), ("random", 16), ("permuted", 16)])
 @pytest.mark.parametrize(
     ("policy", "nodes", "percentage"),
     [
@@ -257,10 +259,12 @@ def looks(patch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 def test_what_cannot_have_changed_is_not_tried(
-    monkeypatch: pytest.MonkeyPatch, ties: Any, policy: Any, nodes: int, percentage: int
+    monkeypatch: pytest.MonkeyPatch, ties: Any, patience: int, policy: Any, nodes: int, percentage: int
 ) -> None:
     """Pods that loop are not tried again when a node changes that cannot matter to them: the same result as when every
-    change makes all of them look, and fewer looks, where all nodes are looked at and where some are."""
+    change makes all of them look, and fewer looks, where all nodes are looked at and where some are, and however often
+    a shape looks before all nodes are asked about it."""
+    monkeypatch.setattr(watch, "_PATIENCE", patience)
     small = fleet_class("pack:2 numa:1(memory=16GiB) core:4 pu:1", name="small")
     shapes = [shape("1"), shape("2"), shape("3"), shape("5"), shape("7"), shape("6")]
     workload = churn(shapes, 40 * min(nodes, 20), gap=1400 // nodes, length=60_000)
@@ -275,6 +279,34 @@ def test_what_cannot_have_changed_is_not_tried(
         assert getattr(watched, name) == getattr(every, name), name
     assert watched.summary["looped"] > 5
     assert few < len(looked) - few
+
+
+@pytest.mark.parametrize(("nodes", "percentage"), [(9, 100), (130, 1)])
+@pytest.mark.parametrize("classes", ["all", "some"])
+def test_parts_of_cores_are_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, classes: str, nodes: int, percentage: int
+) -> None:
+    """Odd numbers of CPUs where only whole cores are given away are refused without asking in which state nodes are,
+    and looked at again only when they fit nowhere, or somewhere else: the result is the one of trying each time."""
+    whole = fleet_class(
+        "pack:2 numa:1(memory=16GiB) core:4 pu:2", cpu_manager_policy_options={"full-pcpus-only": "true"}
+    )
+    others = [fleet_class(name="cores of one")] if classes == "some" else []
+    shapes = [shape("1"), shape("2"), shape("3"), shape("4"), shape("6")]
+    workload = churn(shapes, 40 * min(nodes, 12), gap=1400 // nodes, length=60_000)
+    fleet = fleet_of(nodes, whole, *others)
+    options = CellOptions(percentage=percentage, until_ms=90_000, cpus=True)
+    looked = looks(monkeypatch)
+    known = run_cell(fleet, workload, options, 1)
+    few = len(looked)
+    monkeypatch.setattr(ValueAnswers, "never_admits", lambda *_: False)
+    monkeypatch.setattr(LoopWatch, "begin", lambda *_: None)
+    tried = run_cell(fleet, workload, options, 1)
+    for name in ("summary", "series", "refusals", "pods", "nodes"):
+        assert getattr(known, name) == getattr(tried, name), name
+    assert known.summary["looped"] > 5
+    assert 2 * few < len(looked)
+    assert known.work["asked"] < tried.work["asked"]
 
 
 def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:

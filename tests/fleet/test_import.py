@@ -202,3 +202,45 @@ def test_the_live_starter_says_who_would_be_refused(tmp_path: Path) -> None:
     result = fleet("run", tmp_path / "live" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
     assert result.exit_code == 0, result.output
     assert len(list(RunStore(tmp_path / "run").keys())) == 4
+
+
+def test_budgets_of_a_dump_come_along(dump: Path, tmp_path: Path) -> None:
+    """PodDisruptionBudgets of a dump are the scenario's: with a selector, all pods with an empty one, none without;
+    an anonymised copy, which has no labels, says that it leaves them out."""
+    spec = {"selector": {"matchLabels": {"app": "db"}}, "minAvailable": "50%"}
+    budgets = [
+        {"metadata": {"name": "db", "namespace": "prod"}, "spec": spec, "status": {"currentHealthy": 1}},
+        {"metadata": {"name": "all"}, "spec": {"selector": {}, "maxUnavailable": 1}},
+        {"metadata": {"name": "none"}, "spec": {"maxUnavailable": 1}},
+    ]
+    (dump / "b.json").write_text(json.dumps({"kind": "PodDisruptionBudgetList", "items": budgets}))
+    assert fleet("import", dump, "--out", tmp_path / "cluster").exit_code == 0
+    study = Study(load_scenario(tmp_path / "cluster" / "scenario.yaml"), tmp_path / "cluster")
+    first, second = study.build(study.cells[0]).options.budgets
+    assert (first.selector.match_labels, first.namespace, first.min_available) == ({"app": "db"}, "prod", "50%")
+    assert (second.selector.match_labels, second.namespace, second.max_unavailable) == ({}, "default", 1)
+    hidden = fleet("import", dump, "--out", tmp_path / "hidden", "--anonymise")
+    assert "3 PodDisruptionBudgets left out: labels, which they go by, are not told" in hidden.output
+    assert not (tmp_path / "hidden" / "budgets.json").exists()
+
+
+def test_a_budget_that_cannot_be_read_is_named(dump: Path, tmp_path: Path) -> None:
+    """File, object, field and value of a budget without a number of pods; nothing is written."""
+    wrong = {"kind": "PodDisruptionBudget", "metadata": {"name": "db"}, "spec": {"selector": {}, "minAvailable": "x"}}
+    (dump / "b.json").write_text(json.dumps(wrong))
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert "b.json: PodDisruptionBudget db: spec.minAvailable: 'x' is no number of pods" in str(result.exception)
+    assert not (tmp_path / "cluster").exists()
+
+
+def test_where_imported_pods_want_to_be(dump: Path, tmp_path: Path) -> None:
+    """Tolerations, affinity and spread of a dumped pod are in its copy; of an anonymised one only tolerations."""
+    term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    spread = [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+    told = {"tolerations": [{"operator": "Exists"}], "affinity": affinity, "topologySpreadConstraints": spread}
+    changed(dump / "p.json", lambda items: items[0]["spec"].update(told))
+    for name, kept, extra in (("open", told, ()), ("hidden", {"tolerations": told["tolerations"]}, ("--anonymise",))):
+        assert fleet("import", dump, "--out", tmp_path / name, *extra).exit_code == 0
+        first = json.loads((tmp_path / name / "pods.json").read_text())["items"][0]["spec"]
+        assert {field: first[field] for field in told if field in first} == kept

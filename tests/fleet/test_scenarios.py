@@ -147,6 +147,23 @@ def test_configurations_by_class(folder: Path) -> None:
     assert [config.cpu_manager_policy for config in configs.values()] == ["static", "none"]
 
 
+def test_policies_by_class(folder: Path) -> None:
+    """A kubelet has its PodslicePolicy, and classes of nodes may have another; a kubelet that is predicted has none."""
+    head = "apiVersion: podslice.io/v1alpha1\nkind: PodslicePolicy\nspec: "
+    (folder / "mixed.yaml").write_text(f"{head}{{mixed: {{near: numa}}}}\n")
+    (folder / "scored.yaml").write_text(f"{head}{{plugins: {{profile: [{{name: balance-numa}}]}}}}\n")
+    entry = {"file": "kubelet.yaml", "set": STATIC, "policy": "mixed.yaml", "policyByClass": {"32c*": "scored.yaml"}}
+    made = study(folder, profile="podslice", kubelets={"k": entry})
+    rules = [one.rules for one in made.fleet(made.cells[0]).classes]
+    assert [one.cpu.mixed is not None for one in rules] == [True, False]
+    assert [one.cpu.plugins is not None for one in rules] == [False, True]
+    with pytest.raises(InputError, match="a kubelet has no such policy"):
+        study(folder, profile="kubelet-1.36", kubelets={"k": entry})
+    (folder / "mixed.yaml").write_text(f"{head}{{mixde: {{}}}}\n")
+    with pytest.raises(InputError, match="mixde"):
+        study(folder, profile="podslice", kubelets={"k": entry})
+
+
 def test_a_search_tries_every_configuration(folder: Path) -> None:
     """`recommend` is a cell for every variant that `whatif --recommend` tries, each under a key of its own."""
     kubelets = {"search": {"file": "kubelet.yaml", "set": STATIC, "recommend": True}}
@@ -378,6 +395,7 @@ def test_scenarios_of_the_findings_are_there(name: str) -> None:
     ("budget", "problem"),
     [
         ({}, "budgets[0]: needs exactly one of minAvailable and maxUnavailable"),
+        ({"file": "b.yaml"}, "budgets[0]: has a file and a budget of its own (make it two entries)"),
         ({"minAvailable": 1, "maxUnavailable": 1}, "budgets[0]: needs exactly one of minAvailable and maxUnavailable"),
         ({"minAvailable": "half"}, "budgets[0].minAvailable: 'half' is no number of pods"),
         ({"maxUnavailable": -1}, "budgets[0].maxUnavailable: -1 is no number of pods"),

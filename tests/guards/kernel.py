@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from podslice.agent.guards import IrqGuard
-from podslice.core.guards.masks import Form, MaskFile, SavedFile, bits_in, text_of
+from podslice.agent.guards import FileGuard
+from podslice.core.guards.files import Form, GuardedFile, SavedFile, bits_in, text_of
 from podslice.core.values.cpuset import Bits, parse_bits
 
 DEFAULT = "proc/irq/default_smp_affinity"
@@ -20,12 +20,11 @@ def irq(number: int) -> str:
     return f"proc/irq/{number}/smp_affinity_list"
 
 
-class GuardedKernel:
-    """CPUs 0-7 on two NUMA nodes. `store` survives a kill; `kill_at` counts down stores and writes."""
+class FakeKernel:
+    """Files in memory. `stored` survives a kill; `kill_at` counts down stores and writes."""
 
-    def __init__(self, lists: dict[int, str], managed: frozenset[int] = frozenset()) -> None:
-        self.files = {irq(number): text for number, text in lists.items()} | {DEFAULT: "ff"}
-        self.managed = frozenset(map(irq, managed))
+    def __init__(self, files: dict[str, str]) -> None:
+        self.files = files
         self.stored: dict[str, SavedFile] = {}
         self.kill_at = 0
         self.writes: list[tuple[str, str]] = []
@@ -38,18 +37,19 @@ class GuardedKernel:
                 raise KilledError
 
     def read(self, path: str) -> str:
+        if path not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return self.files[path] + "\n"
 
     def write(self, path: str, text: str) -> None:
         self._step()
         self.writes.append((path, text))
         assert path in self.stored, "an old value is stored before its file is written"
-        if path in self.managed:
-            raise OSError(errno.EIO, "Input/output error")
-        bits = bits_in(text, form_of(path))
-        assert bits, "no mask is ever empty"
-        assert not bits & ~ONLINE, "no mask names a CPU that is offline"
-        self.files[path] = text_of(bits, form_of(path)).lstrip("0") if path == DEFAULT else text
+        self.take(path, text)
+
+    def take(self, path: str, text: str) -> None:
+        """What the kernel makes of a write; raises `OSError` where it refuses."""
+        self.files[path] = text
 
     def load(self) -> dict[str, SavedFile]:
         return dict(self.stored)
@@ -58,15 +58,36 @@ class GuardedKernel:
         self._step()
         self.stored = dict(files)
 
-    def found(self) -> list[MaskFile]:
-        near = {irq(131): parse_bits("0-3"), irq(132): parse_bits("4-7")}
-        return [MaskFile(path, form_of(path), text + "\n", near.get(path, 0)) for path, text in self.files.items()]
-
-    def guard(self) -> IrqGuard:
+    def guard(self) -> FileGuard:
         """An agent that has just started."""
-        guard = IrqGuard(self, self, clock=lambda: self.now)
+        guard = FileGuard(self, self, clock=lambda: self.now)
         guard.load()
         return guard
+
+    def saved(self) -> list[GuardedFile]:
+        """Files that were changed and are there, as they are."""
+        there = [one for one in self.stored.values() if one.path in self.files]
+        return [GuardedFile(one.path, one.form, self.files[one.path], guard=one.guard) for one in there]
+
+
+class GuardedKernel(FakeKernel):
+    """Interrupts on CPUs 0-7 of two NUMA nodes."""
+
+    def __init__(self, lists: dict[int, str], managed: frozenset[int] = frozenset()) -> None:
+        super().__init__({irq(number): text for number, text in lists.items()} | {DEFAULT: "ff"})
+        self.managed = frozenset(map(irq, managed))
+
+    def take(self, path: str, text: str) -> None:
+        if path in self.managed:
+            raise OSError(errno.EIO, "Input/output error")
+        bits = bits_in(text, form_of(path))
+        assert bits, "no mask is ever empty"
+        assert not bits & ~ONLINE, "no mask names a CPU that is offline"
+        self.files[path] = text_of(bits, form_of(path)).lstrip("0") if path == DEFAULT else text
+
+    def found(self) -> list[GuardedFile]:
+        near = {irq(131): parse_bits("0-3"), irq(132): parse_bits("4-7")}
+        return [GuardedFile(path, form_of(path), text + "\n", near.get(path, 0)) for path, text in self.files.items()]
 
     def sets(self) -> dict[str, Bits]:
         return {path: bits_in(text, form_of(path)) for path, text in self.files.items()}

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from podslice.agent.contract import Listed
 from podslice.agent.exclusive import DirectoryLock
+from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics
 from podslice.agent.nodeguards import NodeGuards
 from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, Pinning, PodRecord
 from podslice.agent.report import AgentReporter
 from podslice.cli.main import cli
-from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.core.config.policy import InterferenceGuards, PodslicePolicy, PowerProfile
 from podslice.host.kernelfiles import KernelFiles, SavedStore
 from tests.conftest import make_node, make_pod
 
@@ -25,13 +28,16 @@ IRQ, DEFAULT = "proc/irq/131/smp_affinity_list", "proc/irq/default_smp_affinity"
 class GuardedNode:
     """A node with kernel files below a folder, and a pod that owns CPUs or does not."""
 
-    def __init__(self, folder: Path, irq: str | None, *, observe: bool = False) -> None:
+    def __init__(
+        self, folder: Path, irq: str | None, *, observe: bool = False, rules: InterferenceGuards | None = None
+    ) -> None:
         self.root = folder / "root"
         for path, text in ((IRQ, "0-31\n"), (DEFAULT, "ffffffff\n")):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             if not (self.root / path).exists():
                 (self.root / path).write_text(text)
-        policy = PodslicePolicy(guards=None if irq is None else InterferenceGuards(irq=irq))  # type: ignore[arg-type]
+        guards = rules or (None if irq is None else InterferenceGuards(irq=irq))  # type: ignore[arg-type]
+        policy = PodslicePolicy(guards=guards)
         node = make_node()
         (folder / "state").mkdir(exist_ok=True)
         reporter = AgentReporter()
@@ -39,19 +45,43 @@ class GuardedNode:
         self.owner.synchronize(Listed([], []))
         self.metrics = reporter.metrics = Metrics(self.owner)
         self.troubles: list[str] = []
+        self.events: list[tuple[str, str]] = []
         store = SavedStore(folder / "state", "boot")
         self.guards = NodeGuards(
             self.owner,
             KernelFiles(self.root),
             store,
             self.metrics,
-            trouble=lambda what, text: self.troubles.append(text),
+            said=self,
             observe=observe,
         )
 
-    def own(self) -> str:
+    def trouble(self, kind: str, text: str) -> None:
+        self.troubles.append(text)
+
+    def event(self, reason: str, text: str) -> None:
+        self.events.append((reason, text))
+
+    def own(self, **annotations: str) -> str:
+        """The CPUs of a new pod, whose container runs on them."""
         assert self.owner.node is not None
-        return str(self.owner.node.admit(make_pod("u1", ("app", "4"))).containers[0].cpus)
+        pod = make_pod("u1", ("app", "4"))
+        said = {f"podslice.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+        pod = replace(pod, metadata=replace(pod.metadata, annotations=said))
+        cpus = self.owner.node.admit(pod).containers[0].cpus
+        assert cpus is not None
+        applied = Pinning(cpus=cpus.bits)
+        self.owner.containers["c1"] = ContainerRecord(
+            "c1", "app", "u1", "s1", cgroups_path="/kubepods/pod1/app", unit="u1", member="app", applied=applied,
+            started=True,
+        )  # fmt: skip
+        return str(cpus)
+
+    def put(self, path: str, text: str) -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+        return file
 
     def look(self) -> None:
         asyncio.run(self.guards.look())
@@ -59,8 +89,8 @@ class GuardedNode:
     def text(self, path: str = IRQ) -> str:
         return (self.root / path).read_text().strip()
 
-    def open(self) -> float:
-        return self.metrics.guard_open.labels("irq")._value.get()
+    def open(self, guard: str = "irq") -> float:
+        return self.metrics.guard_open.labels(guard)._value.get()
 
 
 def test_enforced_and_given_back(tmp_path: Path) -> None:
@@ -154,3 +184,127 @@ def test_given_back_without_an_agent(tmp_path: Path) -> None:
     (tmp_path / "state" / "podslice_guard_state").write_text("{")
     assert "cannot be read" in str(run(cli, ["guards", *options]).exception)
     assert "is no folder" in str(run(cli, ["guards", "--restore", "--state=/none"]).exception)
+
+
+PROFILES = {"latency": PowerProfile(resume_latency_us="0"), "sleepy": PowerProfile(resume_latency_us="n/a")}
+
+
+@pytest.mark.parametrize("power", ["observe", "enforce"])
+def test_power_of_a_container(tmp_path: Path, power: str) -> None:
+    """The profile that a container asks for, else the default one, is that of its CPUs and of no others; observed, it
+    is counted and nothing is written; without files it is a trouble that is told once."""
+    rules = InterferenceGuards(power=power, power_profiles=PROFILES, default_power="latency")  # type: ignore[arg-type]
+    node = GuardedNode(tmp_path, None, rules=rules)
+    latency = [node.put(f"sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us", "7") for cpu in range(5)]
+    node.own(cpu_power="sleepy")
+    node.look()
+    node.look()
+    texts = [file.read_text().strip() for file in latency]
+    assert texts == ["7", "7", *(["n/a"] * 3 if power == "enforce" else ["7"] * 3)]
+    assert node.open("power") == (0 if power == "enforce" else 3)
+    assert [text for text in node.troubles if "power" in text] == ["power: CPU 5 has no resumeLatencyUs"]
+    node.guards.restore()
+    assert {file.read_text().strip() for file in latency} == {"7"}
+
+
+def _cgroups(node: GuardedNode) -> dict[str, Path]:
+    """The files of a partition, by their cgroup."""
+    where = "sys/fs/cgroup/kubepods"
+    parents = {path: node.put(f"{where}{path}/cpuset.cpus.exclusive", "") for path in ("", "/pod1")}
+    return parents | {"/pod1/app": node.put(f"{where}/pod1/app/cpuset.cpus.partition", "member")}
+
+
+@pytest.mark.parametrize(
+    ("isolation", "kind"), [("root", "root"), ("isolated", "isolated"), ("shared", "member"), ("", "root")]
+)
+def test_partition_of_a_container(tmp_path: Path, isolation: str, kind: str) -> None:
+    """A container with CPUs of its own becomes the partition it asks for, and is none when the agent stops."""
+    node = GuardedNode(tmp_path, None, rules=InterferenceGuards(partition="enforce"))
+    node.own(**({"isolation": isolation} if isolation else {}))
+    files = _cgroups(node)
+    node.look()
+    taken = "" if kind == "member" else "2-5"
+    assert {path: file.read_text().strip() for path, file in files.items()} == {
+        "": taken, "/pod1": taken, "/pod1/app": kind
+    }  # fmt: skip
+    assert node.open("partition") == 0
+    node.guards.restore()
+    assert [file.read_text().strip() for file in files.values()] == ["", "", "member"]
+
+
+def test_partitions_are_only_counted(tmp_path: Path) -> None:
+    """With `observe` no cgroup is written, and how many files would change is counted."""
+    node = GuardedNode(tmp_path, None, rules=InterferenceGuards())
+    node.own()
+    files = _cgroups(node)
+    node.look()
+    assert [file.read_text().strip() for file in files.values()] == ["", "", "member"]
+    assert node.open("partition") == 3
+
+
+def test_wishes_for_interrupts(tmp_path: Path) -> None:
+    """A container may keep its interrupts, all but those of its first core, or claim those of a device."""
+    rules = InterferenceGuards("enforce", claimable=("eth0-*",))
+    for at, (wish, where) in enumerate(
+        (("keep", "0-31"), ("housekeeping", "0-3,6-31"), ("claim:eth0-*", "2-5"), ("ban", "0-1,6-31"))
+    ):
+        node = GuardedNode(tmp_path / str(at), None, rules=rules)
+        (node.root / "proc/irq/131/eth0-rx-3").mkdir()
+        node.own(irq=wish)
+        node.look()
+        assert node.text() == where, wish
+        assert node.open() == 0
+
+
+def test_network_queues_and_workqueues(tmp_path: Path) -> None:
+    """Packets are not steered to exclusive CPUs and workqueues leave them; queues that steer nothing stay so."""
+    node = GuardedNode(tmp_path, "enforce")
+    steering = node.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "000000ff")
+    idle = node.put("sys/class/net/eth0/queues/rx-1/rps_cpus", "00000000")
+    writeback = node.put("sys/devices/virtual/workqueue/writeback/cpumask", "ffffffff")
+    node.own()
+    node.look()
+    assert [file.read_text().strip() for file in (steering, idle, writeback)] == ["000000c3", "00000000", "ffffffc3"]
+    node.guards.restore()
+    assert [file.read_text().strip() for file in (steering, idle, writeback)] == ["000000ff", "00000000", "ffffffff"]
+
+
+def test_a_contested_file_is_an_event(tmp_path: Path) -> None:
+    """A file that somebody keeps changing is left to them, with a trouble and an event on the node."""
+    node = GuardedNode(tmp_path, "enforce")
+    node.own()
+    for _ in range(5):
+        node.look()
+        (node.root / IRQ).write_text("0-31\n")
+    assert [reason for reason, _ in node.events] == ["PodsliceGuardContested"]
+    node.look()
+    assert node.text() == "0-31"
+
+
+def test_units_and_sandboxes(tmp_path: Path) -> None:
+    """Services of the system and sandboxes leave exclusive CPUs, and may run everywhere again when nobody owns any."""
+    rules = InterferenceGuards(units="enforce", sandboxes="enforce")
+    node = GuardedNode(tmp_path, None, rules=rules)
+    files = {
+        name: node.put(f"sys/fs/cgroup/{name}/cpuset.cpus", text)
+        for name, text in (("system.slice", ""), ("user.slice", "0-3"), ("init.scope", "8-9"), ("kubepods/pod1/s1", ""))
+    }
+    node.own()
+    identity = Identity(uid="u1", namespace="d", name="p", annotations={}, sandbox_cgroup="/kubepods/pod1/s1")
+    node.owner.pods["u1"] = PodRecord(identity)
+    node.look()
+    assert [file.read_text().strip() for file in files.values()] == ["0-1,6-31", "0-1", "8-9", "0"]
+    assert node.open("units") == node.open("sandboxes") == 0
+    assert node.owner.node is not None
+    node.owner.node.remove("u1")
+    node.look()
+    assert [file.read_text().strip() for file in files.values()] == ["", "0-3", "8-9", ""]
+
+
+def test_units_are_only_counted(tmp_path: Path) -> None:
+    """With `observe` services stay where they are."""
+    node = GuardedNode(tmp_path, None, rules=InterferenceGuards())
+    system = node.put("sys/fs/cgroup/system.slice/cpuset.cpus", "")
+    node.own()
+    node.look()
+    assert (system.read_text().strip(), node.open("units")) == ("", 1)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from podslice import Hotplug, InputError, KubeletConfig, Machine, Node, PodslicePolicy, without_cpus
 from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.config.policy import ExclusiveResize
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import format_bits, parse_bits
 from tests.resize.helpers import guaranteed, pod
@@ -81,6 +82,27 @@ def test_more() -> None:
     assert str(made.shared_cpus) == "0-1,10-19"
     assert blind.change_machine(MORE) == ()
     assert str(blind.shared_cpus) == "0-1,10-15"
+
+
+def test_a_numa_node_comes() -> None:
+    """A NUMA node that comes is one more for the Topology Manager: pods are aligned on it, a growth that needs two is
+    had, and nobody's assignment changes."""
+    small, wide = (from_synthetic(f"pack:1 numa:{count}(memory=8GB) core:4 pu:2") for count in (1, 2))
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted")
+    policy = PodslicePolicy(hotplug=Hotplug(), resize=ExclusiveResize(exclusive=True))
+    made = Node(small, config, policy=policy)
+    assert made.admit(pod(guaranteed("2", "16Mi"), name="a")).admitted
+    assert made.admit(pod(guaranteed("4", "16Mi"), name="b")).admitted
+    held = {name: cpus(made, name) for name in ("a", "b")}
+    assert made.admit(pod(guaranteed("6", "16Mi"), name="c")).reason == "TopologyAffinityError"
+    assert made.resize(pod(guaranteed("9", "16Mi"), name="a")).outcome == "Infeasible"
+    assert [one.kind for one in made.change_machine(wide)] == ["node-added", "shared-grown"]
+    assert {name: cpus(made, name) for name in ("a", "b")} == held
+    assert made.admit(pod(guaranteed("6", "16Mi"), name="c")).admitted
+    assert cpus(made, "c") == "8-13"
+    made.remove("uid-c")
+    assert made.resize(pod(guaranteed("9", "16Mi"), name="a")).outcome == "Allocated"
+    assert cpus(made, "a") == "1-3,8-13"
 
 
 def test_nothing_is_free() -> None:

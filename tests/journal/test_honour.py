@@ -14,7 +14,7 @@ from podslice.core.cluster.events import PodAdmitted
 from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.decide import decide
 from podslice.core.holding import Holding, digest, holding_of
 from podslice.core.values.cpuset import parse_bits

@@ -17,7 +17,7 @@ from podslice.core.cluster.events import PodAdmitted, Stamped, StateTold, decode
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.plain import decoded, encoded
 from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.cluster.told_state import told
 from podslice.core.errors import InputError
 from podslice.core.holding import digest

@@ -50,8 +50,9 @@ def service_pod(name: str, *, port: int = 9101, secret: str = "", phase: str = "
 
 class FakeAPI(ThreadingHTTPServer):
     """`ports` are those behind the pods' own by pod name; `forbidden` paths begin what is answered with 403; `objects`
-    by path; `asked` are paths with their query. `body` answers everything, where it is set. `runs` is what a command in
-    a container comes to, given what it reads: the pieces that it says, on standard error or not, and its exit code."""
+    by path; `unreachable` pods have no kubelet; `asked` are paths with their query. `body` answers everything,
+    where it is set. `runs` is what a command in a container comes to, given what it reads: the pieces that it says, on
+    standard error or not, and its exit code."""
 
     daemon_threads = True
 
@@ -63,6 +64,7 @@ class FakeAPI(ThreadingHTTPServer):
         self.objects: dict[str, Json] = {}
         self.events: list[Json] = []
         self.forbidden: tuple[str, ...] = ()
+        self.unreachable: set[str] = set()
         self.asked: list[str] = []
         self.body: tuple[int, str, bytes] | None = None
         self.headers: list[dict[str, str]] = []
@@ -175,6 +177,9 @@ class _Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def _forward(self, pod: str) -> None:
+        if pod in self.server.unreachable:
+            self._refuse(500, "error dialing backend: dial tcp 10.0.0.1:10250: connect: connection refused")
+            return
         upgrade(self, self.server.ports.get(pod))
 
     def _json(self, data: Json) -> None:
@@ -216,7 +221,9 @@ def upgrade(handler: BaseHTTPRequestHandler, port: int | None) -> None:
 
 
 def switch(handler: BaseHTTPRequestHandler) -> None:
-    """From HTTP to frames."""
+    """From HTTP to frames. What a kubelet has to say then is of no type that a client could ask for: a real one answers
+    406 to other wishes."""
+    assert handler.headers.get("Accept", "*/*") == "*/*"
     key = handler.headers["Sec-WebSocket-Key"]
     accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
     handler.wfile.write(

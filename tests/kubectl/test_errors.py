@@ -89,6 +89,15 @@ def test_expired_token(plugin: Plugin, api: FakeAPI) -> None:
     assert "log in again" in line
 
 
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_an_api_server_that_is_not_well(plugin: Plugin, api: FakeAPI, code: int) -> None:
+    """Its own words, and who says more."""
+    said = {"kind": "Status", "status": "Failure", "message": "etcdserver: request timed out", "code": code}
+    api.body = code, "application/json", json.dumps(said).encode()
+    line = fails(plugin, "top")
+    assert "etcdserver: request timed out (try again; kubectl get --raw '/readyz?verbose' says" in line
+
+
 @pytest.mark.parametrize("path", [
     "/api/v1/namespaces/podslice/pods", "/api/v1/namespaces/podslice/pods/podslice-agent-n7/portforward",
 ])  # fmt: skip
@@ -110,6 +119,62 @@ def test_no_such_things(plugin: Plugin, api: FakeAPI) -> None:
     assert "no agent runs in namespace podslice" in fails(plugin, "top")
     assert "there is no pod default/x" in fails(plugin, "pod", "default/x")
     assert "'a/b/c' is not a pod" in fails(plugin, "pod", "a/b/c")
+
+
+@pytest.mark.parametrize(("arguments", "part"), [
+    (("node", ""), "'' is no name of a node"),
+    (("node", "../pods"), "'../pods' is no name of a node"),
+    (("top", "One Two"), "'One Two' is no name of a node"),
+    (("explain", "-f", "examples/small.yaml", "--node", "n7?x"), "'n7?x' is no name of a node"),
+    (("pod", "x y"), "'x y' is no name of a pod"),
+    (("pod", "?limit=1"), "'?limit=1' is no name of a pod"),
+    (("pod", "shop/%2e%2e"), "'%2e%2e' is no name of a pod"),
+    (("pod", "-n", "a/../b", "x"), "-n: 'a/../b' is no name of a namespace"),
+    (("top", "--agent-namespace", "a/b"), "--agent-namespace: 'a/b' is no name of a namespace"),
+    (("pending", "--agent-namespace", "A"), "--agent-namespace: 'A' is no name of a namespace"),
+])  # fmt: skip
+def test_names_that_are_none(plugin: Plugin, api: FakeAPI, arguments: tuple[str, ...], part: str) -> None:
+    """What cannot be a name never becomes part of a request."""
+    assert part in fails(plugin, *arguments)
+    assert not any(name in path for path in api.asked for name in (" ", "%", "..", "?x"))
+
+
+def test_an_agent_behind_a_kubelet_that_is_down(plugin: Plugin, api: FakeAPI, agent_port: int) -> None:
+    """It is told with its node and a remedy, and in a list in its row, also where it is the only one."""
+    api.add("n8", 0)
+    api.unreachable.add("podslice-agent-n8")
+    line = fails(plugin, "node", "n8")
+    assert "the agent on n8 cannot be asked: error dialing backend" in line
+    assert "kubectl get node n8" in line
+    for nodes in ((), (NODE,)):
+        for node in nodes:
+            api.add(node, agent_port)
+        top = plugin("top", "-o", "json")
+        assert (top.code, top.err) == (0, "")
+        rows = {row["node"]: row["problem"] for row in json.loads(top.out)["items"]}
+        assert "error dialing backend" in rows.pop("n8")
+        assert rows == dict.fromkeys(nodes, "")
+
+
+def test_a_node_that_was_asked_for(plugin: Plugin, api: FakeAPI, agent_port: int) -> None:
+    """Where a pod is to be tried on a node that is not there, or has no agent, that is the answer."""
+    api.add(NODE, agent_port)
+    api.add_pod(stored("web"))
+    assert "there is no node n9" in fails(plugin, "pod", "default/web", "--node", "n9")
+    api.objects["/api/v1/nodes/n9"] = {"kind": "Node"}
+    assert "no agent runs on node n9" in fails(plugin, "pod", "default/web", "--node", "n9")
+
+
+def test_an_agent_that_crashes(plugin: Plugin, api: FakeAPI) -> None:
+    """Its pod is Running for Kubernetes while its container waits for its next start."""
+    api.add(NODE, 0)
+    api.agents[-1]["status"] = {
+        "phase": "Running", "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+    }  # fmt: skip
+    line = fails(plugin, "node", NODE)
+    assert "the agent on n7 does not run (CrashLoopBackOff)" in line
+    assert "describe pod podslice-agent-n7" in line
+    assert line == fails(plugin, "defrag", "--node", NODE, "--undo", "--yes")
 
 
 def test_an_agent_that_does_not_listen(plugin: Plugin, api: FakeAPI) -> None:

@@ -13,6 +13,7 @@ from podslice.advise.lint.model import Finding
 from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.config.kubelet import IgnoredField, MemoryReservation
+from podslice.core.config.policy import PodslicePolicy, ReservationRules
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
@@ -196,6 +197,14 @@ CASES = [
         "c0 owns 2 CPUs",
         "warning",
         node(feature_gates={"DisableCPUQuotaWithExclusiveCPUs": False}),
+    ),
+    Case(
+        "PS108",
+        pod({"claims": [{"name": "gpu"}]}),
+        pod({"claims": [{"name": "gpu"}], "requests": amounts("100m", "64Mi")}),
+        "spec.containers[0].resources.claims",
+        "c0 has claims, and nothing in the pod has requests",
+        "warning",
     ),
     Case(
         "PS201",
@@ -648,6 +657,24 @@ def test_reservation_below_the_cpus_of_the_advice() -> None:
     assert (found.path, found.severity) == ("reservedSystemCPUs", "info")
     assert found.message == "1 CPU reserved, GKE and EKS keep 1350m CPUs of such a machine"
     assert lint_kubelet(node(large, reserved_system_cpus="0-1"), {"PS414"}) == []
+
+
+def test_reservation_below_the_advice_of_the_policy() -> None:
+    """PS414 goes by the formula and the pods of the policy's section `reservation`."""
+    machine = from_synthetic("pack:2 numa:1(memory=64GiB) core:32 pu:1")
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    policies = {
+        formula: PodslicePolicy(reservation=ReservationRules(formula=formula)) for formula in ("gke", "openshift")
+    }
+    found = {
+        formula: [one.message for one in lint_kubelet(NodeSubject(config, machine, policy=policy), {"PS414"})]
+        for formula, policy in policies.items()
+    }
+    assert found == {"gke": [], "openshift": []}
+    larger = from_synthetic("pack:2 numa:1(memory=64GiB) core:64 pu:1")
+    (one,) = lint_kubelet(NodeSubject(config, larger, policy=policies["openshift"]), {"PS414"})
+    assert one.message == "1 CPU reserved, OpenShift keeps 1584m CPUs of such a machine"
+    assert lint_kubelet(NodeSubject(config, larger, policy=policies["gke"]), {"PS414"}) == []
 
 
 def test_reservation_on_the_node_of_the_devices() -> None:

@@ -154,6 +154,21 @@ def test_a_grown_container_stays_in_its_class() -> None:
     assert one.view.owners["default.a"]["c"] == parse_bits("2-15")
 
 
+@pytest.mark.parametrize("wish", ["efficiency!", "efficiency"])
+def test_who_grows_stays_in_the_class_of_its_admission(wish: str) -> None:
+    """Other rules count for who comes after them: a container grows in the class that its CPUs are of, where the
+    rules of now would give it none of those."""
+    policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
+    classes = (P, replace(E, overflow=()))
+    one = node(STRICT, classes, policy=policy)
+    assert cpus(one, pod("a", "4")) == "2-5"
+    by_now = node((AssignRule((wish,)),), classes, policy=policy).rules.policy
+    one.change_policy(by_now)
+    assert cpus(one, pod("b", "2")) == "18-19"
+    assert one.resize(pod("a", "8")).outcome == "Allocated"
+    assert one.view.owners["default.a"]["c"] == parse_bits("2-9")
+
+
 def replace_cpu(resized: Any) -> Any:
     """The same pod, as it is resized."""
     return resized

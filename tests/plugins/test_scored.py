@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
+from podslice.advise.explain.explain import explain_each
 from podslice.core.config.policy import TopologyRules
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.devices import Coverage
@@ -19,6 +21,7 @@ from podslice.core.machine.topology import cpu_topology
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.scored import ScoredMerge
 from podslice.core.values.cpuset import bits_of, format_bits
+from podslice.render.explanation import to_text
 
 GPU = "example.com/gpu"
 WEIGHTS = {"cpu": 10, "memory": 5, "devices": 3}
@@ -161,3 +164,21 @@ def test_more_weight_never_takes_away(
         assert mask is not None
         found.append({one.resource: one.millionths for one in scorer.qualities(hints, mask)}.get("cpu", 0))
     assert found[0] <= found[1]
+
+
+def test_the_table_that_explain_shows() -> None:
+    """The worked example in numbers: 8, 10 and 6.5, what is chosen first, and what upstream takes; where all agree
+    there is no table."""
+    node = device_node(SCORED, taken=(6, 0))
+    (told,) = explain_each(node, [asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})])
+    (step,) = told.explanation.trace.steps
+    assert [(str(row.nodes), row.score / 10**6, row.upstream) for row in step.scores] == [
+        ("1", 10.0, False),
+        ("0", 8.0, True),
+        ("0-1", 6.5, False),
+    ]
+    text = to_text(told.explanation)
+    assert re.search(r"^0 +3 × 1\.00 +10 × 0\.50 +8\.00 +upstream's choice$", text, re.MULTILINE)
+    agreed = device_node(SCORED, taken=(4, 0))
+    (told,) = explain_each(agreed, [asking("p", {"cpu": "4", "memory": "1Gi", GPU: "1"})])
+    assert "Scores for" not in to_text(told.explanation)

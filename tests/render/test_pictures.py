@@ -439,7 +439,7 @@ def grown(size: str = "12") -> Picture:
 def test_growth_is_marked() -> None:
     """CPUs beyond the promise are told apart from promised ones without colour, in the terminal and as SVG."""
     picture = grown()
-    assert [owner.grown for owner in picture.owners] == ["2-5 promised, 14-21 growth", ""]
+    assert [owner.remark for owner in picture.owners] == ["2-5 promised, 14-21 growth", ""]
     assert {cpu.id for cpu in picture.cpus() if cpu.growth} == {*range(14, 22)}
     text = click.unstyle(to_text(picture))
     assert "    thread 1     1  × A A B B B B A+\n" in text
@@ -466,7 +466,7 @@ def test_growth_of_a_whole_pod() -> None:
     here.admit(budget("6", "4"))
     assert here.resize(budget("8", "4")).outcome == "Allocated"
     picture = picture_of(here.view)
-    assert [(owner.kind, owner.grown) for owner in picture.owners] == [
+    assert [(owner.kind, owner.remark) for owner in picture.owners] == [
         ("exclusive", ""),
         ("pod shared", "6-7 promised, 8-9 growth"),
     ]

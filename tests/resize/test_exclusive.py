@@ -116,6 +116,20 @@ def test_never(size: str, config: dict[str, Any], message: str, detail: str) -> 
     assert here.pending_resizes == []
 
 
+def test_the_last_shared_cpu() -> None:
+    """Under `strict-cpu-reservation` a growth leaves the node a shared CPU: it waits where others have them, and is
+    Infeasible where there are none without them either."""
+    here = node(cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+    here.admit(one("4"))
+    never = here.resize(one("30"))
+    assert (never.outcome, never.detail) == ("Infeasible", "cpus")
+    assert "strict-cpu-reservation lends none" in never.message
+    here.admit(one("20", "other"))
+    assert here.resize(one("10")).outcome == "Deferred"
+    assert here.resize(one("9")).outcome == "Allocated"
+    assert here.shared_cpus.bits.bit_count() == 1
+
+
 def test_the_policy_allows() -> None:
     """With the policy's leave a container gives up promised CPUs, all of them too, and gets some again."""
     here = node(ALLOW)

@@ -15,6 +15,7 @@ class _FailingDisk(RealFiles):
     """Fails at the n-th step; `torn` leaves half of the data behind when writing fails."""
 
     def __init__(self, step: int) -> None:
+        super().__init__()
         self.step = step
         self.taken: list[str] = []
 

@@ -208,6 +208,24 @@ class Admitting:
         self._reporter.decided(self._clock() - started)
         return decision
 
+    def hold(self, holder: Pod) -> None:
+        """Give a claim the CPUs that its holder asks for. Raises `RefusedError`."""
+        store = self.store
+        if store is None:
+            raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the state cannot be trusted: {self.safe_mode}"))
+        before = store.node.state
+        try:
+            decision = store.admit(holder)
+        except StateWriteError as error:
+            raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the decision cannot be kept: {error}")) from None
+        except PodsliceError as error:
+            store.node.state = before
+            raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, str(error))) from None
+        if not decision.admitted:
+            raise RefusedError(replace(refusal_of(decision), final=True))
+        self.journal.decided(before, holder, decision)
+        self._moment += 1
+
     def _admit_without_state(self, spec: Pod) -> None:
         gates = FeatureGates.from_overrides(self.config.feature_gates)
         pod = AdmissionPod.of(default_pod(spec, gates), gates)

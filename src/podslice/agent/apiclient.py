@@ -10,9 +10,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from podslice.agent.apiserver import Listing
+from podslice.agent.dra.publisher import SliceChange
+from podslice.core.dra.objects import ResourceClaim
+from podslice.core.errors import InputError
+from podslice.core.pod.spec import from_dict
 from podslice.k8s.nodestate import NODE_STATES, NodeStateStatus, node_state
-from podslice.k8s.podlist import ApiError, Change, ChangeReader, KnownPod, PageReader, PodListPage
+from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
 from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
+from podslice.wire.leanhttp import with_query
 
 WATCH_SECONDS = 300
 LIST_SECONDS = 60.0
@@ -23,6 +28,7 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+RESOURCES = "/apis/resource.k8s.io/v1"
 _LARGEST_OBJECT = 4 << 20
 T = TypeVar("T")
 
@@ -33,6 +39,15 @@ class _Identity(msgspec.Struct):
 
 class _NamedNode(msgspec.Struct):
     metadata: _Identity = msgspec.field(default_factory=_Identity)
+
+
+class _SliceListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Slices(msgspec.Struct):
+    items: list[dict[str, Any]]
+    metadata: _SliceListMetadata = msgspec.field(default_factory=_SliceListMetadata)
 
 
 class HTTPApiServer:
@@ -114,6 +129,61 @@ class HTTPApiServer:
         path = f"{TOPOLOGIES}/{node}?fieldManager=podslice&force=true"
         await self._connection.send("PATCH", path, msgspec.json.encode(topology), kind=APPLY)
 
+    async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """The ResourceClaim, None for one that is not there. Raises `ApiError`."""
+        path = f"{RESOURCES}/namespaces/{namespace}/resourceclaims/{name}"
+        found = await self._object(path, dict[str, Any])
+        try:
+            return None if found is None else from_dict(found, ResourceClaim)
+        except InputError as error:
+            raise ApiError(f"{path}: {error}") from None
+
+    async def list_slices(self, node: str, driver: str) -> tuple[list[dict[str, Any]], str]:
+        """The slices of a driver on a node, and the version at which to start watching. Raises `ApiError`."""
+        path = with_query(f"{RESOURCES}/resourceslices", _slices_of(node, driver))
+        found = await self._object(path, _Slices)
+        if found is None:
+            raise ApiError(f"{RESOURCES}: the server does not serve it")
+        return found.items, found.metadata.resource_version
+
+    async def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]:
+        """Raises `ApiError`, `GoneError`."""
+        parameters = _slices_of(node, driver) | {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        stream = self._connection.pieces(f"{RESOURCES}/resourceslices", parameters, ends=True)
+        async with contextlib.aclosing(stream) as pieces:
+            async for line in lines_of(pieces, _LARGEST_OBJECT):
+                yield slice_change(line)
+
+    async def create_slice(self, one: dict[str, Any]) -> dict[str, Any]:
+        return await self._write_slice("POST", f"{RESOURCES}/resourceslices", one)
+
+    async def replace_slice(self, one: dict[str, Any]) -> dict[str, Any]:
+        return await self._write_slice("PUT", f"{RESOURCES}/resourceslices/{one['metadata']['name']}", one)
+
+    async def _write_slice(self, method: str, path: str, one: dict[str, Any]) -> dict[str, Any]:
+        body = await self._connection.ask(path, msgspec.json.encode(one), method=method, most=_LARGEST_OBJECT)
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"{path}: {str(error)[:200]}") from None
+
+    async def delete_slice(self, one: dict[str, Any]) -> None:
+        """Only this very object as it is known. Raises `ApiError`."""
+        metadata = one["metadata"]
+        known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": known})
+        path = f"{RESOURCES}/resourceslices/{metadata['name']}"
+        try:
+            await self._connection.ask(path, body, method="DELETE", most=_LARGEST_OBJECT)
+        except AnswerError as error:
+            if error.code != 404:
+                raise
+
     async def _object(self, path: str, kind: type[T]) -> T | None:
         """An object, None where there is none. Raises `ApiError`."""
         try:
@@ -147,6 +217,37 @@ async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, w
                 raise ApiError(f"{what} is larger than {most} bytes")
             reader.feed(piece)
     return reader.finish()
+
+
+def _slices_of(node: str, driver: str) -> dict[str, str]:
+    return {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}"}
+
+
+def slice_change(line: bytes) -> SliceChange:
+    """One line of a watch. Raises `ApiError`, `GoneError`."""
+    try:
+        event = msgspec.json.decode(line, type=dict[str, Any])
+        kind, found = str(event["type"]), event["object"]
+        if kind == "ERROR":
+            if found.get("code") == 410:
+                raise GoneError
+            raise ApiError(f"{RESOURCES}: {str(found.get('message'))[:200]}")
+        version = str(found["metadata"]["resourceVersion"])
+        return SliceChange(kind, {} if kind == "BOOKMARK" else found, version)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ApiError(f"{RESOURCES}: a watch that makes no sense: {str(error)[:200]}") from None
+
+
+async def lines_of(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+    """The lines of an answer, of at most so many bytes each. Raises `ApiError`."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+        if len(rest) > most:
+            raise ApiError(f"a line of a watch is larger than {most} bytes")
 
 
 def _selector(node: str) -> str:

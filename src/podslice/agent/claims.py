@@ -15,7 +15,7 @@ from podslice.agent.translate import claimed_of
 from podslice.core.errors import PodsliceError
 from podslice.core.node import Node
 from podslice.core.state.model import Intent, PodCPUs
-from podslice.core.values.cpuset import format_bits
+from podslice.core.values.cpuset import Bits, format_bits
 from podslice.wire.proto import nri_pb2 as nri
 
 
@@ -29,10 +29,11 @@ def check_claims(
     containers: Iterable[nri.Container],
     told: Callable[[nri.Container], Mapping[str, str]],
     intents: Mapping[str, Intent] = MappingProxyType({}),
+    claimed: Callable[[nri.Container], Bits | None] = lambda message: None,
 ) -> None:
     """Raises `StateLostError` if a running container was told of CPUs that the node would not give it, nor had in one
     of the resizes that were being written. On a node that follows its machine, what it was told of may have gone, come
-    back or been replaced since."""
+    back or been replaced since. `claimed` says which CPUs a container has by claims of devices."""
     view = node.view
     follows = node.rules.policy.hotplug is not None
     for message in containers:
@@ -41,6 +42,11 @@ def check_claims(
         if sandbox is None or message.state == nri.CONTAINER_STOPPED or claim is None:
             continue
         who = f"container {message.name} of pod {sandbox.identity}"
+        by_claims = claimed(message)
+        if by_claims:
+            if by_claims != claim.cpus and not follows:
+                raise StateLostError(f"its claims give {who} CPUs {format_bits(by_claims)}, it has {claim.cpu_list}")
+            continue
         uid = sandbox.identity.uid
         pod = view.pods.get(uid) or view.pods.get(unit_uid(uid, message.name))
         if pod is None:
@@ -50,8 +56,10 @@ def check_claims(
         given = 0 if container is None else view.affinity(pod.uid, container.name)
         known = {given, *(had.assignments.get(message.name, 0) for had in _sides(intents, pod.uid))}
         books = 0 if container is None else view.assignment(pod.uid, container.name) or 0
-        if follows and not claim.cpus & view.topology.all_cpus & ~books:
+        if follows and not claim.owned & view.topology.all_cpus & ~books:
             continue
+        if claim.isolation == "mixed" and claim.own not in known | {books}:
+            raise StateLostError(f"the state gives {who} CPUs {format_bits(books)}, it owns {format_bits(claim.own)}")
         if claim.isolation == "container" and claim.cpus not in known:
             raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")
 

@@ -7,14 +7,26 @@ inside. Environment variables are what was true at creation.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from podslice.agent.records import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Pinning
+from podslice.agent.exposure import Exposed, plainly_exposed
+from podslice.agent.records import (
+    CPUS_ENV,
+    EXCLUSIVE_ENV,
+    FILE_ENV,
+    ISOLATION_ENV,
+    MEMS_ENV,
+    SHARED_ENV,
+    ContainerRecord,
+    Pinning,
+)
 from podslice.agent.translate import variables_of
-from podslice.core.values.cpuset import Bits, format_bits
+from podslice.core.config.policy import MixedCPUs
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits
 from podslice.wire.proto import nri_pb2 as nri
 
 MOUNT_POINT = "/run/podslice"
@@ -23,23 +35,42 @@ _MARKER = ".podslice"
 _TEMPORARY = f".{FILE_NAME}.new"
 
 
+class _Generation(msgspec.Struct, frozen=True):
+    generation: int = 0
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What of the file counts for who comes after this process."""
+
+    cpus: str = ""
+    isolation: str = ""
+    exclusive_cpus: str = msgspec.field(default="", name="exclusiveCPUs")
+
+
+class _ToldFacts(NamedTuple):
+    """The content of a file, None where it is not known, and how often it changed."""
+
+    facts: Exposed | None
+    generation: int
+
+
 class ContainerFiles:
     """The folder with one sub-folder per container; None for `folder` writes nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._content: dict[str, bytes] = {}
+        self._content: dict[str, _ToldFacts] = {}
 
-    def write(self, record: ContainerRecord, placement: Pinning, upcoming: Bits = 0) -> None:
-        """Bring a container's file up to date; one that is left alone gets none. `upcoming` are the CPUs it is to be
-        left with soon. Raises `OSError`."""
-        if self._folder is None or (record.stranger and placement == Pinning()):
+    def write(self, record: ContainerRecord, facts: Exposed) -> None:
+        """Bring a container's file up to date; one that is left alone gets none. Raises `OSError`."""
+        if self._folder is None or (record.stranger and facts == plainly_exposed(Pinning())):
             return
-        data = {"cpus": placement.cpu_list, "memoryNodes": placement.mem_list, "isolation": placement.isolation}
-        data |= {"next": format_bits(upcoming)} if upcoming else {}
-        content = msgspec.json.encode(data) + b"\n"
-        if self._content.get(record.id) == content:
+        known = self._content.get(record.id) or self._found(record.id)
+        if known.facts == facts:
+            self._content[record.id] = known
             return
+        written = _ToldFacts(facts, known.generation + 1)
+        content = msgspec.json.encode({"generation": written.generation, **msgspec.to_builtins(facts)}) + b"\n"
         folder = self._folder / record.id
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         (folder / _MARKER).touch(mode=0o644)
@@ -47,7 +78,22 @@ class ContainerFiles:
         temporary.write_bytes(content)
         temporary.chmod(0o644)
         temporary.rename(folder / FILE_NAME)
-        self._content[record.id] = content
+        self._content[record.id] = written
+
+    def _found(self, container_id: str) -> _ToldFacts:
+        """What an earlier process wrote, as far as it can be read."""
+        try:
+            data = self._read(container_id)
+            known = msgspec.json.decode(data, type=_Generation)
+            return _ToldFacts(msgspec.json.decode(data, type=Exposed), known.generation)
+        except (OSError, RecursionError, msgspec.MsgspecError):
+            return _ToldFacts(None, 0)
+
+    def _read(self, container_id: str) -> bytes:
+        """Raises `OSError`."""
+        if self._folder is None:
+            raise FileNotFoundError(FILE_NAME)
+        return (self._folder / container_id / FILE_NAME).read_bytes()
 
     def told(self, message: nri.Container) -> Mapping[str, str]:
         """What a container was told last, as variables; empty for one without a file. Where no files are written its
@@ -55,10 +101,10 @@ class ContainerFiles:
         if self._folder is None:
             return variables_of(message)
         try:
-            data = msgspec.json.decode((self._folder / message.id / FILE_NAME).read_bytes(), type=dict[str, str])
+            data = msgspec.json.decode(self._read(message.id), type=_Told)
         except (OSError, msgspec.MsgspecError, RecursionError):
             return {}
-        return {CPUS_ENV: data.get("cpus", ""), ISOLATION_ENV: data.get("isolation", "")}
+        return {CPUS_ENV: data.cpus, ISOLATION_ENV: data.isolation, EXCLUSIVE_ENV: data.exclusive_cpus}
 
     def remove(self, container_id: str) -> None:
         self._content.pop(container_id, None)
@@ -74,13 +120,21 @@ class ContainerFiles:
                 if path.name not in container_ids:
                     _remove(path)
 
-    def adjust(self, record: ContainerRecord, placement: Pinning, adjust: nri.ContainerAdjustment) -> None:
-        """Environment and mount of a container about to be created."""
+    def adjust(
+        self,
+        record: ContainerRecord,
+        placement: Pinning,
+        adjust: nri.ContainerAdjustment,
+        rules: MixedCPUs | None = None,
+    ) -> None:
+        """Environment and mount of a container about to be created; `rules` are about mixed ones."""
         variables = {
             CPUS_ENV: placement.cpu_list,
             MEMS_ENV: placement.mem_list,
             ISOLATION_ENV: placement.isolation,
         }
+        if placement.isolation == "mixed":
+            variables |= mixed_variables(placement, () if rules is None else rules.environment)
         if self._folder is not None:
             variables[FILE_ENV] = f"{MOUNT_POINT}/{FILE_NAME}"
             adjust.mounts.append(
@@ -92,6 +146,24 @@ class ContainerFiles:
                 )
             )
         adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in variables.items())
+
+
+def mixed_variables(placement: Pinning, others: Iterable[str]) -> dict[str, str]:
+    """Environment variables of a container with exclusive and shared CPUs, for `others` products besides."""
+    own, shared = format_bits(placement.exclusive), format_bits(placement.shared)
+    found = {EXCLUSIVE_ENV: own, SHARED_ENV: shared}
+    known = {
+        "openshift": {"OPENSHIFT_ISOLATED_CPUS": own, "OPENSHIFT_SHARED_CPUS": shared},
+        "cpu-pooler": {"EXCLUSIVE_CPUS": _listed(placement.exclusive), "SHARED_CPUS": _listed(placement.shared)},
+        "downward": {"ASSIGNED_CPUSET": own, "ASSIGNED_MEMSET": placement.mem_list},
+    }
+    for product in others:
+        found |= known[product]
+    return found
+
+
+def _listed(cpus: Bits) -> str:
+    return ",".join(map(str, iter_bits(cpus)))
 
 
 def _remove(folder: Path) -> None:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from podslice.agent.actuating import Cgroups, NoCgroups, TreeCgroups
 from podslice.agent.apiserver import ApiServer
@@ -25,10 +24,13 @@ from podslice.agent.chosen import ChosenSources
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.crossing import Crossings
 from podslice.agent.deviceplugins import DevicePlugins
+from podslice.agent.dra.driver import ClaimsServer, Driver
 from podslice.agent.exclusive import DirectoryLock, SocketFile
+from podslice.agent.flying import Flying
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
 from podslice.agent.hotplug import MachineSource, MachineWatch
+from podslice.agent.isolationmetrics import IsolationMetrics
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubeletresources import KubeletResources
 from podslice.agent.leavingmemory import LeavingMemory
@@ -40,6 +42,7 @@ from podslice.agent.moving import Moving
 from podslice.agent.movingmemory import MemoryMoves, free_memory
 from podslice.agent.nodeguards import NodeGuards
 from podslice.agent.notify import notify, watchdog_interval
+from podslice.agent.observed import ObservedKubelet
 from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -57,6 +60,7 @@ from podslice.agent.standin import StandIn
 from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor
+from podslice.agent.systemusage import SystemUsageRecorder
 from podslice.agent.topologyobject import TopologyObject
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer, metrics_routes
@@ -67,7 +71,9 @@ from podslice.host.boot import Boot
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.filewrites import FileWrites
+from podslice.host.isolation import IsolationSources
 from podslice.host.kernelfiles import KernelFiles, SavedStore
+from podslice.host.version import running_version
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
 
 _ON_THE_WAY_SECONDS = 0.5
@@ -81,7 +87,7 @@ def _journal(cluster: ClusterSettings | None, *, observe: bool) -> NodeJournal:
     """Kept only where somebody follows: a dry run decides for nobody."""
     followed = cluster is not None and not observe
     return NodeJournal(
-        version=installed_version("podslice") if followed else "",
+        version=running_version() if followed else "",
         honours=cluster is not None and cluster.plan == "honour",
     )
 
@@ -138,7 +144,9 @@ class Agent:
             runs_on=lambda record: pinned_in(self.tree, record),
             journal=self.journal,
         )
+        self.driver = self._driving()
         self.refusals = self._refusing()
+        self.observed = self._observing(loaded, machine)
         self.metrics = self.reporter.metrics = Metrics(self.owner)
         self.tree = tree or CgroupTree(settings.cgroup_root)
         self.reconciler = Reconciler(
@@ -148,9 +156,11 @@ class Agent:
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         memory = None if observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
         threads = ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None)
-        self.resizing = Resizing(self.owner, self.sources, cgroups, memory=memory, threads=threads)
+        self.resizing = Resizing(self.owner, self.sources, Flying(self.owner, cgroups, memory=memory, threads=threads))
         self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
         self.guards = self._guarding(kernel, boot)
+        self.isolation = self._sampling(kernel)
+        self.usage = self._recording(kernel)
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = AgentPlugin(
             self.owner,
@@ -209,7 +219,26 @@ class Agent:
         if kernel is None:
             return None
         store = SavedStore(self.owner.directory, boot.id if boot is not None else "")
-        return NodeGuards(self.owner, kernel, store, self.metrics, trouble=self.reporter.trouble, observe=self.observe)
+        mount = os.path.relpath(self.tree.root, kernel.root)
+        return NodeGuards(
+            self.owner, kernel, store, self.metrics, said=self.reporter, mount=mount, observe=self.observe
+        )
+
+    def _sampling(self, kernel: KernelFiles | None) -> IsolationMetrics | None:
+        if kernel is None:
+            return None
+        proc, cgroups = DiskFileSystem(kernel.root / "proc"), DiskFileSystem(self.tree.root)
+        sources = IsolationSources(proc, cgroups, DiskFileSystem(kernel.root / "sys"), {})
+        sampler = IsolationMetrics(self.owner, sources, threads=sees_the_node())
+        self.metrics.isolation = sampler.text
+        return sampler
+
+    def _recording(self, kernel: KernelFiles | None) -> SystemUsageRecorder | None:
+        """A dry run records nothing."""
+        if kernel is None or self.observe:
+            return None
+        proc, cgroups = DiskFileSystem(kernel.root / "proc"), DiskFileSystem(self.tree.root)
+        return SystemUsageRecorder(self.owner, cgroups, proc, trouble=self.reporter.trouble)
 
     def _refusing(self) -> Refusals | None:
         """Without API server, and in a dry run, pods are refused at their containers and that is all."""
@@ -226,6 +255,29 @@ class Agent:
             connected=lambda: self._connection is not None,
             early=not self.settings.sources.annotation_counts,
             fail=self.settings.refusals == "fail",
+        )
+
+    def _driving(self) -> Driver | None:
+        """A dry run prepares nothing."""
+        settings, api = self.settings.dra, self._chosen.api
+        if settings is None or api is None or self.observe:
+            return None
+        return Driver(settings, self.owner, cast(ClaimsServer, api), self.node_name)
+
+    def _observing(self, loaded: LoadedSettings, machine: Machine) -> ObservedKubelet | None:
+        """In a dry run the kubelet decides, and the cluster's service hears of that."""
+        cluster, source = self.settings.cluster, self._chosen.api_source
+        if cluster is None or source is None or not self.observe:
+            return None
+        return ObservedKubelet(
+            Path(cluster.kubelet_directory),
+            machine,
+            loaded.config,
+            profile=self.settings.profile,
+            version=running_version(),
+            pods=lambda: list(source.pods),
+            ready=lambda: source.ready,
+            trouble=self.reporter.trouble,
         )
 
     def _devices(self, settings: AgentSettings) -> DevicePlugins | None:
@@ -258,6 +310,8 @@ class Agent:
             await self._listen(stack)
             if self.guards is not None:
                 stack.callback(self.guards.restore)
+            if self.usage is not None:
+                stack.callback(self.usage.save)
             self._start_loops()
             stack.push_async_callback(self.loops.stop)
             stack.push_async_callback(self.resizing.close)
@@ -313,6 +367,9 @@ class Agent:
         if self.devices is not None:
             await _listening("devicePlugins", settings.device_plugins, self.devices.start)
             stack.push_async_callback(self.devices.close)
+        if self.driver is not None:
+            await _listening("dra.plugins", self.driver.settings.plugins, self.driver.start)
+            stack.push_async_callback(self.driver.close)
 
     async def _serve_pod_resources(self, stack: AsyncExitStack) -> None:
         """Where the agent stands in for the kubelet, clients find it as soon as it can answer. A dry run takes nobody's
@@ -366,14 +423,22 @@ class Agent:
             self.loops.start(name, loop)
         if self.machine_watch is not None:
             self.loops.start("machine", self.machine_watch.run)
+        if self.isolation is not None:
+            self.loops.start("isolation", self.isolation.run)
+        if self.usage is not None:
+            self.loops.start("usage", self.usage.run)
+        for name, loop in () if self.driver is None else self.driver.loops():
+            self.loops.start(name, loop)
         if self.refusals is not None:
             self.refusals.start(self.loops)
         if self._chosen.api is not None and self.settings.events and not self.observe:
             events = ApiEvents(self._chosen.api, self.node_name)
             self.reporter.events = events
             self.loops.start("events", events.run)
-        if (cluster := self.settings.cluster) and not self.observe:
-            self._start_telling(cluster)
+        if self.observed is not None:
+            self.loops.start("observed", self.observed.run)
+        if (cluster := self.settings.cluster) and (self.observed is not None or not self.observe):
+            self._start_telling(cluster, self.journal if self.observed is None else self.observed.journal)
         if self._chosen.api is not None and self.settings.writes_topology and not self.observe:
             topology = TopologyObject(
                 self._chosen.api,
@@ -381,7 +446,7 @@ class Agent:
                 lambda: self.owner.node,
                 self.journal,
                 merges=self.settings.node_resource_topology == "merge",
-                version=installed_version("podslice"),
+                version=running_version(),
                 trouble=self.reporter.trouble,
             )
             self.loops.start("nodeResourceTopology", topology.run)
@@ -389,14 +454,14 @@ class Agent:
             stand_in = self._stand_in
             self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))
 
-    def _start_telling(self, cluster: ClusterSettings) -> None:
+    def _start_telling(self, cluster: ClusterSettings, journal: NodeJournal) -> None:
         """Keep the services of the cluster and the node's object informed."""
         api, trouble = self._chosen.api, self.reporter.trouble
 
         def stream(address: str, name: str) -> JournalStream:
             return JournalStream(
                 address,
-                self.journal,
+                journal,
                 node=self.node_name,
                 token_file=Path(cluster.token_file),
                 ca_file=Path(cluster.ca_file) if cluster.ca_file else None,
@@ -407,7 +472,7 @@ class Agent:
         for target in cluster.services:
             self.loops.start(f"cluster {target}", ServiceStreams(target, stream, trouble=trouble).run)
         if cluster.checkpoint and api is not None:
-            self.loops.start("nodeState", Checkpoint(api, self.node_name, self.journal, trouble=trouble).run)
+            self.loops.start("nodeState", Checkpoint(api, self.node_name, journal, trouble=trouble).run)
 
     async def _serve_runtime(self) -> None:
         """Wait for the sources' pods, as long as that makes sense, then serve the runtime: for ever, or until the

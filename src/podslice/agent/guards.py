@@ -1,6 +1,6 @@
-"""Keeping interrupts and unbound kernel work off exclusive CPUs (docs/guards.md).
+"""Changing files of the kernel for exclusive CPUs (docs/guards.md).
 
-The plan is `core.guards.masks`; here it is carried out: old values are stored before the first write, a file that
+The plan is `core.guards.files`; here it is carried out: old values are stored before the first write, a file that
 refuses is not asked again for an hour, and one that somebody else keeps changing is left to them. Nothing here fails a
 container.
 """
@@ -8,10 +8,18 @@ container.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from podslice.core.guards.masks import MaskFile, MaskPlan, MaskWrite, SavedFile, bits_in, plan_masks
+from podslice.core.guards.files import (
+    FilePlan,
+    FileWrite,
+    GuardedFile,
+    SavedFile,
+    guarded_masks,
+    plan_files,
+    same,
+)
 from podslice.core.values.cpuset import Bits
 
 _PAUSE_SECONDS = 3600.0
@@ -19,7 +27,7 @@ _CONTEST_SECONDS = 600.0
 _MOST_DRIFTS = 3
 
 
-class Masks(Protocol):
+class Files(Protocol):
     """The files: as they are, and writing one."""
 
     def read(self, path: str) -> str: ...
@@ -44,10 +52,10 @@ class GuardNews(NamedTuple):
     left: tuple[str, ...] = ()
 
 
-class IrqGuard:
+class FileGuard:
     """Carries plans out. `load` first; raises what the store raises."""
 
-    def __init__(self, files: Masks, store: Store, *, clock: Callable[[], float]) -> None:
+    def __init__(self, files: Files, store: Store, *, clock: Callable[[], float]) -> None:
         self._files = files
         self._store = store
         self._clock = clock
@@ -61,24 +69,34 @@ class IrqGuard:
         """The files that do not say what they said at first."""
         return frozenset(self._saved)
 
+    @property
+    def saved(self) -> Mapping[str, SavedFile]:
+        """What is known of them, by path."""
+        return self._saved
+
+    def is_paused(self, path: str) -> bool:
+        """The kernel did not take what was written, or it is left to somebody else, for a while."""
+        return self._paused.get(path, 0.0) > self._clock()
+
     def load(self) -> None:
         self._saved = self._stored = self._store.load()
 
-    def run(self, found: list[MaskFile], *, guarded: Bits, online: Bits) -> GuardNews:
+    def run(self, found: list[GuardedFile], *, guarded: Bits, online: Bits) -> GuardNews:
         """One pass: no `guarded` CPU restores all. Raises `OSError` where old values cannot be stored; no file has
         been written then."""
         now = self._clock()
         there = {file.path for file in found}
         self._saved = {path: one for path, one in self._saved.items() if path in there}
         looked = [file for file in found if self._paused.get(file.path, now) <= now]
-        plan = plan_masks(looked, self._saved, guarded=guarded, online=online)
+        wish = guarded_masks(guarded, online)
+        plan = plan_files(looked, self._saved, wish, online=online)
         contested = self._contested(plan, now)
         if contested:
             looked = [file for file in looked if file.path not in contested]
-            plan = plan_masks(looked, self._saved, guarded=guarded, online=online)
+            plan = plan_files(looked, self._saved, wish, online=online)
         return self._carry_out(plan, {file.path: file for file in looked}, now, contested)
 
-    def _contested(self, plan: MaskPlan, now: float) -> frozenset[str]:
+    def _contested(self, plan: FilePlan, now: float) -> frozenset[str]:
         """Files on which we have been overruled too often lately; they are forgotten and left alone."""
         lost = set()
         for path in plan.drifted:
@@ -92,7 +110,7 @@ class IrqGuard:
         return frozenset(lost)
 
     def _carry_out(
-        self, plan: MaskPlan, files: dict[str, MaskFile], now: float, contested: frozenset[str]
+        self, plan: FilePlan, files: dict[str, GuardedFile], now: float, contested: frozenset[str]
     ) -> GuardNews:
         if plan.saved != self._stored:
             self._keep(plan.saved)
@@ -101,15 +119,17 @@ class IrqGuard:
         written: list[str] = []
         restored: list[str] = []
         refused: list[str] = []
+        again = [one for one in plan.writes if not self._write(one, files[one.path])]
+        refusing = {one.path for one in again if not self._write(one, files[one.path])}
         for one in plan.writes:
-            if self._write(one, files[one.path]):
+            if one.path not in refusing:
                 (restored if one.restores else written).append(one.path)
-            else:
-                refused.append(one.path)
-                self._paused[one.path] = now + _PAUSE_SECONDS
-                after.pop(one.path, None)
-                if one.restores:
-                    after[one.path] = plan.saved[one.path]
+                continue
+            refused.append(one.path)
+            self._paused[one.path] = now + _PAUSE_SECONDS
+            after.pop(one.path, None)
+            if one.restores or not self._undone(plan.saved[one.path]):
+                after[one.path] = plan.saved[one.path]
         if after != self._stored:
             self._keep(after)
         self._saved = after
@@ -119,10 +139,20 @@ class IrqGuard:
         self._store.save(files)
         self._stored = files
 
-    def _write(self, one: MaskWrite, file: MaskFile) -> bool:
-        """False where the kernel has not taken it (managed interrupts: EIO)."""
+    def _write(self, one: FileWrite, file: GuardedFile) -> bool:
+        """False where the kernel has not taken it (managed interrupts: EIO), or not yet: some values need another file
+        to be written first, so everything is tried twice."""
         try:
             self._files.write(one.path, one.text)
-            return bits_in(self._files.read(one.path), file.form) == bits_in(one.text, file.form)
+            return same(self._files.read(one.path), one.text, file.form)
+        except OSError:
+            return False
+
+    def _undone(self, saved: SavedFile) -> bool:
+        """A file that has not taken a wish as it was meant says what it said before."""
+        try:
+            if not same(self._files.read(saved.path), saved.before, saved.form):
+                self._files.write(saved.path, saved.before)
+            return same(self._files.read(saved.path), saved.before, saved.form)
         except OSError:
             return False

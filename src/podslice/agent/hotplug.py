@@ -91,6 +91,7 @@ class MachineWatch:
         for _ in self._narrow():
             await asyncio.sleep(0)
         await self._place()
+        self._owner.made_room()
 
     def _narrow(self) -> Iterator[None]:
         """Everybody gives up what is no longer theirs, before anybody gets it."""

@@ -31,12 +31,21 @@ def _microseconds() -> int:
 class NodeJournal:
     """Events of the node since its state was opened; `journal` is None before that, and for ever where no `version` of
     the core is named: then nobody follows. With `honours`, pods get what their plan names where that is free and no
-    worse; otherwise plans are compared with what the node decides by itself. `fates` counts what became of plans,
+    worse; otherwise plans are compared with what the node decides by itself. `observed`: it tells of a kubelet that
+    decides by itself. `fates` counts what became of plans,
     `streams` are the addresses that follow now. `on_event` hears that there is something to send."""
 
-    def __init__(self, *, version: str, honours: bool = False, now: Callable[[], int] = _microseconds) -> None:
+    def __init__(
+        self,
+        *,
+        version: str,
+        honours: bool = False,
+        observed: bool = False,
+        now: Callable[[], int] = _microseconds,
+    ) -> None:
         self.version = version
         self.honours = honours
+        self._observed = observed
         self.journal: Journal | None = None
         self.fates: dict[PlanFate, int] = {}
         self.streams: set[str] = set()
@@ -68,8 +77,12 @@ class NodeJournal:
             return
         self._epoch = max(self._now(), self._epoch + 1)
         self._node = node
-        self.journal = Journal(node.rules, node.state, epoch=self._epoch, version=self.version)
+        self.journal = Journal(node.rules, node.state, epoch=self._epoch, version=self.version, observed=self._observed)
         self._tell()
+
+    def follow(self, node: Node) -> None:
+        """This is the node from now on; what is new about it is told with the next event, or by `settle`."""
+        self._node = node
 
     def deciding(self, pod: Pod) -> Callable[[Node, Pod], Decision]:
         """How the pod is to be decided about."""

@@ -12,7 +12,16 @@ from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
 from podslice.agent.resizes import findings
-from podslice.agent.status import AgentStatus, ContainerReport, Drift, PodReport, Pools, RefusalStatus
+from podslice.agent.status import (
+    AgentStatus,
+    ClaimedDeviceReport,
+    ClaimReport,
+    ContainerReport,
+    Drift,
+    PodReport,
+    Pools,
+    RefusalStatus,
+)
 from podslice.core.values.cpuset import format_bits
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
@@ -55,6 +64,7 @@ def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:
         pods=tuple(_pods(owner)),
         drift=tuple(drifts),
         conditions=tuple(_conditions(owner)),
+        claims=tuple(_claims(owner)),
         map="" if node is None else _map(owner),
     )
 
@@ -83,6 +93,20 @@ def _lost(owner: Owner, uid: str) -> Iterator[str]:
         if lost:
             runs_on = record.applied.cpu_list or "the shared CPUs"
             yield f"container {record.name} owns CPUs {format_bits(lost)}, which are offline, and runs on {runs_on}"
+
+
+def _claims(owner: Owner) -> Iterator[ClaimReport]:
+    book = owner.claims
+    if book is None:
+        return
+    for uid, claim in book.claims.items():
+        held = book.held(claim)
+        devices = (
+            ClaimedDeviceReport(device.request, device.device, one.cpu_list, device.numa_node, device.memory)
+            for device, one in zip(claim.devices, held, strict=True)
+        )
+        users = tuple(book.in_use(uid))
+        yield ClaimReport(claim.namespace, claim.name, uid, tuple(devices), claim.pods, users)
 
 
 def _pools(owner: Owner) -> Pools | None:

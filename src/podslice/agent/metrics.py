@@ -19,13 +19,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from podslice.agent.metrichelp import HELP
 from podslice.agent.owner import Owner
 from podslice.core.cluster.events import PlanFate
+from podslice.core.guards.files import Guard
 from podslice.core.machine.delta import ConsequenceKind
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
 from podslice.core.pod.memory_demand import container_memory
 from podslice.core.reasons import is_out_of
+from podslice.core.state.model import OWNING
 from podslice.core.values.cpuset import bits_of
-from podslice.core.values.series import Labels, Series, series
+from podslice.core.values.series import Labels, Series, labels_text, series
 from podslice.core.view import NodeView
 
 _OVERCOMMITTED = "podslice_memory_overcommitted_bytes"
@@ -137,17 +139,20 @@ class Metrics:
         self.guard_writes = Counter(
             "podslice_guard_writes", "Kernel files written by guards.", ["guard", "result"], registry=registry
         )
-        for result in ("written", "restored", "refused"):
-            self.guard_writes.labels("irq", result)
+        for guard in get_args(Guard):
+            for result in ("written", "restored", "refused"):
+                self.guard_writes.labels(guard, result)
         self.guard_contested = Counter(
             "podslice_guard_contested", "Kernel files left to somebody who kept changing them.", ["guard"],
             registry=registry,
         )  # fmt: skip
-        self.guard_contested.labels("irq")
+        for guard in get_args(Guard):
+            self.guard_contested.labels(guard)
         self.guard_open = Gauge(
             "podslice_guard_open_files", "Kernel files that let exclusive CPUs be used.", ["guard"], registry=registry
         )
-        self.guard_open.labels("irq")
+        for guard in get_args(Guard):
+            self.guard_open.labels(guard)
         degraded = Gauge(
             "podslice_degraded_containers", "Containers that own CPUs which are offline.", registry=registry
         )
@@ -169,6 +174,7 @@ class Metrics:
             registry=registry,
         )
         self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)
+        self.isolation: Callable[[], str] = str
         self.connected = Gauge("podslice_nri_connected", "1 while registered with the runtime.", registry=registry)
         self.last_reconcile = Gauge(
             "podslice_reconcile_timestamp_seconds", "When the last reconcile pass ended.", registry=registry
@@ -188,7 +194,7 @@ class Metrics:
         for fate in get_args(PlanFate)[1:]:
             plans.labels(fate).set_function(functools.partial(_counted, journal.fates, fate))
         containers = Gauge("podslice_containers", "Containers on the node.", ["isolation"], registry=registry)
-        for isolation in ("container", "pod", "host"):
+        for isolation in ("container", "mixed", "pod", "host"):
             containers.labels(isolation).set_function(functools.partial(self._count, isolation))
 
     def _as_the_kep_says(self) -> None:
@@ -231,7 +237,7 @@ class Metrics:
             name, _, version = key.partition("/")
             served.setdefault(name, {})[("server_api_version", version or "v1"),] = value
         texts += [_family(f"kubelet_pod_resources_endpoint_{name}", "counter", one) for name, one in served.items()]
-        return generate_latest(self.registry) + "".join(texts).encode()
+        return generate_latest(self.registry) + "".join([*texts, self.isolation()]).encode()
 
 
 _POD_RESOURCES = (
@@ -282,7 +288,7 @@ def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable
         if pod is None or container is None:
             continue
         if view.pins_cpus and view.assignment(uid, name) is not None:
-            own = view.isolation(pod, container) == "container"
+            own = view.isolation(pod, container) in OWNING
             found["cpu", _assignment(own=own, of_pod=uid in view.bubbles)] += 1
         if view.binds_memory and view.blocks_of(uid, name):
             own = bool(container_memory(pod, container))
@@ -323,10 +329,6 @@ def _full_name(name: str) -> str:
 
 
 def _family(full: str, kind: str, values: Mapping[Labels, float]) -> str:
-    texts = {_text(labels): value for labels, value in values.items()}
+    texts = {labels_text(labels): value for labels, value in values.items()}
     lines = [f"{full}{labels} {float(value)}" for labels, value in sorted(texts.items())]
     return "\n".join((f"# HELP {full} {HELP[full]}", f"# TYPE {full} {kind}", *lines)) + "\n"
-
-
-def _text(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels) + "}" if labels else ""

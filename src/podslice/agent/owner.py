@@ -20,24 +20,37 @@ from podslice.agent.admitting import Admitting, refusal_of
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
+from podslice.agent.dra.book import ClaimBook
+from podslice.agent.dra.cdi import claimed_in
 from podslice.agent.identity import Identity
 from podslice.agent.journal import NodeJournal
 from podslice.agent.placing import Placing
-from podslice.agent.records import ISOLATION_ENV, ContainerRecord, Pinning, PodRecord, ReportedRefusal, SandboxRecord
+from podslice.agent.records import (
+    ISOLATION_ENV,
+    ClaimedDevice,
+    ContainerRecord,
+    Pinning,
+    PodRecord,
+    ReportedRefusal,
+    SandboxRecord,
+)
 from podslice.agent.resizes import asked_milli, resize_text
 from podslice.agent.seam import Seam
 from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.dra.prepared import relieved
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.plugins.profile import Stopwatch
+from podslice.core.pod.claim_holder import claim_of_holder, is_holder
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
+from podslice.core.values.cpuset import Bits
 from podslice.host.boot import Boot
 from podslice.host.resize_store import ResizeStore
 from podslice.host.statefile import StateReadError
@@ -99,6 +112,7 @@ class Owner:
         self.placing = Placing(machine, self.containers, move_strangers=move_strangers)
         self.updates = Updates(self.placing, self.containers, partial(self.contained, "update"))
         self.on_open: Callable[[Node], None] = lambda node: None
+        self.claims: ClaimBook | None = None
         self._find = find
         self._told = told
         self._pod_limit = pod_limit
@@ -157,12 +171,13 @@ class Owner:
         """Bring up the store on the pods that run, or go into safe mode."""
         try:
             known, problems = self.admitting.files.load()
+            holders = [] if self.claims is None else self.claims.load()
         except OSError as error:
             self._enter_safe_mode(str(error), disk=True)
             return
         for problem in problems:
             self.reporter.trouble("podFile", problem)
-        running = []
+        running = holders
         for uid, pod in known.items():
             owner = live.get(uid.partition("/")[0]) or self._awaited(live, uid)
             if owner is None:
@@ -173,7 +188,8 @@ class Owner:
                 running.append(pod)
 
         def accept(node: Node, intents: Mapping[str, Intent]) -> None:
-            check_claims(node, self.sandboxes, listed.containers, self._told, intents)
+            by_claims = partial(self._cpus_of_claims, node)
+            check_claims(node, self.sandboxes, listed.containers, self._told, intents, by_claims)
 
         try:
             store = self.admitting.open(running, accept)
@@ -188,15 +204,54 @@ class Owner:
         self.on_open(store.node)
         self.admitting.journal.begin(store.node)
         for decision in store.refused:
+            if self.claims is not None and is_holder(decision.uid):
+                self.claims.lost(claim_of_holder(decision.uid), decision.message)
+                continue
             owner = live[decision.uid.partition("/")[0]]
             owner.units.discard(decision.uid)
             self.admitting.files.drop(decision.uid)
             self.admitting.refuse(owner, decision.uid, refusal_of(decision))
             if decision.uid == owner.identity.uid:
                 owner.decided = owner.tolerated = _runs(owner, listed)
+        if self.claims is not None:
+            self.claims.opened()
         self._adopt_all(live.values(), listed)
         self.pods = live
         self._tell_changes(store.followed)
+
+    def serve_claims(self, book: ClaimBook) -> None:
+        """Prepared claims of devices are among the books from now on."""
+        self.claims = book
+        self.placing.claimed = lambda record: book.pinning(record.claims)
+        book.in_use = lambda uid: [one.name for one in self.containers.values() if book.is_used_by(uid, one.claims)]
+        book.changed = self._pool_may_change
+
+    def _pool_may_change(self, before: Bits) -> None:
+        if self.placing.pool() != before:
+            self.updates.pool_changed()
+            self.on_news()
+            self.on_room()
+
+    def _cpus_of_claims(self, node: Node, message: nri.Container) -> Bits | None:
+        """The CPUs that a running container has by claims, as this node has them."""
+        if self.claims is None:
+            return None
+        sandbox = self.sandboxes.get(message.pod_sandbox_id)
+        devices = self._claims_of(sandbox.identity.uid, message, adopt=True) if sandbox is not None else ()
+        found = self.claims.pinning(devices, node.view)
+        return None if found is None else found.cpus
+
+    def _claims_of(self, pod: str, message: nri.Container, *, adopt: bool) -> tuple[ClaimedDevice, ...]:
+        """The devices of claims that a container is created with. Raises `RefusedError` for those of other pods, never
+        when adopting."""
+        if self.claims is None:
+            return ()
+        try:
+            return self.claims.uses(pod, claimed_in(message.env))
+        except RefusedError:
+            if adopt:
+                return ()
+            raise
 
     def _awaited(self, live: dict[str, PodRecord], uid: str) -> PodRecord | None:
         """A pod that was decided about and is to have a sandbox, if it is one; it is then among the live ones."""
@@ -262,6 +317,7 @@ class Owner:
         if known is not None:
             record.unit, record.member, record.kept = known.unit, known.member, known.kept
             record.stranger, record.created, record.said = known.stranger, known.created, known.said
+            record.claims = known.claims
             self.placing.created(record)
             self._check_size(record)
             return
@@ -306,7 +362,10 @@ class Owner:
         return pod is None or not (pod.decided or pod.rejected)
 
     def arrive(self, identity: Identity, found: Found) -> None:
-        """A pod is to run here and has no sandbox yet: what it gets is its own from now on."""
+        """A pod is to run here and has no sandbox yet: what it gets is its own from now on. What one with claims gets
+        is known once these are prepared, which they are before its sandbox is there."""
+        if self.claims is not None and isinstance(found, Pod) and found.spec.resource_claims:
+            return
         pod = self.pods.setdefault(identity.uid, PodRecord(identity))
         if not pod.units:
             self._consider(pod, found)
@@ -369,6 +428,8 @@ class Owner:
     def _decide(self, pod: PodRecord, spec: Pod) -> None:
         """Admit a pod or a part of one. Raises `RefusedError`."""
         before = self.placing.pool()
+        if self.claims is not None:
+            spec = relieved(spec, self.claims.of_pod(pod.identity.uid))
         try:
             self.admitting.decide(pod, spec)
         finally:
@@ -405,7 +466,8 @@ class Owner:
         self.on_room()
 
     def made_room(self) -> None:
-        """A pod that stays has given something up, or is elsewhere: who was refused may ask again."""
+        """A pod that stays has given something up or is elsewhere, or the machine has changed: who was refused may ask
+        again."""
         self.admitting.look_again()
         self.on_news()
         self.on_room()
@@ -454,6 +516,7 @@ class Owner:
         """Find out under which decision a container runs; `adopt`: it runs already, without our having been asked.
         Raises `RefusedError`, never when adopting."""
         pod = self.pods[identity.uid]
+        record.claims = self._claims_of(identity.uid, message, adopt=adopt)
         if self.store is None:
             left = self.placing.left.pop((identity.uid, message.name), None)
             record.kept = kept_of(message, self._told(message)) or left

@@ -6,10 +6,11 @@ what they once got and the others share what nobody is known to own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from podslice.agent.exposure import Exposed, Upcoming, exposed, plainly_exposed
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.resizes import is_resized
 from podslice.core.machine.model import Machine
@@ -34,10 +35,12 @@ class Placing:
         """What containers that ended in safe mode had, by pod UID and name: their successors get it."""
         self.withheld: dict[str, Bits] = {}
         """CPUs that change hands in a resize, by the UID their pod was admitted under: it does not run on them."""
-        self.upcoming: dict[str, Bits] = {}
+        self.upcoming: dict[str, Upcoming] = {}
         """The CPUs that containers, by id, are to be left with soon."""
         self.crossing: dict[str, NodeView] = {}
         """Of pods that are being moved, by the UID they were admitted under, the node where they are to be now."""
+        self.claimed: Callable[[ContainerRecord], Pinning | None] = lambda record: None
+        """What a container has by its claims, None for nothing."""
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
@@ -48,18 +51,30 @@ class Placing:
 
     def wanted(self, record: ContainerRecord) -> Pinning:
         """What the container should have now. One that was resized is left the limit that was asked for."""
+        claimed = self._of_claims(record)
+        if claimed is not None:
+            return claimed
         decided = self._decided(record)
         withheld = self.withheld.get(record.unit, 0)
         if withheld and (left := decided.cpus & ~withheld):
-            decided = replace(decided, cpus=left)
+            decided = replace(decided, cpus=left, own=decided.own & left)
         return replace(decided, quota_off=False) if self._is_resized(record, decided) else decided
+
+    def _of_claims(self, record: ContainerRecord) -> Pinning | None:
+        """Claims for memory alone leave a container on the CPUs that it has otherwise."""
+        claimed = self.claimed(record) if record.claims and self.node is not None else None
+        if claimed is None or claimed.cpus:
+            return claimed
+        return replace(self._decided(record), mems=claimed.mems)
 
     def resized(self, record: ContainerRecord) -> bool:
         """True when the container owns CPUs and is asked to have another number of them."""
         return self._is_resized(record, self._decided(record))
 
     def _is_resized(self, record: ContainerRecord, decided: Pinning) -> bool:
-        """CPUs that are offline are the container's all the same."""
+        """CPUs that are offline are the container's all the same; those of claims are not resized."""
+        if record.claims:
+            return False
         return is_resized(record, replace(decided, cpus=decided.cpus | self.lost(record)))
 
     def lost(self, record: ContainerRecord) -> Bits:
@@ -80,12 +95,22 @@ class Placing:
             view = node.view
         got = view.container(active, container)
         entitled = active.managed or bool(container.exclusive_cpus) or got.isolation != "container"
+        mixed = got.isolation == "mixed"
         return Pinning(
             cpus=view.affinity_beside(active, container, self._inits.get(active.uid, ())) if view.pins_cpus else 0,
             mems=got.memory_nodes or _nodes_of_successors(view, active, container),
             isolation=got.isolation if entitled else "pod",
             quota_off=got.cpu_quota_disabled and entitled,
+            own=got.exclusive_cpus if mixed else 0,
         )
+
+    def exposed(self, record: ContainerRecord) -> Exposed:
+        """What is said of the container inside it."""
+        placement = self.wanted(record)
+        active, container = self._admitted(record)
+        if self.node is None or active is None or container is None or placement == Pinning():
+            return plainly_exposed(placement)
+        return exposed(self.node.view, active, container, placement, self.upcoming.get(record.id))
 
     def created(self, record: ContainerRecord) -> bool:
         """A container will run: the plain init containers before it have ended. True if the pod's shared pool is
@@ -164,8 +189,8 @@ class Placing:
         """All CPUs but those somebody is known to own; all of them rather than none."""
         owned = 0
         for kept in (*(record.kept for record in self._containers.values()), *self.left.values()):
-            if kept is not None and kept.isolation != "host":
-                owned |= kept.cpus
+            if kept is not None:
+                owned |= kept.owned
         return self.all_cpus & ~owned or self.all_cpus
 
 

@@ -79,7 +79,7 @@ class AgentPlugin:
         self._outdated: dict[str, ContainerRecord] = {}
         owner.updates.on_placed = self._outdate
         if resizing is not None and not observe:
-            resizing.tell = self._write
+            resizing.flying.tell = self._write
 
     def configured(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
@@ -244,7 +244,7 @@ class AgentPlugin:
             refusal = ReportedRefusal("InvalidContainer", str(error))
             self._owner.reporter.refused(identity, refusal)
             raise RefusedError(refusal) from None
-        if waited or record.unit not in ("", identity.uid):
+        if waited or record.claims or record.unit not in ("", identity.uid):
             self._settle(identity.uid)
         updates = self._owner.updates.take(but=record.id)
         adjust = nri.ContainerAdjustment()
@@ -252,7 +252,7 @@ class AgentPlugin:
             return CreateAnswer(adjust)
         self._write(record)
         record.applied.write(adjust.linux.resources)
-        self._files.adjust(record, record.applied, adjust)
+        self._files.adjust(record, record.applied, adjust, self._owner.admitting.policy.mixed)
         add_options(options, adjust)
         return CreateAnswer(adjust, updates)
 
@@ -352,7 +352,7 @@ class AgentPlugin:
         self._outdated.pop(record.id, None)
         try:
             placing = self._owner.placing
-            self._files.write(record, placing.wanted(record), placing.upcoming.get(record.id, 0))
+            self._files.write(record, placing.exposed(record))
         except OSError as error:
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from podslice.agent.dra.cdi import device_id
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.kubeletresources import (
     OLD_SERVICE,
@@ -23,8 +24,12 @@ from podslice.agent.kubeletresources import (
 )
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord
+from podslice.core.dra.prepared import PreparedClaim
+from podslice.core.dra.zones import DRIVER
 from podslice.core.machine.devices import Device
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.state.model import OWNING
 from podslice.core.values.cpuset import iter_bits
 from podslice.core.view import NodeView
 from podslice.wire.proto import podresources_pb2 as api
@@ -211,6 +216,26 @@ class PodResources:
             devices=list(allocatable_devices(self._devices())),
         )
 
+    def _put_claims(self, record: ContainerRecord, listed: api.ContainerResources) -> None:
+        """Claims by name, with the CPUs that are theirs."""
+        book = self._owner.claims
+        pinning = None if book is None else book.pinning(record.claims)
+        if book is None or pinning is None:
+            return
+        if pinning.cpus:
+            del listed.cpu_ids[:]
+            listed.cpu_ids.extend(iter_bits(pinning.cpus))
+        named: dict[str, list[int]] = {}
+        for one in record.claims:
+            named.setdefault(one.claim, []).append(one.index)
+        for name, places in named.items():
+            claim = book.claim_of(name)
+            if claim is not None:
+                resources = [_claim_resource(claim, place) for place in places]
+                listed.dynamic_resources.add(
+                    claim_name=claim.name, claim_namespace=claim.namespace, claim_resources=resources
+                )
+
     def _pod(self, uid: str) -> api.PodResources:
         record = self._owner.pods[uid]
         containers = []
@@ -225,7 +250,20 @@ class PodResources:
             if container.pod_uid == uid and container.name not in known:
                 known.add(container.name)
                 containers.append(api.ContainerResources(name=container.name))
+            if container.pod_uid == uid and container.claims:
+                self._put_claims(container, next(one for one in containers if one.name == container.name))
         return api.PodResources(name=record.identity.name, namespace=record.identity.namespace, containers=containers)
+
+
+def _claim_resource(claim: PreparedClaim, index: int) -> api.ClaimResource:
+    device = claim.devices[index]
+    return api.ClaimResource(
+        cdi_devices=[api.CDIDevice(name=device_id(claim.uid, index))],
+        driver_name=DRIVER,
+        pool_name=device.pool,
+        device_name=device.device,
+        share_id=device.share_id,
+    )
 
 
 async def _or_none(kubelet: KubeletResources, namespace: str, name: str) -> api.PodResources | None:
@@ -246,7 +284,7 @@ def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.Conta
         devices = []
         for resource, placed in view.device_ids.get(pod.uid, {}).get(container.name, {}).items():
             devices += [_device(resource, device, numa) for numa, ids in placed.items() for device in ids]
-        owns = view.isolation(pod, container) == "container" or view.quirks.pod_pool_is_listed
+        owns = view.isolation(pod, container) in OWNING or view.quirks.pod_pool_is_listed
         yield api.ContainerResources(
             name=container.name,
             cpu_ids=iter_bits(view.assignment(pod.uid, container.name) or 0) if owns else (),

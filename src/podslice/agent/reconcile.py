@@ -153,7 +153,7 @@ class Reconciler:
 
     def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
         placing = self._owner.placing
-        quota_off = placing.pod_quota_off(pod.units) and not self._could_exceed(pod)
+        quota_off = (placing.pod_quota_off(pod.units) and not self._could_exceed(pod)) or self._on_claims(pod)
         owns = quota_off or placing.has_bubble(pod.identity.uid)
         if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
             return
@@ -177,6 +177,14 @@ class Reconciler:
         placing = self._owner.placing
         shared = [asked_milli(record.limits) or 0 for record in mine if not placing.owned_by([record.unit])]
         return placing.owned_by(pod.units).bit_count() * 1000 + sum(shared) > pod.limit
+
+    def _on_claims(self, pod: PodRecord) -> bool:
+        """True where a container runs on the CPUs of claims and each other one has such, or a limit of its own."""
+        mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
+        if not any(record.claims for record in mine):
+            return False
+        free = [record for record in mine if self._owner.placing.wanted(record).quota_off]
+        return bool(free) and all(record in free or asked_milli(record.limits) for record in mine)
 
     def _resized(self, pod: PodRecord, found: int) -> bool:
         """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""

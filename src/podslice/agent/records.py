@@ -14,16 +14,35 @@ ISOLATION_ENV = "PODSLICE_ISOLATION"
 CPUS_ENV = "PODSLICE_CPUS"
 MEMS_ENV = "PODSLICE_MEMS"
 FILE_ENV = "PODSLICE_FILE"
+EXCLUSIVE_ENV = "PODSLICE_EXCLUSIVE_CPUS"
+SHARED_ENV = "PODSLICE_SHARED_CPUS"
 
 
 class Pinning(msgspec.Struct, frozen=True):
     """What a container should have. `cpus` 0: left alone; `mems` 0: no memory binding. `quota_off`: CPU limits are
-    not enforced with CFS quota, because the CPUs are its own. `isolation`: `container`, `pod` or `host`."""
+    not enforced with CFS quota, because the CPUs are its own. `isolation`: `container`, `mixed`, `pod` or `host`;
+    `own`: which of them are its own where it is mixed."""
 
     cpus: Bits = 0
     mems: Bits = 0
     isolation: str = "host"
     quota_off: bool = False
+    own: Bits = 0
+
+    @property
+    def exclusive(self) -> Bits:
+        """The CPUs that are the container's own."""
+        return self.cpus if self.isolation == "container" else self.own
+
+    @property
+    def shared(self) -> Bits:
+        """Those that others run on too."""
+        return self.cpus & ~self.exclusive
+
+    @property
+    def owned(self) -> Bits:
+        """The CPUs that are the container's own or its pod's."""
+        return {"host": 0, "mixed": self.own}.get(self.isolation, self.cpus)
 
     @property
     def cpu_list(self) -> str:
@@ -65,13 +84,21 @@ def _limit(value: int) -> int | None:
     return value if value > 0 else None
 
 
+class ClaimedDevice(msgspec.Struct, frozen=True):
+    """A device of a claim, by its place in the allocation; `claim` is the UID with `_` for `-`, as in variables."""
+
+    claim: str
+    index: int
+
+
 class ContainerRecord(msgspec.Struct):
     """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
     one that runs on the node's shared pool. `applied` is what we last gave it; `on_pool`:
     it is the node's shared pool and nothing else. `started`: its cgroup is complete. `stranger`: it was created
     without us. `kept`: what it had when the state could not be trusted. `limits`: what the kubelet asks for, None where
     the runtime does not say; `created`: what it asked for at first, None for one we did not see created. `resized`:
-    they ask for another number of CPUs than it owns, `said` what people were told of that."""
+    they ask for another number of CPUs than it owns, `said` what people were told of that. `claims` are the devices of
+    prepared claims that it was created with."""
 
     id: str
     name: str
@@ -89,6 +116,7 @@ class ContainerRecord(msgspec.Struct):
     created: Limits | None = None
     resized: bool = False
     said: str = ""
+    claims: tuple[ClaimedDevice, ...] = ()
 
 
 class SandboxRecord(msgspec.Struct):

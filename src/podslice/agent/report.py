@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -26,9 +26,11 @@ from podslice.core.reasons import TOPOLOGY_AFFINITY
 
 _About = tuple[str, str, str, str]
 """Kind, namespace, name and UID of what an event is about."""
+_Key = TypeVar("_Key")
 _MOST_WAITING = 256
 _REMEMBERED = 1024
 _REPEAT_AFTER = 300.0
+_MINUTE, _MOST_HELD = 60.0, 20
 _LONGEST_MESSAGE = 1000
 _RESIZE_EVENTS = {
     "applied": "PodsliceResizeApplied",
@@ -85,7 +87,8 @@ class EventTaker(Protocol):
 
 
 class ApiEvents:
-    """Sends events in the background; `run` does the work. The same event is sent once in five minutes, and when the
+    """Sends events in the background; `run` does the work. The same event is sent once in five minutes. About one pod
+    and for one reason one event a minute is sent: what is said meanwhile is one event when the minute is over. When the
     API server is slow the newest are dropped."""
 
     def __init__(self, api: EventTaker, node: str) -> None:
@@ -93,6 +96,8 @@ class ApiEvents:
         self._node = node
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
         self._sent: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._last: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._held: dict[tuple[str, str], list[str]] = {}
         self.dropped = 0
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
@@ -103,12 +108,27 @@ class ApiEvents:
 
     def _emit(self, about: _About, kind: str, reason: str, message: str) -> None:
         now = asyncio.get_running_loop().time()
-        key = (about[3], reason, message)
-        if now - self._sent.get(key, -_REPEAT_AFTER) < _REPEAT_AFTER:
+        said, topic = (about[3], reason, message), (about[3], reason)
+        if now - self._sent.get(said, -_REPEAT_AFTER) < _REPEAT_AFTER:
             return
-        self._sent[key] = now
-        while len(self._sent) > _REMEMBERED:
-            self._sent.popitem(last=False)
+        _remember(self._sent, said, now)
+        wait = self._last.get(topic, -_MINUTE) + _MINUTE - now
+        if about[0] != "Pod" or wait <= 0:
+            self._send(about, kind, reason, message)
+        elif topic in self._held:
+            del self._held[topic][_MOST_HELD:]
+            self._held[topic].append(message)
+        elif len(self._held) < _REMEMBERED:
+            self._held[topic] = [message]
+            asyncio.get_running_loop().call_later(wait, self._release, about, kind, reason)
+        else:
+            self.dropped += 1
+
+    def _release(self, about: _About, kind: str, reason: str) -> None:
+        self._send(about, kind, reason, "; ".join(self._held.pop((about[3], reason))))
+
+    def _send(self, about: _About, kind: str, reason: str, message: str) -> None:
+        _remember(self._last, (about[3], reason), asyncio.get_running_loop().time())
         try:
             self._queue.put_nowait(self._event(about, kind, reason, message))
         except asyncio.QueueFull:
@@ -142,6 +162,14 @@ class ApiEvents:
                 await self._api.create_event(event)
             except Exception:
                 self.dropped += 1
+
+
+def _remember(times: OrderedDict[_Key, float], key: _Key, now: float) -> None:
+    """The oldest are forgotten."""
+    times[key] = now
+    times.move_to_end(key)
+    while len(times) > _REMEMBERED:
+        times.popitem(last=False)
 
 
 class AgentReporter:
@@ -278,6 +306,10 @@ class AgentReporter:
         while len(self._troubles) > _REMEMBERED:
             self._troubles.popitem(last=False)
         self.log.error("trouble", what=what, message=message[:_LONGEST_MESSAGE])
+
+    def event(self, reason: str, message: str) -> None:
+        """A warning about the node."""
+        self.events.emit_node("Warning", reason, message)
 
     def drift(self, drift: Drift) -> None:
         if self.metrics is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
+from podslice.core.state.model import OWNING
 from podslice.core.values.quantity import cpus_text
 
 
@@ -24,9 +25,11 @@ def is_resized(record: ContainerRecord, placement: Pinning) -> bool:
     """True when a container that owns CPUs should have another number of them than it was created with. Where that
     number is no longer known, the number it owns counts."""
     asked = asked_milli(record.limits)
-    if asked is None or placement.isolation != "container" or not placement.quota_off:
+    if asked is None or placement.isolation not in OWNING or not placement.quota_off:
         return False
-    had = asked_milli(record.created) if record.created is not None else placement.cpus.bit_count() * 1000
+    had = asked_milli(record.created)
+    if record.created is None and placement.isolation == "container":
+        had = placement.cpus.bit_count() * 1000
     return had is not None and asked != had
 
 

@@ -111,7 +111,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     the services' certificates, empty for the system's; `server_name`: the name in them where it is not that of
     `services`. `plan`: `compare` decides by itself and says whether that is what was planned, `honour` gives a pod what
     was planned where that is free and no worse. `checkpoint`: keep the node's NodeState object (needs
-    `sources.apiServer`).
+    `sources.apiServer`). `kubelet_directory`: with `--observe` (and `sources.apiServer`), the folder of the state files
+    of a kubelet that decides by itself.
     """
 
     services: tuple[str, ...] = ()
@@ -120,6 +121,20 @@ class ClusterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     server_name: str = ""
     plan: str = "compare"
     checkpoint: bool = True
+    kubelet_directory: str = "/var/lib/kubelet"
+
+
+class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The driver for claims of CPUs and memory (docs/dra.md); what of the node is for claims is in the policy.
+
+    `plugins` and `plugins_registry`: the kubelet's folders for plugins and their registration, `kubelet_state` its list
+    of claims. `cdi`: where the runtime looks for CDI files that are made while it runs.
+    """
+
+    plugins: str = "/var/lib/kubelet/plugins"
+    plugins_registry: str = "/var/lib/kubelet/plugins_registry"
+    kubelet_state: str = "/var/lib/kubelet/dra_manager_state"
+    cdi: str = "/var/run/cdi"
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -137,7 +152,8 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     `pod_resources_socket` to stand in its place. `policy`: what is done beyond a kubelet, a PodslicePolicy or the path
     of its file. `cluster`: who else is told what happens on the node; null for nobody. `node_resource_topology`: keep
     the node's NodeResourceTopology object, `own` as the only writer, `merge` beside others, `off` (needs
-    `sources.apiServer`).
+    `sources.apiServer`). `dra`: serve claims of CPUs and memory (needs `sources.apiServer`, and `claims` in the
+    policy); null for not at all.
     """
 
     resources: dict[str, Any] = {}
@@ -164,6 +180,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     events: bool = True
     cluster: ClusterSettings | None = None
     node_resource_topology: str | bool = "off"
+    dra: DRASettings | None = None
 
     @property
     def writes_topology(self) -> bool:
@@ -241,7 +258,9 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
     problems = validate(loaded.config)
     if problems:
         raise InputError("; ".join(map(str, problems)), path="resources")
-    return LoadedSettings(agent, loaded.config, _policy(agent), loaded.warnings)
+    policy = _policy(agent)
+    _check_dra(agent, loaded.config, policy)
+    return LoadedSettings(agent, loaded.config, policy, loaded.warnings)
 
 
 def _policy(agent: AgentSettings) -> PodslicePolicy:
@@ -353,6 +372,18 @@ def _check_topology(agent: AgentSettings) -> None:
         raise InputError(f"{agent.node_resource_topology!r} is unknown", path=path, remedy="own, merge or off")
     if agent.writes_topology and not agent.sources.api_server:
         raise InputError("needs an API server to write to", path=path, remedy="set sources.apiServer")
+
+
+def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePolicy) -> None:
+    """Raises `InputError` where claims could not be served."""
+    if agent.dra is None:
+        return
+    if not agent.sources.api_server:
+        raise InputError("needs an API server to read claims from", path="dra", remedy="set sources.apiServer")
+    if policy.claims is None or not (policy.claims.cpus or policy.claims.memory):
+        raise InputError("nothing of the node is for claims", path="dra", remedy="set claims.cpus in the policy")
+    if config.cpu_manager_policy != "static":
+        raise InputError("needs a CPU Manager that gives CPUs away", path="dra", remedy="cpuManagerPolicy: static")
 
 
 def _check_kubelet(kubelet: KubeletSettings | None) -> None:

@@ -89,13 +89,35 @@ class RejectedPod(msgspec.Struct, frozen=True):
     since: float
 
 
+class ClaimedDeviceReport(msgspec.Struct, frozen=True, rename="camel"):
+    """One device of a prepared claim: for which request, which CPUs as a list, and bytes of its NUMA node's memory by
+    resource."""
+
+    request: str
+    device: str
+    cpus: str
+    numa_node: int
+    memory: dict[str, int] = {}
+
+
+class ClaimReport(msgspec.Struct, frozen=True):
+    """A claim that is prepared on this node, with the UIDs of the pods that may use it, and the containers that do."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[ClaimedDeviceReport, ...]
+    pods: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+
+
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Pods, sets, pools and drift of the agent on this node.
 
     `ready` and `safe_mode` say what is wrong, and are empty if nothing is; `warnings` name known bugs of the runtime;
     `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text. `rejected`
     are the last pods that were marked Failed, oldest first. `conditions` say what the machine lacks: CPUs that are
-    offline, shared CPUs, memory that pods hold.
+    offline, shared CPUs, memory that pods hold. `claims` are the claims of devices that are prepared.
     """
 
     node: str
@@ -113,6 +135,7 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     warnings: tuple[str, ...] = ()
     rejected: tuple[RejectedPod, ...] = ()
     conditions: tuple[str, ...] = ()
+    claims: tuple[ClaimReport, ...] = ()
 
 
 def waiting_text(waits_for: tuple[str, ...]) -> str:

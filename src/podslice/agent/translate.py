@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.agent.records import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
+from podslice.agent.records import CPUS_ENV, EXCLUSIVE_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
 from podslice.core.values.cpuset import readable_bits
 from podslice.wire.proto import nri_pb2 as nri
+
+_CLAIMS = ("container", "pod")
 
 
 def update_of(record: ContainerRecord, wanted: Pinning) -> nri.ContainerUpdate:
@@ -46,7 +48,8 @@ def variables_of(message: nri.Container) -> dict[str, str]:
 def claimed_of(variables: Mapping[str, str]) -> Pinning | None:
     """CPUs a container was told are its own or its pod's; None for one that only shares."""
     isolation, cpus = variables.get(ISOLATION_ENV, ""), readable_bits(variables.get(CPUS_ENV, ""))
-    return Pinning(cpus=cpus, isolation=isolation) if cpus and isolation in ("container", "pod") else None
+    own = readable_bits(variables.get(EXCLUSIVE_ENV, "")) if isolation == "mixed" else 0
+    return Pinning(cpus=cpus, isolation=isolation, own=own) if cpus and (own or isolation in _CLAIMS) else None
 
 
 def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | None:
@@ -55,4 +58,4 @@ def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | N
     if claim is None:
         return None
     applied = applied_of(message)
-    return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation)
+    return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation, own=claim.own)

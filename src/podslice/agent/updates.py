@@ -187,7 +187,7 @@ class Updates:
         """What a container should have; None where nothing can have changed."""
         if self.on_pool(record):
             return pool
-        if self._everyone or record.applied.isolation == "host" or record.unit in self._units:
+        if self._everyone or record.applied.isolation in ("host", "mixed") or record.unit in self._units:
             return self._placing.wanted(record)
         return None
 

@@ -93,6 +93,12 @@ def _check_container(
     where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: WrittenState, uid: str, tree: CgroupTree
 ) -> Iterator[AuditFinding]:
     have_cpus, have_mems = _effective(tree, container)
+    share = state.promises.mixed.get(uid, {}).get(where.rpartition(" ")[2])
+    if share is not None and have_cpus == cpus:
+        text = "has its exclusive CPUs and none of the shared ones"
+        yield AuditFinding("cpus", where, f"{format_bits(cpus)} and shared ones", format_bits(cpus), text)
+    elif share is not None and not cpus & ~have_cpus:
+        have_cpus = cpus
     if cpus and have_cpus not in (cpus, *state.promises.sides(uid, where.rpartition(" ")[2])):
         text = "runs on other CPUs than assigned"
         if offline := _offline(tree, cpus):
@@ -102,7 +108,9 @@ def _check_container(
         text = "takes memory from other nodes than assigned"
         yield AuditFinding("mems", where, format_bits(mems), format_bits(have_mems), text)
     values = tree.read(container.path)
-    if cpus and uid not in state.bubbles and values is not None and values.quota is not None:
+    paid = -1 if share is None else share.exclusive * 1000 + share.remainder
+    limited = cpus and uid not in state.bubbles and values is not None and values.quota is not None
+    if limited and values is not None and (values.quota or 0) * 1000 // values.period != paid:
         yield AuditFinding("quota", where, "max", str(values.quota), _quota_text(values, cpus))
 
 

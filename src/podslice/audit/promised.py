@@ -9,6 +9,7 @@ import msgspec
 
 from podslice.audit.report import AuditFinding, PromisedCPUs
 from podslice.core.config.policy import PodslicePolicy
+from podslice.core.pod.mixed import MixedShare
 from podslice.core.state.model import Intent
 from podslice.core.values.cpuset import Bits, format_bits, readable_bits
 from podslice.host.statefile import read_state
@@ -22,10 +23,11 @@ Sets = Mapping[str, Mapping[str, Bits]]
 
 class WrittenPromises(msgspec.Struct, frozen=True):
     """The promised CPUs of containers that have more, and of pods as a whole under the empty name, by pod UID; resizes
-    and moves that were being written."""
+    and moves that were being written; containers with exclusive and shared CPUs."""
 
     promised: dict[str, dict[str, Bits]] = {}
     intents: dict[str, Intent] = {}
+    mixed: dict[str, dict[str, MixedShare]] = {}
 
     def sides(self, uid: str, name: str) -> Iterator[Bits]:
         """What a container may have while its pod is resized or moved."""
@@ -52,7 +54,7 @@ def load_promises(directory: Path, owned: Sets) -> tuple[WrittenPromises, list[A
             had, cpus = owned.get(uid, {}).get(name, 0), readable_bits(text)
             if cpus and not cpus & ~had and cpus != had:
                 promised.setdefault(uid, {})[name] = cpus
-    return WrittenPromises(promised, policy_state.intents_in(data)), []
+    return WrittenPromises(promised, policy_state.intents_in(data), policy_state.mixed_in(data, owned)), []
 
 
 def rows(promises: WrittenPromises, owned: Sets) -> Iterator[PromisedCPUs]:

@@ -290,6 +290,8 @@ def _cpu_columns(container: ContainerDecision, pool: CPUSet, *, wide: bool) -> l
     shared = container.isolation == "host" and bool(container.cpus)
     cpus = pool if shared else container.cpus
     text = "shared pool" if shared and not wide else str(cpus)
+    if container.isolation == "mixed":
+        text = f"{container.exclusive_cpus} + {container.cpus - container.exclusive_cpus}"
     return [
         str(len(cpus)),
         text or "unpinned",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _REFUSED = "cannot allocate all claims"
+_ELSEWHERE = "resourceclaim not available on the node"
+"""What the scheduler says of every node where allocated claims of a pod are on nodes that have nothing in common."""
 
 
 def claim_options(command: F) -> F:
@@ -55,7 +57,8 @@ class ClaimAnswers:
         self._objects = load_device_objects([*claim_paths, *slice_paths], selectors)
         self._cluster = _cluster(self._objects, selectors)
         self._named: set[tuple[str, str]] = set()
-        self._granted: set[tuple[str, str]] = set()
+        self._granted: dict[tuple[str, str], frozenset[str]] = {}
+        """The nodes on which claims can be used that a pod has got."""
 
     def of_pod(self, pod: Pod) -> ClaimAnswer | None:
         """What the claims of a pod get, None for a pod without. Raises `InputError` for one that nobody knows."""
@@ -65,17 +68,28 @@ class ClaimAnswers:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if not wanted:
             return None
-        answer = self._answer(name, [one for key, one in wanted if key not in held])
-        if answer.allocated:
-            self._granted.update(key for key, _ in wanted)
-        return answer
+        return self._answer(name, {key: one for key, one in wanted if key not in held}, self._where(held))
+
+    def _where(self, held: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """The nodes on which claims can be used that have been allocated."""
+        found = frozenset(self._cluster.nodes)
+        for key in held:
+            if key in self._granted:
+                found &= self._granted[key]
+                continue
+            allocation = self._objects.claims[key].status.allocation
+            selector = None if allocation is None else allocation.node_selector
+            if selector is not None:
+                nodes = self._cluster.nodes.values()
+                found &= frozenset(one.node.name for one in nodes if selector.matches(one.node.labels, one.node.name))
+        return found
 
     def others(self) -> list[ClaimAnswer]:
         """Claims that no pod has named, each for itself, in the order of the files."""
         from podslice.core.dra.search import WantedClaim
 
         return [
-            self._answer("", [WantedClaim(f"{key[0]}/{key[1]}", one.spec.devices)])
+            self._answer("", {key: WantedClaim(f"{key[0]}/{key[1]}", one.spec.devices)})
             for key, one in self._objects.claims.items()
             if key not in self._named and one.status.allocation is None
         ]
@@ -104,32 +118,39 @@ class ClaimAnswers:
                 made = f"{pod.metadata.name}-{entry.name}"
                 yield (namespace, made), WantedClaim(f"{namespace}/{made}", template.spec.spec.devices)
 
-    def _answer(self, pod: str, claims: list[WantedClaim]) -> ClaimAnswer:
+    def _answer(
+        self, pod: str, wanted: Mapping[tuple[str, str], WantedClaim], among: frozenset[str] | None = None
+    ) -> ClaimAnswer:
+        """What these claims get together, on one of the nodes that count."""
         from podslice.core.dra.search import AbandonedError, SearchLimitError
         from podslice.core.dra.selecting import SelectorError, UnknownClassError
 
+        claims = list(wanted.values())
         names = tuple(claim.name for claim in claims)
+        if among is not None and not among:
+            return ClaimAnswer(pod, names, allocated=False, message=_ELSEWHERE)
         try:
-            found = self._cluster.first(claims)
+            found = self._cluster.first(claims, among)
         except UnknownClassError as error:
             return ClaimAnswer(pod, names, allocated=False, message=str(error))
         except (AbandonedError, SearchLimitError, SelectorError) as error:
-            return self._refusal(pod, claims, str(error))
+            return self._refusal(pod, claims, str(error), among)
         if found is None:
-            return self._refusal(pod, claims, _REFUSED)
+            return self._refusal(pod, claims, _REFUSED, among)
         node, grants = found
         devices = []
-        for claim, own in zip(claims, grants, strict=True):
+        for (key, claim), own in zip(wanted.items(), grants, strict=True):
+            self._granted[key] = self._cluster.usable_on(own)
             self._cluster.take(node, own, claim.name)
             devices += [_device(claim.name, grant) for grant in own]
         return ClaimAnswer(pod, names, allocated=True, node=node, devices=tuple(devices))
 
-    def _refusal(self, pod: str, claims: list[WantedClaim], message: str) -> ClaimAnswer:
-        """With what the first node has to say: a person looks at one."""
+    def _refusal(self, pod: str, claims: list[WantedClaim], message: str, among: frozenset[str] | None) -> ClaimAnswer:
+        """With what the first node that counts has to say: a person looks at one."""
         from podslice.core.dra.obstacles import explain
 
         cluster = self._cluster
-        node, one = next(iter(cluster.nodes.items()))
+        node, one = next((name, one) for name, one in cluster.nodes.items() if among is None or name in among)
         why = explain(one.pools, cluster.usage, cluster.selecting, claims)
         return ClaimAnswer(
             pod,

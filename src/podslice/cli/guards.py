@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from podslice.agent.exclusive import DirectoryLock
-from podslice.agent.guards import IrqGuard
+from podslice.agent.guards import FileGuard
 from podslice.cli.output import quiet_option
 from podslice.core.errors import InputError
 from podslice.host.boot import boot_id
@@ -37,7 +37,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str) -> None:
     """
     files, folder = KernelFiles(root_folder), Path(state_folder)
     store = SavedStore(folder, boot_id(DiskFileSystem(root_folder)))
-    guard = IrqGuard(files, store, clock=time.monotonic)
+    guard = FileGuard(files, store, clock=time.monotonic)
     if not restore:
         _load(guard)
         _show(store)
@@ -48,8 +48,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str) -> None:
     lock.take()
     try:
         _load(guard)
-        found = [file for file in files.masks({}) if file.path in guard.changed]
-        news = guard.run(found, guarded=0, online=online_cpus(files))
+        news = guard.run(list(files.saved(guard.saved.values())), guarded=0, online=online_cpus(files))
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", source=str(store.path), remedy="run it as root"
@@ -66,7 +65,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str) -> None:
         sys.exit(1)
 
 
-def _load(guard: IrqGuard) -> None:
+def _load(guard: FileGuard) -> None:
     try:
         guard.load()
     except (ValueError, OSError) as error:

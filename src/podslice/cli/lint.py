@@ -140,12 +140,11 @@ def lint(
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
         echo("podslice: note: without --config the machine says nothing about pods", err=True)
     if output == "sarif":
-        from importlib.metadata import version
-
+        from podslice.host.version import running_version
         from podslice.render.sarif import to_sarif
 
         chosen = [rule for rule in RULES if rule.id in settings.rules]
-        print_data(to_sarif(findings, chosen, version("podslice")), "json")
+        print_data(to_sarif(findings, chosen, running_version()), "json")
     elif output not in ("table", "wide"):
         emit(LintReport(tuple(findings)), output)
     elif results:

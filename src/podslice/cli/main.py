@@ -27,6 +27,7 @@ _COMMANDS = {
     "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "man": "Print manual pages.",
+    "probe": "Measure how late a thread wakes on its CPUs.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
     "reserve": "Advise what a node should keep for its system.",
     "schema": "Print the JSON Schema of a kind of document.",

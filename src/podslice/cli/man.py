@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import click
 
 from podslice.cli.output import write_text
 from podslice.core.errors import InputError
+from podslice.host.version import running_version
 from podslice.render.ansi import echo
 from podslice.render.manual import manual_page
 
@@ -53,7 +53,7 @@ def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> Non
 def manual_pages(root: click.Command, called: str) -> Iterator[tuple[str, str]]:
     """Every command as it is called, with its page."""
     commands = dict(_commands(root, called))
-    version = installed_version("podslice")
+    version = running_version()
     for path, command in commands.items():
         near = [other for other in commands if other != path and _related(path, other)]
         yield path, manual_page(command, path, version=version, others=[other.replace(" ", "-") for other in near])

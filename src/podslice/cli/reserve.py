@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from podslice.advise.reserve.advise import ReservationAdvice, ReservationWish, advise
-from podslice.advise.reserve.formulas import DEFAULT, NAMES
+from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
+from podslice.advise.reserve.measured import USAGE_FILE, measured
 from podslice.advise.reserve.placement import PLACEMENTS
 from podslice.cli.machine_option import machine_options, resolve_node
-from podslice.cli.node_option import devices_option, load_config_and_gates, load_devices, set_option, warnings_about
+from podslice.cli.node_option import (
+    devices_option,
+    load_config_and_gates,
+    load_devices,
+    load_policy,
+    policy_option,
+    set_option,
+    warnings_about,
+)
 from podslice.cli.output import emit, print_warnings, prose_width, quiet_option
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import ReservationRules
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
+from podslice.host.systemusage import load_usage
 from podslice.k8s.described import DescribedNode
 from podslice.render.ansi import echo
 
@@ -28,7 +40,9 @@ from podslice.render.ansi import echo
 @set_option
 @devices_option
 @click.option("--pods", type=click.IntRange(1, 10_000), metavar="N", help="Pods on the node [default: maxPods, 110].")
-@click.option("--formula", type=click.Choice(NAMES), default=DEFAULT, show_default=True, help="Whose amounts.")
+@click.option("--formula", type=click.Choice(CHOICES), help=f"Whose amounts [default: {DEFAULT}].")
+@click.option("--measured", "measured_path", metavar="DIR", help="What the agent with this state directory recorded.")
+@policy_option
 @click.option("--placement", type=click.Choice(PLACEMENTS), help="Which CPUs [default: what suits the machine].")
 @click.option("--strict", is_flag=True, help="Keep shared pods off the reserved CPUs (strict-cpu-reservation).")
 @click.option(
@@ -52,7 +66,9 @@ def reserve(
     overrides: tuple[str, ...],
     devices_path: str | None,
     pods: int | None,
-    formula: str,
+    formula: str | None,
+    measured_path: str | None,
+    policy_path: str | None,
     placement: str | None,
     strict: bool,
     housekeeping_per_node: bool,
@@ -66,18 +82,21 @@ def reserve(
       podslice reserve --pods 250                                  # on this very machine
       podslice reserve --machine epyc-9654-nps4 --formula openshift
       podslice reserve --sysfs node7.tar.xz --config kubelet.yaml -o kubelet
+      podslice reserve --measured /var/lib/podslice --formula measured
 
     Exit codes: 0 advice given, 2 bad input.
     """
     node = resolve_node(machine, sysfs, source)
     config, warnings = load_config_and_gates(config_path, overrides, told=node.fields)
     print_warnings((*warnings_about(node, config, configured=config_path is not None), *warnings))
+    rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
     wish = ReservationWish(
-        pods=config.max_pods if pods is None else pods,
-        formula=formula,
-        placement=placement,
-        strict=strict,
-        housekeeping=housekeeping_per_node,
+        pods=pods or rules.pods or config.max_pods,
+        formula=formula or rules.formula,
+        placement=placement or rules.placement,
+        strict=strict or rules.strict,
+        housekeeping=housekeeping_per_node or rules.housekeeping_per_node,
+        found=_measured(measured_path),
     )
     inventory = load_devices(devices_path) or node.devices or _found(node, machine, sysfs, source)
     advice = _advice(node.machine, config, inventory, wish)
@@ -87,6 +106,19 @@ def reserve(
         echo(_fragment(advice), nl=False)
     else:
         _print(advice)
+
+
+def _measured(folder: str | None) -> MeasuredAmounts | None:
+    """Raises `InputError` where there is less than a day of samples."""
+    if folder is None:
+        return None
+    usage = load_usage(Path(folder) / USAGE_FILE)
+    problem = "is not there, or no agent's" if usage is None else f"has {usage.looked // 60} hours of samples, not 24"
+    found = None if usage is None else measured(usage)
+    if found is None:
+        remedy = "let an agent run for a day with reservation.measure in its policy, and name its state directory"
+        raise InputError(problem, source=f"{folder}/{USAGE_FILE}", remedy=remedy)
+    return found
 
 
 def _found(node: DescribedNode, machine: str | None, sysfs: str | None, source: str | None) -> DeviceInventory | None:

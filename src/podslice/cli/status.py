@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from podslice.agent.asking import read_status
-from podslice.agent.status import AgentStatus, PodReport, RejectedPod, waiting_text
+from podslice.agent.status import AgentStatus, ClaimReport, PodReport, RejectedPod, waiting_text
 from podslice.cli.output import OUTPUT, coloured, emit, prose_width, socket_option
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo, style
@@ -67,6 +67,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
     rows = [row for pod in status.pods for row in _rows(pod, wide=wide)]
     more = ["POD UID", "CONTAINER ID", "CGROUP"] * wide
     print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", "", *more], rows)
+    _show_claims(status.claims)
     _show_refusals(status.pods)
     _show_rejected(status.rejected)
     if status.drift:
@@ -80,6 +81,21 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
         )
     if show_map and status.map:
         echo("\n" + status.map)
+
+
+def _show_claims(claims: Iterable[ClaimReport]) -> None:
+    """Claims of devices, and who runs on their CPUs."""
+    from podslice.render.table import print_table
+
+    rows = [
+        [f"{claim.namespace}/{claim.name}", device.request, device.device, device.cpus or "-",
+         " ".join(f"{name}={size}" for name, size in device.memory.items()) or "-", ",".join(claim.containers) or "-"]
+        for claim in claims
+        for device in claim.devices
+    ]  # fmt: skip
+    if rows:
+        echo("")
+        print_table(["CLAIM", "REQUEST", "DEVICE", "CPUS", "MEMORY", "CONTAINERS"], rows)
 
 
 def _show_refusals(pods: Iterable[PodReport]) -> None:

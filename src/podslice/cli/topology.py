@@ -78,7 +78,11 @@ def topology(
         _show_devices(sysfs, resources, output)
     elif output == "slices":
         found = resolve_node(machine, sysfs, source).machine
-        _show_slices(found, node_name or found.name or "node", claim_cpus, whole_cores=whole_cores)
+        name = found.name or "node" if node_name is None else _node_name(node_name)
+        _show_slices(found, name, claim_cpus, whole_cores=whole_cores)
+    elif whole_cores or claim_cpus is not None or node_name is not None:
+        option = "--claim-cpus" if claim_cpus is not None else "--whole-cores" if whole_cores else "--node-name"
+        raise InputError("is about the slices of a node", path=option, remedy="add -o slices")
     else:
         _show(resolve_node(machine, sysfs, source).machine, output)
 
@@ -136,9 +140,19 @@ def _show(machine: Machine, output: str) -> None:
             echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
 
 
+def _node_name(text: str) -> str:
+    """Raises `InputError`."""
+    from podslice.kubectl.names import node_name
+
+    try:
+        return node_name(text)
+    except InputError as error:
+        raise error.at(path="--node-name") from None
+
+
 def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool) -> None:
     """Devices of claims, one for each NUMA node."""
-    from podslice.core.dra.zones import machine_slices
+    from podslice.core.dra.zones import ZoneAmounts, machine_slices
     from podslice.core.values.cpuset import CPUSet
 
     try:
@@ -148,7 +162,7 @@ def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_c
     there = CPUSet(one for numa in machine.nodes for core in numa.cores for one in core.threads)
     if cpus is not None and cpus - there:
         raise InputError(f"the machine has no CPUs {cpus - there}", path="--claim-cpus", remedy=f"it has {there}")
-    slices = machine_slices(machine, node, cpus=cpus, whole_cores=whole_cores)
+    slices = machine_slices(machine, node, ZoneAmounts(cpus, whole_cores=whole_cores))
     print_data({"apiVersion": "v1", "kind": "List", "items": slices}, "yaml")
 
 

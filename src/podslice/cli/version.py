@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version as installed_version
 
 import click
 
 from podslice.cli.output import OUTPUT, emit
 from podslice.contract.version import Version
+from podslice.host.version import running_version
 from podslice.render.ansi import echo
 
 KUBERNETES = "1.36.2"
@@ -23,7 +23,7 @@ def version(output: str) -> None:
     Example:
       podslice version -o json
     """
-    facts = Version(installed_version("podslice"), KUBERNETES, platform.python_version())
+    facts = Version(running_version(), KUBERNETES, platform.python_version())
     if output == "table":
         echo(f"podslice {facts.podslice} (decisions of Kubernetes v{KUBERNETES}, Python {facts.python})")
     else:

@@ -16,7 +16,6 @@ from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerEr
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 WATCH_SECONDS = 300
-LIST_SECONDS = 300.0
 PAGE = 500
 MOST_PAGES = 4000
 _AGAIN = (0.05, 0.2, 0.6)
@@ -215,22 +214,18 @@ class EventLines:
         return [line for line in found if line.strip()]
 
 
-async def list_all(api: ClusterApi, path: str, selector: str) -> tuple[list[bytearray], str]:
-    """All objects and the version to watch from. Raises `ApiError`, also for a list that does not end."""
-    items: list[bytearray] = []
+async def list_pages(api: ClusterApi, path: str, selector: str) -> AsyncIterator[ObjectPage]:
+    """All objects, page by page; the last page has the version to watch from. Raises `ApiError`, also for a list that
+    does not end."""
     more = ""
-    try:
-        async with asyncio.timeout(LIST_SECONDS):
-            for _ in range(MOST_PAGES):
-                page = await api.page(path, selector, more)
-                items += page.items
-                if not page.more:
-                    return items, page.version
-                if page.more == more:
-                    raise ApiError(f"{path}: the list repeats itself: the same continue token twice")
-                more = page.more
-    except TimeoutError:
-        raise ApiError(f"{path}: the list takes longer than {LIST_SECONDS:.0f} seconds") from None
+    for _ in range(MOST_PAGES):
+        page = await api.page(path, selector, more)
+        yield page
+        if not page.more:
+            return
+        if page.more == more:
+            raise ApiError(f"{path}: the list repeats itself: the same continue token twice")
+        more = page.more
     raise ApiError(f"{path}: the list has more than {MOST_PAGES} pages")
 
 

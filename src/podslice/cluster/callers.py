@@ -6,6 +6,7 @@ and no other, whatever it says.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
@@ -17,6 +18,8 @@ AUDIENCE = "podslice-cluster"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 _LARGEST_TOKEN = 64 << 10
+_REVIEWS = 64
+"""Questions to the API server at a time, however many agents come."""
 
 
 class CallerError(PodsliceError):
@@ -53,12 +56,14 @@ class TokenCallers:
         self._post = post
         self._accounts = accounts
         self._audience = audience
+        self._reviews = asyncio.Semaphore(_REVIEWS)
 
     async def node_of(self, token: str) -> str:
         """The node whose agent has this token. Raises `CallerError`, `ApiError`."""
         if not token or len(token) > _LARGEST_TOKEN:
             raise CallerError("there is no token")
-        answer = await self._post(REVIEWS, msgspec.json.encode(review_of(token, self._audience)))
+        async with self._reviews:
+            answer = await self._post(REVIEWS, msgspec.json.encode(review_of(token, self._audience)))
         return self._node(answer)
 
     def _node(self, answer: bytes) -> str:

@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from podslice.cluster.nominating import Nominator
@@ -182,7 +181,7 @@ class Evictor:
     def _running(self, node: str) -> Sequence[Evictable]:
         """The pods of a node that can be evicted, or leave as it is; static pods and those whom a budget keeps stay."""
         return [
-            Evictable(pod.uid, pod.priority, _seconds(pod.started), pod.deleting)
+            Evictable(pod.uid, pod.priority, pod.started, pod.deleting)
             for pod in self._placing.on_node(node)
             if not pod.mirror and (pod.deleting or pod.uid not in self._spared)
         ]
@@ -214,11 +213,3 @@ class Evictor:
             self._nominator.drop(pod.uid)
             self._placing.pending(waiting)
             self._placing.room()
-
-
-def _seconds(text: str) -> float:
-    """Seconds of a time as the API server writes it; 0 where it is none."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0

@@ -23,10 +23,12 @@ from typing import Any
 import grpc
 
 from podslice.cluster.callers import CallerError
+from podslice.cluster.toldsize import ToldSize
+from podslice.core.cluster.common import Common
 from podslice.core.cluster.differences import differences
 from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.replica import Applied, Replica
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest
@@ -36,6 +38,8 @@ STALE_SECONDS = 10.0
 REVIEW_SECONDS = 300.0
 """A token is looked at again so often: it may have been revoked, or its pod be gone."""
 HELLO_SECONDS = 10.0
+MOST_STREAMS = 20_000
+"""Streams at a time, with those whose agents have not said yet who they are; further ones are refused at once."""
 _ASK_SECONDS = 1.0
 """A state that was asked for and does not help is not asked for again at once."""
 _MOST_WAITING = 1024
@@ -47,8 +51,11 @@ _OPTIONS = (*OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
 class NodeEntry:
     """One node: its replica, the stream that feeds it, and when it last said something."""
 
+    __slots__ = ("agrees", "heard", "replica", "size", "stream")
+
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
+        self.size = ToldSize()
         self.stream: NodeStream | None = None
         self.heard = float("-inf")
         self.agrees = False
@@ -122,13 +129,20 @@ class Journals:
     def seed(self, node: str, stamped: Stamped) -> Applied | None:
         """What a NodeState object says of a node; nothing where its own stream says more."""
         entry = self._entry(node)
-        return None if entry.stream is not None else self._apply(node, entry, stamped)
+        return None if entry.stream is not None else self._apply(node, entry, stamped, 0)
 
     def forget(self, node: str) -> None:
         """The node is gone from the cluster."""
         entry = self.nodes.pop(node, None)
-        if entry is not None and entry.stream is not None:
-            entry.stream.replaced.set()
+        if entry is not None:
+            self._rulebook.forget(entry.replica)
+            if entry.stream is not None:
+                entry.stream.replaced.set()
+
+    @property
+    def common(self) -> Common:
+        """What states of nodes share."""
+        return self._rulebook.common
 
     def _entry(self, node: str) -> NodeEntry:
         entry = self.nodes.get(node)
@@ -140,7 +154,7 @@ class Journals:
 
     async def start(self, host: str, port: int, certificate: bytes, key: bytes) -> int:
         """Listen, and return the port. Raises `InputError` for an address that cannot be had or a bad certificate."""
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
         method = grpc.stream_stream_rpc_method_handler(
             self._follow, request_deserializer=bytes, response_serializer=to_bytes
         )
@@ -219,9 +233,9 @@ class Journals:
         asked = float("-inf")
         while (data := await context.read()) is not grpc.aio.EOF:
             entry.heard = self._clock()
-            message = _decoded(data)
+            message = _decoded(data, self._rulebook.common)
             if isinstance(message, Stamped):
-                self._apply(node, entry, message)
+                self._apply(node, entry, message, len(data))
             elif isinstance(message, Beat):
                 self._compare(entry, message)
             else:
@@ -232,8 +246,10 @@ class Journals:
                 stream.put(Ask(*wanted))
             await asyncio.sleep(_REST * (self._clock() - entry.heard))
 
-    def _apply(self, node: str, entry: NodeEntry, stamped: Stamped) -> Applied:
+    def _apply(self, node: str, entry: NodeEntry, stamped: Stamped, size: int) -> Applied:
         applied = entry.replica.apply(stamped)
+        if not entry.size.add(stamped.event, size):
+            entry.replica.begin_again()
         entry.agrees = entry.replica.proven
         self._log(node, applied)
         self.on_applied(node, stamped, applied)
@@ -276,11 +292,11 @@ def _gone() -> Exception:
     return ConnectionError("its token does not count any more")
 
 
-def _decoded(data: Any) -> Up:
+def _decoded(data: Any, common: Common | None = None) -> Up:
     """Raises `InputError`."""
     if not isinstance(data, bytes):
         raise InputError("ended before it began", path="message")
-    return up_from(data)
+    return up_from(data, common)
 
 
 def _bearer(context: Any) -> str:

@@ -39,7 +39,7 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
 
     def read(data: bytes | bytearray | msgspec.Raw) -> SeenState:
         try:
-            found = read_node_state(data)
+            found = read_node_state(data, journals.common.decode)
         except InputError as error:
             raise ApiError(str(error)) from None
         if found.told is None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from podslice.cluster.eligible import Places
 from podslice.cluster.messages import BindRequest, FilterAnswer, FilterRequest, PreemptRequest, ToldVictims
+from podslice.core.answers import called
 from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, Stamped
 from podslice.core.cluster.holds import PlanPolicy
 from podslice.core.cluster.model import BindVerdict, ClusterModel, Told
@@ -53,7 +54,7 @@ class Placements:
         self.places = Places()
         self.pods: dict[str, ScheduledPod] = {}
         self.replicas: dict[str, Replica] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._on_node: dict[str, list[str]] = {}
         self._modelled: set[str] = set()
         self._schedulers = schedulers
         self._clock = clock
@@ -73,9 +74,9 @@ class Placements:
         if new is None or new.ended:
             gone = new or old
             if gone is not None and self.pods.pop(gone.uid, None) is not None:
-                self._on_node.get(gone.node, set()).discard(gone.uid)
+                self._leaves(gone)
                 self.settled(gone.uid)
-                self.model.deleted(gone.uid, self._clock())
+                self.model.deleted(gone.node_uid, self._clock())
                 self.room()
             return
         self.pods[new.uid] = new
@@ -91,6 +92,18 @@ class Placements:
                     self.pending(new)
         else:
             self.settled(new.uid)
+
+    def _leaves(self, pod: ScheduledPod) -> None:
+        here = self._on_node.get(pod.node)
+        if here is not None and pod.uid in here:
+            here.remove(pod.uid)
+
+    def listed(self, began: float) -> None:
+        """All pods that there are since this moment were listed anew. What was bound before and is not among them went
+        while the watch was away, and is not coming any more."""
+        for hold in self.model.held():
+            if hold.bound and hold.since < began and hold.uid not in self.pods:
+                self.model.deleted(hold.uid, self._clock())
 
     def _room_is_made(self, pod: ScheduledPod) -> bool:
         """The scheduler found no node for the pod, and has others leave one."""
@@ -111,20 +124,27 @@ class Placements:
     def _assigned(self, pod: ScheduledPod) -> None:
         """The pod is bound, by whomever: until its node has spoken it is expected there."""
         self.settled(pod.uid)
-        self._on_node.setdefault(pod.node, set()).add(pod.uid)
+        here = self._on_node.setdefault(pod.node, [])
+        if pod.uid not in here:
+            here.append(pod.uid)
+        hold = self.model.hold_of(pod.uid)
+        if hold is not None and hold.node != pod.node:
+            self.model.unbind(pod.uid)
         self._expect(pod)
 
     def _expect(self, pod: ScheduledPod) -> None:
         """The pod counts on its node before the node has spoken of it. What its specification says is not needed
         afterwards."""
         replica = self.replicas.get(pod.node)
-        if replica is None or replica.state is None or pod.node not in self._modelled:
+        if replica is None or pod.node not in self._modelled:
             return
-        if pod.uid not in replica.state.pods:
-            try:
-                self.model.assigned(pod.pod, pod.node, self._clock())
-            except PodsliceError:
-                return
+        if replica.has(pod.node_uid):
+            pod.forget()
+            return
+        try:
+            self.model.assigned(called(pod.pod, pod.node_uid), pod.node, self._clock())
+        except PodsliceError:
+            return
 
     def node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         """A node came, changed or went."""
@@ -169,9 +189,11 @@ class Placements:
 
     def _add(self, name: str, replica: Replica) -> None:
         """The node stands for its state, and who is bound to it and not in it is on the way."""
-        if not replica.proven or replica.rules is None or replica.state is None:
+        state = replica.state if replica.proven else None
+        if state is None or replica.rules is None:
             return
-        self.model.add_node(name, replica.rules, replica.state, policy=self._policy)
+        policy: PlanPolicy = "observe" if replica.observed else self._policy
+        self.model.add_node(name, replica.rules, state, policy=policy)
         self._modelled.add(name)
         for uid in self._on_node.get(name, ()):
             self._expect(self.pods[uid])
@@ -181,9 +203,10 @@ class Placements:
         event, state, now = stamped.event, replica.state, self._clock()
         assert state is not None
         if isinstance(event, PodAdmitted):
-            told = self.model.admitted(name, event.pod.metadata.uid, state, now)
+            as_planned = event.plan == "honoured"
+            told = self.model.admitted(name, event.pod.metadata.uid, state, now, as_planned=as_planned)
             known = self.pods.get(event.pod.metadata.uid)
-            if known is not None and known.node:
+            if known is not None and known.node == name:
                 known.forget()
             self.told(NodeWord(name, event.pod.metadata.uid, told))
             return
@@ -231,9 +254,8 @@ class Placements:
         found = {}
         for name in list(request.victims)[:MOST_TRIED]:
             replica, victims = self.replicas.get(name), request.victims[name]
-            if replica is None or not replica.proven or replica.state is None:
-                continue
-            if self.model.fits_without(pod.pod, name, replica.state, victims.pods):
+            state = replica.state if replica is not None and replica.proven else None
+            if state is not None and self.model.fits_without(pod.pod, name, state, victims.pods):
                 found[name] = victims
         return found
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import ssl
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +20,9 @@ from podslice.cluster.nodestates import GoneStates, node_states
 from podslice.cluster.page.serving import TOKEN_OPTION, PageHost, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
-from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.errors import InputError
+from podslice.host.version import UNPACKAGED, running_version
 from podslice.web.access import is_loopback
 
 
@@ -126,6 +126,11 @@ def _context(tls: Certificate) -> ssl.SSLContext:
     return context
 
 
+def known_versions(options: ClusterOptions) -> frozenset[str]:
+    """Those of agents that decide as this program does. A tree without a version counts only where a person says so."""
+    return frozenset({running_version()} - {UNPACKAGED}).union(options.versions)
+
+
 async def run_cluster(options: ClusterOptions) -> None:
     """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
@@ -141,11 +146,11 @@ async def run_cluster(options: ClusterOptions) -> None:
 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
-    versions = frozenset({installed_version("podslice"), *options.versions})
-    journals = Journals(Rulebook(), versions, caller=callers.node_of, trouble=trouble)
+    journals = Journals(Rulebook(), known_versions(options), caller=callers.node_of, trouble=trouble)
     service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
     page = PageHost(service.placing, failed=trouble)
     states = node_states(api, journals, trouble=trouble)
+    states.after, service.pods.after = (service.nodes,), (service.nodes, states)
     gone = GoneStates(states, service.nodes, remove=api.remove_node_state, trouble=trouble)
     objects = asyncio.gather(states.run(), gone.run())
     over = asyncio.Event()

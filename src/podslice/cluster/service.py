@@ -116,7 +116,7 @@ class ClusterService:
             send=journals.plan,
             watch=self.metrics.called,
         )
-        self.pods = pod_table(api, self._pod_news, self._failed)
+        self.pods = pod_table(api, self._pod_news, self._failed, listed=self.placing.listed, clock=clock)
         self.nodes = node_table(api, self._node_news, self._failed)
         self._journals = journals
         journals.on_applied, journals.on_heard = self._applied, self._heard

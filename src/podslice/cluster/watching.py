@@ -7,19 +7,21 @@ object that cannot be read is counted and passed over; it hides no other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectChange, list_all
+from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectChange, ObjectPage, list_pages
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.k8s.podlist import ApiError
 from podslice.wire.listwatch import ListWatch
 from podslice.wire.nri import BackOff
 
-_AT_ONCE = 200
-"""Objects of a list that are taken in before others have their turn."""
+LIST_SECONDS = 300.0
+_TURN = 0.01
+"""Seconds for which objects of a list are taken in before others have their turn."""
 
 
 class Named(Protocol):
@@ -36,7 +38,8 @@ Trouble = Callable[[str, str], None]
 
 class ObjectTable(Generic[V]):
     """Objects of one kind by key. `news(old, new)` is told of each change; one of the two is None where the object came
-    or went. `ready` since the first list; `relists` counts lists."""
+    or went. `ready` since the first list; `relists` counts lists. `listed`
+    hears when a list began, once it is taken in."""
 
     def __init__(
         self,
@@ -48,9 +51,15 @@ class ObjectTable(Generic[V]):
         key: Callable[[V], str],
         news: Callable[[V | None, V | None], None],
         trouble: Trouble,
+        listed: Callable[[float], None] = lambda began: None,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.objects: dict[str, V] = {}
+        self.after: Sequence[ObjectTable[Any]] = ()
+        """Tables that are listed before this one, or have tried to."""
+        self.tried = asyncio.Event()
+        self._listed, self._clock = listed, clock
         self.ready = False
         self.relists = 0
         self.unreadable = 0
@@ -59,30 +68,46 @@ class ObjectTable(Generic[V]):
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Keep current for ever, whatever is answered."""
+        for one in self.after:
+            await one.tried.wait()
         following = ListWatch(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
         await following.run(back_off)
 
     def _failed(self, cause: str) -> None:
+        self.tried.set()
         self._trouble(self._path, cause)
 
     def _watch(self, version: str) -> AsyncIterator[ObjectChange]:
         return self._api.watch(self._path, self._selector, version)
 
     async def _list(self) -> str:
-        items, version = await list_all(self._api, self._path, self._selector)
-        seen: set[str] = set()
-        for number, item in enumerate(items):
-            found = self._readable(item)
-            if found is not None:
-                seen.add(self._key(found))
-                self.put(found)
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+        """Each page is taken in before the next is asked for: what a large cluster lists is never here all at once."""
+        began, seen, version = self._clock(), set[str](), ""
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                async for page in list_pages(self._api, self._path, self._selector):
+                    await self._take_in(page, seen)
+                    version = page.version
+        except TimeoutError:
+            raise ApiError(f"{self._path}: the list takes longer than {LIST_SECONDS:.0f} seconds") from None
         for key in self.objects.keys() - seen:
             self.drop(key)
         self.relists += 1
         self.ready = True
+        self.tried.set()
+        self._listed(began)
         return version
+
+    async def _take_in(self, page: ObjectPage, seen: set[str]) -> None:
+        turn = time.monotonic()
+        for item in page.items:
+            found = self._readable(item)
+            if found is not None:
+                seen.add(self._key(found))
+                self.put(found)
+            if time.monotonic() - turn > _TURN:
+                await asyncio.sleep(0)
+                turn = time.monotonic()
 
     def _take(self, change: ObjectChange) -> None:
         if change.kind not in ("ADDED", "MODIFIED", "DELETED"):
@@ -121,7 +146,7 @@ PodNews = Callable[[ScheduledPod | None, ScheduledPod | None], None]
 NodeNews = Callable[[ScheduledNode | None, ScheduledNode | None], None]
 
 
-def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
+def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble, **options: Any) -> ObjectTable[ScheduledPod]:
     """Pods that may still run, by UID. What is decoded of a specification is kept while it is the same."""
 
     def told(old: ScheduledPod | None, new: ScheduledPod | None) -> None:
@@ -129,7 +154,9 @@ def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[S
             new.adopt(old)
         news(old, new)
 
-    return ObjectTable(api, PODS, RUNNING, read=read_pod, key=lambda pod: pod.uid, news=told, trouble=trouble)
+    return ObjectTable(
+        api, PODS, RUNNING, read=read_pod, key=lambda pod: pod.uid, news=told, trouble=trouble, **options
+    )
 
 
 def node_table(api: ClusterApi, news: NodeNews, trouble: Trouble) -> ObjectTable[ScheduledNode]:

@@ -36,6 +36,7 @@ KINDS: dict[str, Kind] = {
     "InspectionList": Kind("inspection", "podslice inspect"),
     "IsolationReport": Kind("audit", "podslice audit --report"),
     "LargestPod": Kind("defragmentation", "podslice defrag"),
+    "LatencyReport": Kind("audit", "podslice probe"),
     "LintReport": Kind("linting", "podslice lint"),
     "LintRule": Kind("linting", "podslice lint --explain"),
     "LintRuleList": Kind("linting", "podslice lint --rules"),

@@ -16,8 +16,10 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from podslice.core.allocate.picker import SMT_FRACTION
+from podslice.core.config.mixed import admission_of
 from podslice.core.decide import decide, release
-from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.errors import AdmissionError, Refusal, UpstreamDefectError
 from podslice.core.holding import Holding, holding_of
 from podslice.core.machine.memory import MachineState, NUMANodeState
 from podslice.core.managers.container import ContainerManager
@@ -101,6 +103,7 @@ class NodeAnswers(Protocol):
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer: ...
     def release(self, state: FleetState, holding: PodHolding) -> FleetState: ...
     def gives(self, state: FleetState, cpus: int) -> bool: ...
+    def never_admits(self, shape: int) -> bool: ...
     def state_of(self, state: NodeState) -> FleetState: ...
     def holding_of(self, state: NodeState, uid: str) -> PodHolding: ...
     def plan(self, state: FleetState, shape: int) -> Holding | None: ...
@@ -133,8 +136,10 @@ def answers_for(rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: 
 
 
 def _asks_owners(rules: NodeRules) -> bool:
-    """True where plugins look at who has which CPUs, which a state without names does not say."""
-    return rules.cpu.plugins is not None and rules.cpu.plugins.sees_owners
+    """True where plugins look at who has which CPUs, or somebody counts who shares some, which a state without names
+    does not say."""
+    mixed = rules.policy.mixed
+    return (rules.cpu.plugins is not None and rules.cpu.plugins.sees_owners) or (mixed is not None and mixed.free > 0)
 
 
 def is_plain(rules: NodeRules, state: NodeState) -> bool:
@@ -165,6 +170,7 @@ class ValueAnswers:
         self._states: WeakValueDictionary[tuple[object, ...], FleetState] = WeakValueDictionary()
         self._pods = pods
         self._asked: dict[int, tuple[AdmissionPod, str]] = {}
+        self._hopeless: dict[int, bool] = {}
         self.start = self.state_of(state)
 
     def state_of(self, state: NodeState) -> FleetState:
@@ -194,10 +200,11 @@ class ValueAnswers:
     def forget(self, shape: int) -> None:
         """Another pod has the number of this shape from now on."""
         self._asked.pop(shape, None)
+        self._hopeless.pop(shape, None)
 
     def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
         pod = default_pod(called(pod, _POD), self.rules.gates)
-        admission = AdmissionPod.of(pod, self.rules.gates)
+        admission = admission_of(self.rules.policy, pod, self.rules.gates)
         unsupported = pod_level_refusal(
             admission.spec, self.rules.gates, self.rules.quirks, cgroup_version=self.rules.cgroup_version
         )
@@ -280,8 +287,30 @@ class ValueAnswers:
         """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
         return not self._refused(state, AdmissionPod.of(_guaranteed(cpus), self.rules.gates))
 
+    def never_admits(self, shape: int) -> bool:
+        """True for a pod that no state of such a node takes: a container wants a part of a core where only whole ones
+        are given away. Of other pods it is not known."""
+        known = self._hopeless.get(shape)
+        if known is None:
+            known = self._hopeless[shape] = self._wants_part_of_core(self.asked(shape)[0])
+        return known
+
+    def _wants_part_of_core(self, pod: AdmissionPod) -> bool:
+        try:
+            refusal = self._refusal(self.start, pod)
+        except UpstreamDefectError:
+            return False
+        return refusal is not None and refusal.code == SMT_FRACTION
+
     def _refused(self, state: FleetState, pod: AdmissionPod) -> str:
         """Why the managers in this state refuse a pod; empty where they take it, and then have the next state."""
+        try:
+            refusal = self._refusal(state, pod)
+        except UpstreamDefectError as defect:
+            return defect.name
+        return "" if refusal is None else refusal.reason
+
+    def _refusal(self, state: FleetState, pod: AdmissionPod) -> Refusal | None:
         manager = self._manager
         self._go_to(state)
         manager.context.active = {_POD: pod}
@@ -289,10 +318,8 @@ class ValueAnswers:
         try:
             manager.topology.admit(pod)
         except AdmissionError as error:
-            return error.refusal.reason
-        except UpstreamDefectError as defect:
-            return defect.name
-        return ""
+            return error.refusal
+        return None
 
     def _go_to(self, state: FleetState) -> None:
         manager = self._manager
@@ -381,6 +408,10 @@ class NamedAnswers:
         """The state after the pod is gone."""
         assert state.named is not None
         return self.state_of(release(self.rules, state.named, holding.uid))
+
+    def never_admits(self, shape: int) -> bool:
+        """Not known of whole states, which depend on more than what they say."""
+        return False
 
     def gives(self, state: FleetState, cpus: int) -> bool:
         """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""

@@ -16,6 +16,7 @@ import msgspec
 from podslice.core import readmission
 from podslice.core.allocate.memory_pod import partition
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.mixed import admission_of
 from podslice.core.decision import ResizeDecision
 from podslice.core.errors import Refusal
 from podslice.core.holding import Holding, holding_of
@@ -70,7 +71,7 @@ class MachineChanged(NamedTuple):
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:
     """A new pod, for nodes of these rules. Raises `InputError` as `Node.admit`."""
     pod = default_pod(identified(pod), rules.gates)
-    admission = AdmissionPod.of(pod, rules.gates)
+    admission = admission_of(rules.policy, pod, rules.gates)
     return Shape(admission, pod_on_node(pod, rules.gates, rules.quirks, qos=admission.qos))
 
 

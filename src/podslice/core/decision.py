@@ -13,12 +13,13 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     """What one container of an admitted pod gets.
 
     `cpus`: the set it runs on; for isolation `host` the shared pool as it was when the pod was admitted, which changes
-    with the pods after it. `isolation`: `container` (its own CPUs), `pod` (the pod's shared pool) or `host` (the node's
-    shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
-    memory is bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource.
-    `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's
-    mask as NUMA ids, None for none. `during_init`: the CPUs a sidecar on its pod's shared pool runs on while the named
-    init container runs, which owns some of them meanwhile.
+    with the pods after it. `exclusive_cpus`: those of them that are its own. `isolation`: `container` (all of them
+    are), `mixed` (some are), `pod` (the pod's shared pool) or `host` (the node's shared pool). `numa_nodes`: those of
+    its CPUs, of the own ones where it is mixed. `cfs_quota`: whether CPU limits are enforced with CFS quota.
+    `memory_nodes`: NUMA nodes its memory is bound to, empty for no binding. `memory`: bytes it holds there by resource,
+    `devices`: ids by resource. `error` says why the container could not start although its pod was admitted.
+    `affinity`: the Topology Manager's mask as NUMA ids, None for none. `during_init`: the CPUs a sidecar on its pod's
+    shared pool runs on while the named init container runs, which owns some of them meanwhile.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     devices: dict[str, list[str]] = {}
     error: str = ""
     during_init: dict[str, CPUSet] = {}
+    exclusive_cpus: CPUSet = msgspec.field(default=CPUSet(), name="exclusiveCPUs")
 
     def linux_resources(self) -> dict[str, str]:
         """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,

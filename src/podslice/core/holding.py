@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
 from typing import NamedTuple
@@ -118,8 +119,14 @@ def _parts(state: NodeState, uid: str) -> tuple[object, ...]:
 
 def _hashes(state: NodeState, uid: str) -> tuple[int, int]:
     names = _containers(state, uid)
-    plain = _encoded(msgspec.to_builtins(_holding(state, uid, names)))
+    plain = _encoded_holding(_holding(state, uid, names))
     return _number(plain), _number(_encoded((uid, *names)) + plain)
+
+
+@lru_cache(maxsize=8192)
+def _encoded_holding(holding: Holding) -> bytes:
+    """Nodes of one make give out the same sets again and again."""
+    return _encoded(msgspec.to_builtins(holding))
 
 
 def _node_facts(state: NodeState) -> tuple[object, ...]:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.config.annotations import INVALID_KIND, annotation_problems
+from podslice.core.config.annotations import INVALID_KIND, MIXED, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.mixed import admission_of, without_remainder
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
 from podslice.core.machine.delta import MachineConsequence
@@ -34,7 +35,8 @@ from podslice.core.managers.hotplug import MachineChange, machine_for, rules_on
 from podslice.core.managers.memory import Content as MemoryContent
 from podslice.core.managers.node_rules import Counted, NodeRules, rules_under
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
+from podslice.core.pod.mixed import MixedShare
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
@@ -86,6 +88,7 @@ class Kept(msgspec.Struct, frozen=True):
     memory: MemoryContent | None
     device: DeviceFile | None
     loans: FiledLoans
+    mixed: dict[str, Mapping[str, MixedShare]]
     view: tuple[tuple[object, ...], NodeView] | None
 
 
@@ -181,7 +184,7 @@ class Kubelet:
         made._hold(state)
         made.files = {}
         if kept is not None:
-            made.files, manager.filed_loans = kept.files, kept.loans
+            made.files, manager.filed_loans, manager.filed_mixed = kept.files, kept.loans, kept.mixed
             manager.cpu.filed, manager.memory.filed, manager.device.filed = kept.cpu, kept.memory, kept.device
         return made
 
@@ -237,7 +240,7 @@ class Kubelet:
         manager.context.metrics = old.context.metrics
         manager.cpu.filed, manager.memory.filed = old.cpu.filed, old.memory.filed
         manager.device.filed = old.device.filed
-        manager.filed_loans = old.filed_loans
+        manager.filed_loans, manager.filed_mixed = old.filed_loans, old.filed_mixed
         self.manager, self.machine, self.policy = manager, rules.machine, rules.policy
         self._rules, self._resources, self._view = None, None, None
 
@@ -305,9 +308,8 @@ class Kubelet:
     def kept(self) -> Kept:
         """What goes along with the state."""
         manager = self.manager
-        return Kept(
-            self.files, manager.cpu.filed, manager.memory.filed, manager.device.filed, manager.filed_loans, self._view
-        )
+        filed = manager.cpu.filed, manager.memory.filed, manager.device.filed
+        return Kept(self.files, *filed, manager.filed_loans, manager.filed_mixed, self._view)
 
     def copy(self) -> Kubelet:
         """A kubelet in the same state, which goes its own way from now on."""
@@ -364,6 +366,7 @@ class Kubelet:
         """
         manager, context = self.manager, self.manager.context
         context.begin()
+        admission = self._without_surplus(admission)
         before = None
         if self.undoes_refusals:
             manager.remove_stale()
@@ -408,6 +411,7 @@ class Kubelet:
         told = context.ended_early, context.unaligned
         context.metrics = counted.copy()
         context.begin()
+        admission = self._without_surplus(admission)
         new = uid not in context.active
         context.activate(admission)
         try:
@@ -445,8 +449,28 @@ class Kubelet:
         if new and self.policy is not NO_POLICY and self.policy.annotations.invalid == "refuse":
             for one in annotation_problems(self.policy, admission.spec):
                 raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
+        if new and admission.mixed and (crowd := self.mixed_surplus(admission)):
+            raise AdmissionError(INVALID_KIND, key=MIXED, problem=crowd)
         if admission.overflow and not self.quirks.amounts_wrap:
             raise AdmissionError(_OVERFLOW, problem=admission.overflow)
+
+    def mixed_surplus(self, pod: AdmissionPod) -> str:
+        """Why no more containers may share CPUs without asking for a part of one; empty where these may."""
+        free = 0 if self.policy.mixed is None else self.policy.mixed.free
+        mine = without_remainder((pod,))
+        others = (one for uid, one in self.active.items() if uid != pod.uid) if mine else ()
+        if not mine or without_remainder(others) + mine <= free:
+            return ""
+        return f"leaves a container nothing to share, and {free} on the node share without already (mixed.free)"
+
+    def _without_surplus(self, pod: AdmissionPod) -> AdmissionPod:
+        """Where wrong annotations count for nobody, the pod without those that are one too many."""
+        if not pod.mixed or self.policy.annotations.invalid != "ignore" or pod.uid in self.active:
+            return pod
+        if not self.mixed_surplus(pod):
+            return pod
+        containers = tuple(replace(one, remainder=None) if one.remainder == 0 else one for one in pod.containers)
+        return replace(pod, containers=containers, mixed=any(one.mixed for one in containers))
 
     def _later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
         verdict = self._later_verdict(pod, there.beside(pod.uid), view)
@@ -565,7 +589,12 @@ class Kubelet:
 
     def admission(self, pod: Pod) -> AdmissionPod:
         """The managers' view of a pod."""
-        return AdmissionPod.of(pod, self.manager.context.gates, unmanaged=pod.metadata.uid in self.unmanaged)
+        uid, gates, unmanaged = pod.metadata.uid, self.manager.context.gates, pod.metadata.uid in self.unmanaged
+        there, filed = self.active.get(uid), self.manager.filed_mixed.get(uid, NOBODY_MIXED)
+        if self.policy.mixed is None and not filed and (there is None or not there.mixed):
+            return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
+        known = filed if there is None else there.mixed_shares
+        return admission_of(self.policy, pod, gates, unmanaged=unmanaged, known=known)
 
     def start_container(self, uid: str, name: str) -> StartedContainer:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
@@ -613,6 +642,7 @@ class Kubelet:
         """What the managers hold for a container right now."""
         cpu = self.manager.cpu
         exclusive = cpu.container_has_exclusive_cpus(pod, container)
+        unthrottled = exclusive and not cpu.is_throttled(container)
         return StartedContainer(
             started=started,
             cpus=cpu.affinity(pod.uid, container.name),
@@ -620,7 +650,7 @@ class Kubelet:
             exclusive_cpus=cpu.exclusive_cpus(pod.uid, container.name),
             isolation=cpu.isolation(pod, container),
             has_exclusive_cpus=exclusive,
-            cpu_quota_disabled=exclusive and self.manager.quota_can_be_disabled,
+            cpu_quota_disabled=unthrottled and self.manager.quota_can_be_disabled,
             memory_blocks=self.manager.memory.blocks(pod.uid, container.name),
             devices=self.manager.device.devices_of(pod.uid, container.name),
         )

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from podslice.core import node_resize, readmission
-from podslice.core.config.annotations import annotation_problems
+from podslice.core.config.annotations import MIXED, AnnotationProblem, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
@@ -35,6 +35,7 @@ from podslice.core.node_resize import resize_decisions, resize_wish
 from podslice.core.plugins.api import CPUEffects
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.mixed import MixedShare
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
@@ -44,6 +45,7 @@ from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
+from podslice.core.state.model import OWNING
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
@@ -189,6 +191,11 @@ class Node:
         return {**self.manager_files, ALLOCATED_STATE_FILE: encode(self.kubelet.allocations())}
 
     @property
+    def mixed_shares(self) -> Mapping[str, Mapping[str, MixedShare]]:
+        """Containers with exclusive and shared CPUs, by pod UID and name, and how much of each."""
+        return self.kubelet.manager.mixed
+
+    @property
     def manager_files(self) -> Mapping[str, bytes]:
         """The managers' state files alone; whatever else the node began with is among them as it was."""
         self.kubelet.save()
@@ -245,7 +252,9 @@ class Node:
             passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, note) for note in notes)
         if policy.annotations.invalid != "ignore":
             return passed_over
-        wrong = annotation_problems(policy, pod.spec)
+        wrong = [*annotation_problems(policy, pod.spec)]
+        if pod.mixed and (crowd := self.kubelet.mixed_surplus(pod)):
+            wrong.append(AnnotationProblem(MIXED, crowd))
         return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
 
     def try_admit(self, pod: Pod) -> Decision:
@@ -354,6 +363,7 @@ class Node:
                 format_bits(cpu.affinity_beside(pod, container, running)),
                 format_bits(kubelet.manager.memory.numa_nodes(uid, container.name)),
                 cpu.container_has_exclusive_cpus(pod, container),
+                cpu.is_throttled(container),
             )
             for container in pod.containers
         }
@@ -455,13 +465,15 @@ class Node:
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
     ) -> ContainerDecision:
         hint: Hint = self.kubelet.manager.topology.affinity(pod.uid, container.name)
+        placed = started.exclusive_cpus if started.isolation == "mixed" else started.cpus
         return ContainerDecision(
             name=container.name,
             kind="sidecar" if container.restartable else "init" if container.init else "container",
             cpus=CPUSet.from_bits(started.cpus),
-            numa_nodes=CPUSet.from_bits(self.topology.numa_nodes_of(started.cpus)),
+            numa_nodes=CPUSet.from_bits(self.topology.numa_nodes_of(placed)),
             memory_nodes=CPUSet.from_bits(started.memory_nodes),
             exclusive=started.isolation == "container",
+            exclusive_cpus=CPUSet.from_bits(started.exclusive_cpus if started.isolation in OWNING else 0),
             isolation=started.isolation,
             cfs_quota=self.kubelet.config.cpu_cfs_quota and not started.cpu_quota_disabled,
             affinity=None if hint.mask is None else CPUSet.from_bits(hint.mask),
@@ -476,7 +488,7 @@ class Node:
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
     ) -> dict[str, CPUSet]:
         """The CPUs of a sidecar that are fewer while an init container after it runs, by that container's name."""
-        if not container.restartable or started.isolation != "pod":
+        if not container.restartable or started.isolation not in ("pod", "mixed"):
             return {}
         later = pod.containers[pod.containers.index(container) + 1 :]
         beside = {

@@ -11,12 +11,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from podslice.core.config.annotations import resize_wishes
+from podslice.core.config.annotations import MIXED, AnnotationProblem, annotation_problems, resize_wishes
 from podslice.core.decision import ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.errors import AdmissionError, InputError, Refusal
 from podslice.core.kubelet import Kubelet
 from podslice.core.managers.container import ContainerManager
+from podslice.core.managers.cpu import NOTHING_LEFT
 from podslice.core.managers.degraded import leave_lost, promise_again
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
@@ -81,7 +82,7 @@ def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
     manager, context = kubelet.manager, kubelet.manager.context
     if not (manager.elastic or manager.elastic_memory):
         return kubelet.decide(admission, stays=allocated)
-    verdict = _never(manager, allocated, admission)
+    verdict = _mixed_verdict(kubelet, allocated, admission) or _never(manager, allocated, admission)
     if verdict is not None:
         return verdict
     context.resizing = True
@@ -100,7 +101,17 @@ def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
         context.resizing = False
         if refusal is not None:
             manager.cpu.state = before
-    return _hopeless(manager, admission, refusal.message)
+    return _hopeless(manager, admission, refusal)
+
+
+def _mixed_verdict(kubelet: Kubelet, allocated: AdmissionPod, desired: AdmissionPod) -> ResizeVerdict | None:
+    """Why a pod with mixed containers cannot have these amounts: its annotation is about others."""
+    if not (allocated.mixed or desired.mixed):
+        return None
+    problems = [one for one in annotation_problems(kubelet.policy, desired.spec) if one.key == MIXED]
+    if not problems and (crowd := kubelet.mixed_surplus(desired)):
+        problems = [AnnotationProblem(MIXED, crowd)]
+    return ResizeVerdict(INFEASIBLE, problems[0].message, "mixed_cpus") if problems else None
 
 
 def _fits_alone(kubelet: Kubelet, admission: AdmissionPod) -> bool:
@@ -138,14 +149,15 @@ def _never(manager: ContainerManager, allocated: AdmissionPod, desired: Admissio
     return verdict
 
 
-def _hopeless(manager: ContainerManager, desired: AdmissionPod, message: str) -> ResizeVerdict:
+def _hopeless(manager: ContainerManager, desired: AdmissionPod, refusal: Refusal) -> ResizeVerdict:
     """The verdict about sizes that would not fit if no other pod were there either."""
     detail = "topology"
-    if desired.cpus > manager.cpu.allocatable.bit_count() and manager.cpu.static:
+    too_few = desired.cpus > manager.cpu.allocatable.bit_count() and manager.cpu.static
+    if too_few or refusal.kind is NOTHING_LEFT:
         detail = "cpus"
     elif manager.memory.is_too_small_for(desired):
         detail = "memory"
-    return ResizeVerdict(INFEASIBLE, message, detail)
+    return ResizeVerdict(INFEASIBLE, refusal.message, detail)
 
 
 # Telling

@@ -16,16 +16,18 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
+from podslice.core.classes.mixed import MixedPool, Sharing
 from podslice.core.classes.resolve import CPUClasses, shared_by
 from podslice.core.config import topology_options
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.container import ContainerManager
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources
@@ -40,7 +42,8 @@ _MANAGED = "PodLevelResourceManagers"
 
 class ContainerView(NamedTuple):
     """What one container has: the CPUs it runs on, and which of them are its own or its pod's; the NUMA nodes its
-    memory is bound to (none: not bound); its blocks of memory; its devices by resource."""
+    memory is bound to (none: not bound); its blocks of memory; its devices by resource. `shared_cpus`: those of a mixed
+    container that are not its own."""
 
     cpus: Bits
     exclusive_cpus: Bits
@@ -50,12 +53,13 @@ class ContainerView(NamedTuple):
     cpu_quota_disabled: bool
     blocks: tuple[Block, ...]
     devices: Mapping[str, tuple[str, ...]]
+    shared_cpus: Bits = 0
 
 
 class NodeView(msgspec.Struct, frozen=True):
     """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
-    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy, `cpu_classes` those
-    of the PodslicePolicy. `unmanaged` are
+    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy, `cpu_classes` and
+    `mixed_pool` those of the PodslicePolicy. `unmanaged` are
     pods that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
     `predicates`: the kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing
     behind.
@@ -84,6 +88,7 @@ class NodeView(msgspec.Struct, frozen=True):
     unmanaged: frozenset[str]
     cpu_options: CPUPolicyOptions
     cpu_classes: CPUClasses | None
+    mixed_pool: MixedPool | None
     reserved: Bits
     shared: Bits
     owners: Mapping[str, Mapping[str, Bits]]
@@ -135,7 +140,10 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def admission(self, pod: Pod) -> AdmissionPod:
         """A pod as the managers of this node see it."""
-        return AdmissionPod.of(pod, self.gates, unmanaged=pod.metadata.uid in self.unmanaged)
+        uid = pod.metadata.uid
+        there = self.pods.get(uid)
+        known = NOBODY_MIXED if there is None else there.mixed_shares
+        return admission_of(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
 
     def places_whole(self, pod: AdmissionPod) -> bool:
         """The pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
@@ -191,13 +199,22 @@ class NodeView(msgspec.Struct, frozen=True):
         return (self.assignment(uid, container) or 0) & ~bits_of(self.loans.get(uid, {}).get(container, ()))
 
     def affinity(self, uid: str, container: str) -> Bits:
-        """The CPUs a container runs on: its assignment, else the shared pool."""
+        """The CPUs a container runs on: its assignment, else the shared pool; both of one that is mixed."""
         assigned = self.online(uid, container).cpus
         if assigned is not None:
-            return assigned
+            return assigned | self.shared_part(uid, container)
         if self.cpu_classes is None:
             return self.shared
         return shared_by(self.cpu_classes, self.pods.get(uid), container, self.shared)
+
+    def shared_part(self, uid: str, container: str) -> Bits:
+        """What a mixed container shares on top of its own CPUs; nothing of others."""
+        pod = self.pods.get(uid)
+        if pod is None or not pod.mixed:
+            return 0
+        own, held = self.online(uid, container), self.owners.get(uid, {})
+        sharing = Sharing(self.mixed_pool, self.cpu_classes, self.topology, self.shared, self.offline)
+        return sharing.shared_part(pod, container, own, held, self.bubbles.get(uid))
 
     def online(self, uid: str, container: str) -> model.OwnCPUs:
         """The CPUs a container has of its own or its pod's that are online."""
@@ -216,7 +233,8 @@ class NodeView(msgspec.Struct, frozen=True):
         return cpus & ~self.offline or own
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
-        """Whose CPUs a container runs on: its own (`container`), its pod's (`pod`) or everybody's (`host`)."""
+        """Whose CPUs a container runs on: its own (`container`), these and shared ones (`mixed`), its pod's (`pod`) or
+        everybody's (`host`)."""
         own = self.online(pod.uid, container.name)
         return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
 
@@ -261,10 +279,14 @@ class NodeView(msgspec.Struct, frozen=True):
             memory_nodes=self.numa_nodes(pod.uid, container.name),
             isolation=model.isolation(pod, container, own.cpus, borrowed=own.borrowed),
             has_exclusive_cpus=exclusive,
-            cpu_quota_disabled=exclusive and self.quota_can_be_disabled,
+            cpu_quota_disabled=exclusive and self.quota_can_be_disabled and not self._throttles(container),
             blocks=self.blocks_of(pod.uid, container.name),
             devices=self.devices_of(pod.uid, container.name),
+            shared_cpus=self.shared_part(pod.uid, container.name),
         )
+
+    def _throttles(self, container: AdmissionContainer) -> bool:
+        return container.mixed and self.mixed_pool is not None and self.mixed_pool.throttled
 
 
 def view_of(
@@ -295,6 +317,7 @@ def view_of(
         unmanaged=frozenset(unmanaged),
         cpu_options=cpu.options,
         cpu_classes=cpu.rules.classes,
+        mixed_pool=cpu.rules.mixed,
         reserved=cpu.reserved,
         shared=cpu.state.default,
         owners=cpu.state.assignments,

@@ -13,14 +13,14 @@ import msgspec
 from podslice.advise.whatif import Scenario, variants
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
-from podslice.core.fleet.budgets import DisruptionBudget
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions, PolicyName
 from podslice.core.fleet.workload import Workload
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
-from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, read_cluster, start_fleet
+from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, kubelet_policy, read_cluster, start_fleet
 from podslice.fleet.inputs import Inputs, canonical
+from podslice.fleet.kube_budgets import budgets_of
 from podslice.fleet.kube_pods import cluster_pods
 from podslice.fleet.kube_start import BegunFleet, begun_fleet
 from podslice.fleet.pods import Kubelets, build_workload, columns_of, read_pods, span
@@ -105,9 +105,12 @@ class Study:
                 self.inputs.paths(entry.manifests, where=f"{where}.manifests")
             if origin := _origin(entry):
                 self.inputs.path(origin, where=f"{where}.synthetic.shapes.from")
+        budgets_of(self.scenario, self.inputs)
         for name in self.scenario.kubelets:
             for found in self.cluster.classes[:1]:
                 kubelet_config(self.scenario, self.inputs, name, found)
+            for found in self.cluster.classes:
+                kubelet_policy(self.scenario, self.inputs, name, found)
 
     def check_traces(self) -> None:
         """Read every trace to its end, so that a damaged one is known before anything is simulated. Raises
@@ -229,9 +232,11 @@ class Study:
         return node._replace(absent=True) if added else node
 
     def _started(self, cell: FleetCell, configs: dict[int, KubeletConfig], kubelet: str) -> Fleet:
+        found = self.cluster.classes
         return start_fleet(
             self.cluster,
             configs,
+            [kubelet_policy(self.scenario, self.inputs, kubelet, one) for one in found],
             kubelet=kubelet,
             alternative=cell.alternative,
             gpus=self.gpus,
@@ -291,10 +296,7 @@ class Study:
             delay_ms=max(milliseconds(scenario.refusals.delay, "refusals.delay"), 1),
             limit=scenario.refusals.limit,
             preemption=scenario.preemption in (True, "on"),
-            budgets=tuple(
-                DisruptionBudget(**{name: getattr(one, name) for name in one.__struct_fields__})
-                for one in scenario.budgets
-            ),
+            budgets=budgets_of(scenario, self.inputs),
             events=tuple(self._events(fleet)),
             sample_ms=sample_ms,
             sample_share=sample_share,

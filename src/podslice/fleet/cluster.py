@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError, PodsliceError, StartError
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
 from podslice.core.fleet.shapes import NodeTaint
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Node
+from podslice.core.quirks import profile as quirks_of
 from podslice.core.scheduling.fit import amounts
 from podslice.fleet.columns import Column
 from podslice.fleet.inputs import Inputs
@@ -26,6 +28,7 @@ from podslice.fleet.scenario import FleetScenario, NodesEntry, Replicas
 from podslice.fleet.strict import quantity
 from podslice.fleet.trace import TraceNode, open_trace
 from podslice.k8s.kubeletconfig import API_VERSION, KIND, config_from_dict, load_config_data
+from podslice.k8s.policy import load_policy
 
 _MOST_NODES = 1_000_000
 
@@ -173,25 +176,49 @@ def kubelet_config(
     return loaded.config
 
 
+def kubelet_policy(scenario: FleetScenario, inputs: Inputs, name: str, found: NodeClass) -> PodslicePolicy:
+    """What a kubelet of the scenario does beyond one on nodes of a class. Raises `InputError`."""
+    entry = scenario.kubelets[name]
+    where, file = f"kubelets.{name}.policy", entry.policy
+    for pattern, other in entry.policy_by_class.items():
+        if fnmatchcase(found.name, pattern):
+            where, file = f"kubelets.{name}.policyByClass[{pattern}]", other
+    policy = load_policy(str(inputs.path(file, where=where))) if file else NO_POLICY
+    try:
+        check_policy(policy, quirks_of(scenario.profile))
+    except InputError as error:
+        raise error.at(path=where) from None
+    return policy
+
+
 def start_fleet(
     cluster: NamedNodes,
     configs: Mapping[int, KubeletConfig],
+    policies: Sequence[PodslicePolicy],
     *,
     kubelet: str,
     alternative: str,
     gpus: GPUs,
     profile: str,
 ) -> Fleet:
-    """The nodes with a started kubelet for each class; `configs` by class. Raises `ClassStartError`."""
+    """The nodes with a started kubelet for each class; `configs` and `policies` by class. Raises `ClassStartError`."""
+    told = {"kubelet": kubelet, "alternative": alternative, "profile": profile}
     classes = tuple(
-        _started(found, configs[number], kubelet=kubelet, alternative=alternative, gpus=gpus, profile=profile)
+        _started(found, configs[number], policies[number], gpus=gpus, **told)
         for number, found in enumerate(cluster.classes)
     )
     return Fleet(classes, cluster.nodes)
 
 
 def _started(
-    found: NodeClass, config: KubeletConfig, *, kubelet: str, alternative: str, gpus: GPUs, profile: str
+    found: NodeClass,
+    config: KubeletConfig,
+    policy: PodslicePolicy,
+    *,
+    kubelet: str,
+    alternative: str,
+    gpus: GPUs,
+    profile: str,
 ) -> FleetClass:
     machine = found.machine(alternative)
     devices = found.devices
@@ -201,7 +228,7 @@ def _started(
     if problems:
         raise ClassStartError(kubelet, found.name, str(problems[0]))
     try:
-        node = Node(machine, config, profile=profile, devices=devices or DeviceInventory())
+        node = Node(machine, config, profile=profile, devices=devices or DeviceInventory(), policy=policy)
     except StartError as error:
         raise ClassStartError(kubelet, found.name, error.message, error.remedy) from None
     allocatable = found.allocatable or amounts(node.kubelet.node_resources().allocatable)

@@ -15,13 +15,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
 from podslice.core.errors import InputError
 from podslice.core.fleet.checkpoint import FORMAT
 from podslice.host.statefile import write_atomically
+from podslice.host.version import running_version
 from podslice.k8s.files import read_limited
 
 EVERY = 60.0
@@ -58,7 +58,7 @@ class CellKeeper:
 
     def __init__(self, path: Path, identity: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
-        self._about = {"scenario": identity, "format": FORMAT, "podslice": version("podslice")}
+        self._about = {"scenario": identity, "format": FORMAT, "podslice": running_version()}
         self._clock = clock
         self._last = clock()
 

@@ -17,12 +17,14 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
 from podslice.fleet.kube import MACHINE_ENDINGS, captured_machine, node_files, of_node
+from podslice.fleet.kube_budgets import BUDGET, budget_of_object
 from podslice.fleet.kube_objects import name_of, part, read_objects
 from podslice.fleet.kube_pods import SEEN_LAST, cluster_pods, ended_at, moment
 from podslice.fleet.kube_reduce import Names, reduced, reduced_file
 from podslice.fleet.run import startable, started_from
 from podslice.fleet.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
+from podslice.render.prose import counted
 
 CONFIGZ, MACHINES, STATES = "configz", "machines", "state"
 """Folders with a file or a folder for each node."""
@@ -31,6 +33,7 @@ _WANTED = {
     "Pod": ("pods.json", "kubectl get pods -A -o json > pods.json"),
     "NodeResourceTopology": ("nrt.json", "kubectl get noderesourcetopologies -o json > nrt.json"),
 }
+_FILES = {kind: name for kind, (name, _) in _WANTED.items()} | {BUDGET: "budgets.json"}
 _OF_NODES = {
     CONFIGZ: ("the configuration", "kubectl get --raw /api/v1/nodes/NODE/proxy/configz > configz/NODE.json"),
     MACHINES: ("the machine", "podslice topology --capture machines/NODE.tar.xz, on the node"),
@@ -73,15 +76,20 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     dump = _read(folder, names)
     if "Node" not in dump.objects:
         raise InputError("holds no nodes", source=str(folder), remedy=_WANTED["Node"][1])
+    hidden = len(dump.objects.pop(BUDGET, ())) if anonymise else 0
     if dump.pods:
         dump.objects["Pod"] = _history(dump.pods) if since else _latest(dump.pods)
     copied = _copies(folder, dump.objects["Node"], names)
     for kind, items in dump.objects.items():
-        _write_text(out / _WANTED[kind][0], json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
+        _write_text(out / _FILES[kind], json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
     for name, data in copied.items():
         _write(out / name, data)
     _write_text(out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since))
-    return _told(out, set(dump.objects), copied, since)
+    told = _told(out, set(dump.objects), copied, since)
+    if not hidden:
+        return told
+    line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, which they go by, are not told"
+    return told._replace(problems=(*told.problems, line))
 
 
 # Reading
@@ -94,6 +102,8 @@ def _read(folder: Path, names: Names) -> _Dump:
             continue
         pods: list[dict[str, Any]] = []
         for data in _known_objects(path):
+            if data["kind"] == BUDGET:
+                budget_of_object(data, path)
             (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(reduced(data, names))
         if pods:
             found.pods.append((_time_of(path), pods))
@@ -102,7 +112,7 @@ def _read(folder: Path, names: Names) -> _Dump:
 
 def _known_objects(path: Path) -> list[dict[str, Any]]:
     try:
-        return [one for one in read_objects(path) if one["kind"] in _WANTED]
+        return [one for one in read_objects(path) if one["kind"] in _FILES]
     except InputError:
         if path.suffix == ".json":
             raise
@@ -240,6 +250,7 @@ def _scenario(kinds: set[str], folders: set[str], since: str) -> str:
     nodes += [f"{fields[folder]}: {folder}" for folder in fields if folder in folders]
     pods = f'{{cluster: pods.json, since: "{since}"}}' if since else "{cluster: pods.json}"
     work = f"  - {pods}" if "Pod" in kinds else "  - {trace: pods.csv} # give one: there was no dump of pods"
+    budgets = "\nbudgets: [{file: budgets.json}] # count with preemption: on" if BUDGET in kinds else ""
     return f"""# A cluster as podslice fleet import found it. Pods that are on nodes come first and are where they are.
 apiVersion: podslice.dev/fleet/v1
 name: live
@@ -252,7 +263,7 @@ kubelets:
   now: {{}} # as the nodes say; add others to compare
   # single: {{set: {{cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node}}}}
 schedulers:
-  kube: {{}}
+  kube: {{}}{budgets}
 """
 
 

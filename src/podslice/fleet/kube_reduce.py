@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from podslice.core.errors import InputError
 from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.fleet.kube_budgets import BUDGET
 from podslice.fleet.kube_objects import listed, name_of, part
 from podslice.fleet.kube_pods import SEEN_LAST, kubelet_uid
 from podslice.statefiles.formats import (
@@ -39,7 +40,12 @@ _SPEC = (
     "priorityClassName",
     "nodeName",
     "nodeSelector",
+    "affinity",
+    "tolerations",
+    "topologySpreadConstraints",
 )
+_BY_LABELS = ("nodeSelector", "affinity", "topologySpreadConstraints", "priorityClassName")
+"""Fields of a pod that tell labels and names."""
 _CONTAINER = ("name", "resources", "restartPolicy")
 _STATUS = ("name", "resources", "allocatedResources")
 _KEPT_LABELS = (
@@ -70,8 +76,8 @@ class Names:
 
 
 def reduced(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """The copy of a Node, a Pod or a NodeResourceTopology."""
-    make = {"Node": _node, "Pod": _pod, "NodeResourceTopology": _zones}[data["kind"]]
+    """The copy of a Node, a Pod, a NodeResourceTopology or a PodDisruptionBudget."""
+    make = {"Node": _node, "Pod": _pod, "NodeResourceTopology": _zones, BUDGET: _budget}[data["kind"]]
     return make(data, names)
 
 
@@ -93,6 +99,13 @@ def _node(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
 def _zones(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
     rest = {key: value for key, value in data.items() if key not in ("metadata", "kind")}
     return {"kind": "NodeResourceTopology", **rest, "metadata": {"name": names.of(name_of(data))}}
+
+
+def _budget(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    metadata = {"name": names.of(name_of(data)), "namespace": part(data, "metadata").get("namespace") or "default"}
+    kept = ("selector", "minAvailable", "maxUnavailable")
+    spec = {key: value for key, value in part(data, "spec").items() if key in kept}
+    return {"kind": BUDGET, "apiVersion": "policy/v1", "metadata": metadata, "spec": spec}
 
 
 def _pod(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
@@ -125,8 +138,7 @@ def _pod_spec(data: Mapping[str, Any], uid: str, names: Names) -> dict[str, Any]
     if spec.get("nodeName"):
         spec["nodeName"] = names.of(str(spec["nodeName"]))
     if names.hidden:
-        spec.pop("nodeSelector", None)
-        spec.pop("priorityClassName", None)
+        spec = {key: value for key, value in spec.items() if key not in _BY_LABELS}
     return spec
 
 

@@ -100,7 +100,7 @@ def begun_node(
 
 def _node(kind: FleetClass, files: Mapping[str, bytes], profile: str) -> Node:
     rules = kind.rules
-    return Node(rules.machine, rules.config, profile=profile, devices=rules.inventory, files=files)
+    return Node(rules.machine, rules.config, profile=profile, devices=rules.inventory, files=files, policy=rules.policy)
 
 
 def _with(node: Node, kind: FleetClass, name: str, pods: Sequence[Pod], how: Start, *, same: bool) -> BegunNode:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from podslice.core.config.mixed import admission_of
 from podslice.core.machine.memory import Block
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_records import Held
@@ -59,7 +60,7 @@ def in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Sequence[Po
 
 
 def _units(rules: NodeRules, state: NodeState, pod: Pod) -> Iterator[_Unit]:
-    admission = AdmissionPod.of(default_pod(identified(pod), rules.gates), rules.gates)
+    admission = admission_of(rules.policy, default_pod(identified(pod), rules.gates), rules.gates)
     if admission.managed:
         return
     for container in admission.containers:

@@ -26,6 +26,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.fleet.columns import Column, checked_column
 from podslice.fleet.inputs import Inputs
+from podslice.fleet.kube_budgets import budgets_of
 from podslice.fleet.kube_pods import ClusterPod, cluster_pods
 from podslice.fleet.made_up import arrivals_of, exponential, length_of
 from podslice.fleet.reading import Reader, manifest_shape, placed
@@ -269,7 +270,7 @@ class _PodMaker:
 
     def _budget_keys(self) -> frozenset[str]:
         """Labels that budgets ask for; a namespace is seen where any label is."""
-        selectors = [budget.selector for budget in self.scenario.budgets]
+        selectors = [budget.selector for budget in budgets_of(self.scenario, self.inputs)]
         keys = {key for one in selectors for key in one.match_labels}
         keys |= {one.key for selector in selectors for one in selector.match_expressions}
         return frozenset(keys | {NAME_LABEL} if selectors else ())

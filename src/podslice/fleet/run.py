@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor,
 from podslice.fleet.scenario import FleetScenario
 from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
+from podslice.host.version import running_version
 from podslice.k8s.yaml import dump
 from podslice.render.prose import counted
 
@@ -127,7 +127,7 @@ def identity(study: Study, plan: RunPlan) -> dict[str, Any]:
     return {
         "id": study.id,
         "name": study.scenario.name,
-        "podslice": installed_version("podslice"),
+        "podslice": running_version(),
         "inputs": study.inputs.digests(),
         "workload": study.workload_id,
         "cells": [cell.key for cell in plan.cells],

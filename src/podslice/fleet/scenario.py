@@ -195,11 +195,14 @@ class WorkloadEntry(_Strict, frozen=True, kw_only=True):
 
 class KubeletEntry(_Strict, frozen=True, kw_only=True):
     """A kubelet configuration: a `file`, fields on top of it, and fields for nodes of some classes on top of those.
-    `recommend`: not one, but every policy, scope and set of options that `whatif --recommend` tries."""
+    `policy` is the file of a PodslicePolicy, and `policy_by_class` of another one for some classes, whose pattern is
+    read last wins. `recommend`: not one, but every policy, scope and set of options that `whatif --recommend` tries."""
 
     file: str = ""
     fields: dict[str, Any] = msgspec.field(default={}, name="set")
     by_class: dict[str, dict[str, Any]] = {}
+    policy: str = ""
+    policy_by_class: dict[str, str] = {}
     recommend: bool = False
 
 
@@ -238,9 +241,11 @@ class AfterRefusal(_Strict, frozen=True, kw_only=True):
 
 
 class BudgetEntry(_Strict, frozen=True, kw_only=True):
-    """A PodDisruptionBudget: one of `min_available` and `max_unavailable`, pods or percent ("50%")."""
+    """A PodDisruptionBudget: one of `min_available` and `max_unavailable`, pods or percent ("50%"). Or a `file`, or a
+    pattern of files, with such objects as kubectl prints them, or as they are in manifests."""
 
-    selector: Selector
+    file: str = ""
+    selector: Selector | None = None
     namespace: str = "default"
     min_available: int | str | None = None
     max_unavailable: int | str | None = None

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from podslice.core.errors import InputError, raise_all
-from podslice.fleet.scenario import AS_WRITTEN, ContainerShare, FleetScenario
+from podslice.fleet.kube_budgets import amount_problems
+from podslice.fleet.scenario import AS_WRITTEN, BudgetEntry, ContainerShare, FleetScenario
 from podslice.fleet.strict import convert
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
@@ -128,14 +129,14 @@ def _budget_problems(scenario: FleetScenario) -> list[InputError]:
     found = []
     for index, budget in enumerate(scenario.budgets):
         path = f"budgets[{index}]"
-        amounts = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
-        if sum(amount is not None for amount in amounts.values()) != 1:
-            found.append(InputError("needs exactly one of minAvailable and maxUnavailable", path=path))
-        for field, amount in amounts.items():
-            bad = isinstance(amount, str) and not re.fullmatch(r"(100|[0-9]{1,2})%", amount)
-            if bad or (isinstance(amount, int) and amount < 0):
-                remedy = 'pods, such as 2, or percent, such as "50%"'
-                found.append(InputError(f"{amount!r} is no number of pods", path=f"{path}.{field}", remedy=remedy))
+        if budget.file:
+            if budget != BudgetEntry(file=budget.file):
+                found.append(InputError("has a file and a budget of its own", path=path, remedy="make it two entries"))
+            continue
+        if budget.selector is None:
+            found.append(InputError("is missing", path=f"{path}.selector", remedy="{} means all pods of a namespace"))
+        both = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
+        found += amount_problems({field: amount for field, amount in both.items() if amount is not None}, path)
     return found
 
 

@@ -41,7 +41,7 @@ class RunStore:
         if known is not None and known.get("id") != identity["id"]:
             problem = "is a run of another scenario, or of other files"
             raise InputError(problem, source=str(self.folder), remedy="name another --out")
-        if known is None and self.folder.exists() and any(self.folder.iterdir()):
+        if known is None and self.folder.exists() and not self._is_unused():
             raise InputError("is not empty and no run", source=str(self.folder), remedy="name another --out")
         try:
             self.cells.mkdir(parents=True, exist_ok=True)
@@ -49,8 +49,13 @@ class RunStore:
             raise InputError(f"cannot be made: {error.strerror}", source=str(self.folder)) from None
         remove_temporaries(self.folder, "*")
         remove_temporaries(self.cells, "*")
-        self.write(SCENARIO, scenario.encode())
         self.write(IDENTITY, _json(identity))
+        self.write(SCENARIO, scenario.encode())
+
+    def _is_unused(self) -> bool:
+        """True where there is nothing, or no more than a run that was killed before it had an identity."""
+        names = {path.name for path in self.folder.iterdir()}
+        return names <= {CELLS, f".{IDENTITY}.new"} and not (self.cells.is_dir() and any(self.cells.iterdir()))
 
     def identity(self) -> dict[str, Any] | None:
         """What the run is of; None where there is none."""

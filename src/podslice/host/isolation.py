@@ -73,7 +73,7 @@ def read_isolation(
     exclusive = 0
     for one in known:
         exclusive |= one.cpus
-    mine = [_threads_of(one.path, sources.cgroups) for one in known]
+    mine = [threads_of(one.path, sources.cgroups) for one in known]
     strangers = list(_strangers(sources.proc, exclusive, {tid for ids in mine for tid in ids or ()}))
     first = _sample(known, mine, strangers, sources)
     seconds = wait()
@@ -94,11 +94,12 @@ def read_isolation(
         _grown(first.stolen, second.stolen),
         _interrupt_facts(first, second, sources.proc),
         1 / _HERTZ,
-        (_text(sources.sys, "devices/system/cpu/nohz_full") or "").strip().replace("(null)", ""),
+        (text_or_none(sources.sys, "devices/system/cpu/nohz_full") or "").strip().replace("(null)", ""),
     )
 
 
-def _text(fs: FileSystem, path: str) -> str | None:
+def text_or_none(fs: FileSystem, path: str) -> str | None:
+    """A file's text, None where it cannot be read."""
     try:
         return fs.read(path)
     except OSError:
@@ -112,16 +113,16 @@ def _grown(before: Mapping[int, float], after: Mapping[int, float]) -> dict[int,
 def _sample(
     known: list[OwnedCgroup], mine: list[list[int] | None], strangers: list[_Stranger], sources: IsolationSources
 ) -> _Sample:
-    busy, stolen = _cpu_times(sources.proc)
+    busy, stolen = cpu_times(sources.proc)
     counters = [_counters(one.path, tids, sources) for one, tids in zip(known, mine, strict=True)]
     threads = {one.tid: ns for one in strangers if (ns := _ran(sources.proc, one)) is not None}
-    return _Sample(busy, stolen, _interrupt_counts(sources.proc), counters, threads)
+    return _Sample(busy, stolen, interrupt_counts(sources.proc), counters, threads)
 
 
-def _cpu_times(proc: FileSystem) -> tuple[dict[int, float], dict[int, float]]:
+def cpu_times(proc: FileSystem) -> tuple[dict[int, float], dict[int, float]]:
     """Seconds that each CPU was busy (user, nice, system, interrupts) and that its hypervisor took."""
     busy, stolen = dict[int, float](), dict[int, float]()
-    for line in (_text(proc, "stat") or "").splitlines():
+    for line in (text_or_none(proc, "stat") or "").splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdecimal() and len(fields) >= 8:
             user, nice, system, _, _, irq, softirq, steal = (int(field) for field in fields[:8])
@@ -130,9 +131,9 @@ def _cpu_times(proc: FileSystem) -> tuple[dict[int, float], dict[int, float]]:
     return busy, stolen
 
 
-def _interrupt_counts(proc: FileSystem) -> dict[str, tuple[str, dict[int, int]]] | None:
+def interrupt_counts(proc: FileSystem, file: str = "interrupts") -> dict[str, tuple[str, dict[int, int]]] | None:
     """By line: the device's name and how often it came on each CPU."""
-    text = _text(proc, "interrupts")
+    text = text_or_none(proc, file)
     if text is None:
         return None
     head, *lines = text.splitlines() or [""]
@@ -156,14 +157,14 @@ def _interrupt_facts(first: _Sample, second: _Sample, proc: FileSystem) -> tuple
         _, before = first.interrupts.get(number, ("", {}))
         counts = {cpu: count - before.get(cpu, count) for cpu, count in after.items() if count > before.get(cpu, count)}
         if counts and number.isdecimal():
-            affinity = _text(proc, f"irq/{number}/smp_affinity_list")
+            affinity = text_or_none(proc, f"irq/{number}/smp_affinity_list")
             facts.append(InterruptFacts(number, name, counts, None if affinity is None else affinity.strip()))
     return tuple(facts)
 
 
-def _threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
+def threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
     """Thread ids of a cgroup; evenly chosen ones where there are very many."""
-    text = _text(cgroups, f"{path}/cgroup.threads") if path else None
+    text = text_or_none(cgroups, f"{path}/cgroup.threads") if path else None
     if text is None:
         return None
     ids = [int(word) for word in text.split() if word.isdecimal()]
@@ -171,8 +172,8 @@ def _threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
 
 
 def _counters(path: str, tids: list[int] | None, sources: IsolationSources) -> _Counters:
-    stat = _pairs(_text(sources.cgroups, f"{path}/cpu.stat") if path else None)
-    pressure = _text(sources.cgroups, f"{path}/cpu.pressure") if path else None
+    stat = pairs_in(text_or_none(sources.cgroups, f"{path}/cpu.stat") if path else None)
+    pressure = text_or_none(sources.cgroups, f"{path}/cpu.pressure") if path else None
     some = re.search(r"^some .*total=(\d+)", pressure or "", re.MULTILINE)
     delay, migrations = _of_threads(tids, sources.proc)
     return _Counters(
@@ -190,17 +191,29 @@ def _of_threads(tids: list[int] | None, proc: FileSystem) -> tuple[float | None,
     delay, migrations = 0.0, 0
     delays, moves = 0, 0
     for tid in tids:
-        fields = (_text(proc, f"{tid}/schedstat") or "").split()
-        if len(fields) >= 2:
-            delay += int(fields[1]) * _NANO
+        if (waited := seconds_waited(tid, proc)) is not None:
+            delay += waited
             delays += 1
-        if found := _SWITCHES.search(_text(proc, f"{tid}/sched") or ""):
-            migrations += int(found[1])
+        if (moved := times_moved(tid, proc)) is not None:
+            migrations += moved
             moves += 1
     return (delay if delays or not tids else None), (migrations if moves or not tids else None)
 
 
-def _pairs(text: str | None) -> dict[str, int]:
+def seconds_waited(tid: int, proc: FileSystem) -> float | None:
+    """How long a thread was ready to run and did not, None where the kernel does not say."""
+    fields = (text_or_none(proc, f"{tid}/schedstat") or "").split()
+    return int(fields[1]) * _NANO if len(fields) >= 2 and fields[1].isdecimal() else None
+
+
+def times_moved(tid: int, proc: FileSystem) -> int | None:
+    """How often a thread went to another CPU, None where the kernel does not say."""
+    found = _SWITCHES.search(text_or_none(proc, f"{tid}/sched") or "")
+    return int(found[1]) if found else None
+
+
+def pairs_in(text: str | None) -> dict[str, int]:
+    """Numbers by their names, a line each."""
     return {
         name: int(value)
         for name, _, value in (line.partition(" ") for line in (text or "").splitlines())
@@ -228,7 +241,7 @@ def _strangers(proc: FileSystem, exclusive: Bits, mine: set[int]) -> Iterator[_S
             if not tid.isdecimal() or int(tid) in mine:
                 continue
             folder = f"{entry}/task/{tid}"
-            allowed = _ALLOWED.search(_text(proc, f"{folder}/status") or "")
+            allowed = _ALLOWED.search(text_or_none(proc, f"{folder}/status") or "")
             cpus = readable_bits(allowed[1]) if allowed else 0
             if cpus & exclusive and (stat := _stat(proc, folder)) is not None:
                 kernel = bool(stat.flags & _KERNEL_THREAD)
@@ -245,7 +258,7 @@ class _Stat(NamedTuple):
 
 def _stat(proc: FileSystem, folder: str) -> _Stat | None:
     """Name, flags (field 9) and the CPU it was on last (field 39)."""
-    match = _SPACE_FIELDS.match(_text(proc, f"{folder}/stat") or "")
+    match = _SPACE_FIELDS.match(text_or_none(proc, f"{folder}/stat") or "")
     fields = match[2].split() if match else []
     if match is None or len(fields) < 37 or not (fields[6].isdecimal() and fields[36].isdecimal()):
         return None
@@ -253,14 +266,14 @@ def _stat(proc: FileSystem, folder: str) -> _Stat | None:
 
 
 def _cgroup(proc: FileSystem, entry: str) -> str:
-    for line in (_text(proc, f"{entry}/cgroup") or "").splitlines():
+    for line in (text_or_none(proc, f"{entry}/cgroup") or "").splitlines():
         if line.startswith("0::"):
             return line[3:].strip("/")
     return ""
 
 
 def _ran(proc: FileSystem, one: _Stranger) -> int | None:
-    fields = (_text(proc, f"{one.pid}/task/{one.tid}/schedstat") or "").split()
+    fields = (text_or_none(proc, f"{one.pid}/task/{one.tid}/schedstat") or "").split()
     return int(fields[0]) if fields and fields[0].isdecimal() else None
 
 
@@ -294,14 +307,16 @@ def _container(
     known: list[OwnedCgroup],
     sources: IsolationSources,
 ) -> OwnedFacts:
-    effective = _text(sources.cgroups, f"{one.path}/cpuset.cpus.effective") if one.path else None
-    nodes = _nodes_of(one.cpus, sources.sys)
+    effective = text_or_none(sources.cgroups, f"{one.path}/cpuset.cpus.effective") if one.path else None
+    nodes = nodes_of(one.cpus, sources.sys)
     return OwnedFacts(
         pod=one.pod,
         container=one.container,
         cpus=format_bits(one.cpus),
         effective=None if effective is None else effective.strip(),
-        partition=(_text(sources.cgroups, f"{one.path}/cpuset.cpus.partition") or "").strip() if one.path else "",
+        partition=(text_or_none(sources.cgroups, f"{one.path}/cpuset.cpus.partition") or "").strip()
+        if one.path
+        else "",
         used=_difference(before.usage, after.usage),
         throttled=None if before.throttled is None or after.throttled is None else after.throttled - before.throttled,
         waited=_difference(before.waited, after.waited),
@@ -309,7 +324,7 @@ def _container(
         migrations=None
         if before.migrations is None or after.migrations is None
         else max(0, after.migrations - before.migrations),
-        memory=_memory(one.path, sources.cgroups),
+        memory=memory_by_node(one.path, sources.cgroups),
         local_nodes=format_bits(nodes),
         siblings=_siblings(one, known, sources),
         others=tuple(_sets_on(one, sources)),
@@ -321,20 +336,21 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else round(max(0.0, after - before), 6)
 
 
-def _nodes_of(cpus: Bits, sys: FileSystem) -> Bits:
+def nodes_of(cpus: Bits, sys: FileSystem) -> Bits:
     """NUMA nodes of CPUs; node 0 where the kernel has no such folders."""
     found = 0
     for entry in sys.entries("devices/system/node"):
         if (
             entry[4:].isdecimal()
-            and readable_bits((_text(sys, f"devices/system/node/{entry}/cpulist") or "").strip()) & cpus
+            and readable_bits((text_or_none(sys, f"devices/system/node/{entry}/cpulist") or "").strip()) & cpus
         ):
             found |= 1 << int(entry[4:])
     return found or 1
 
 
-def _memory(path: str, cgroups: FileSystem) -> dict[int, int] | None:
-    text = _text(cgroups, f"{path}/memory.numa_stat") if path else None
+def memory_by_node(path: str, cgroups: FileSystem) -> dict[int, int] | None:
+    """Bytes of a cgroup on each NUMA node."""
+    text = text_or_none(cgroups, f"{path}/memory.numa_stat") if path else None
     if text is None:
         return None
     found: dict[int, int] = {}
@@ -351,7 +367,7 @@ def _siblings(one: OwnedCgroup, known: list[OwnedCgroup], sources: IsolationSour
     beside = 0
     for cpu in iter_bits(one.cpus):
         path = f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-        beside |= readable_bits((_text(sources.sys, path) or "").strip())
+        beside |= readable_bits((text_or_none(sources.sys, path) or "").strip())
     beside &= ~one.cpus
     owners = 0
     for other in known:
@@ -364,6 +380,6 @@ def _sets_on(one: OwnedCgroup, sources: IsolationSources) -> Iterator[SetFacts]:
     for path, kind in sources.others.items():
         if path == one.path or path.startswith(f"{one.path}/") or one.path.startswith(f"{path}/"):
             continue
-        cpus = readable_bits((_text(sources.cgroups, f"{path}/cpuset.cpus.effective") or "").strip())
+        cpus = readable_bits((text_or_none(sources.cgroups, f"{path}/cpuset.cpus.effective") or "").strip())
         if cpus & one.cpus:
             yield SetFacts(path, format_bits(cpus & one.cpus), kind)

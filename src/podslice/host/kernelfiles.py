@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from podslice.core.guards.masks import MaskFile, SavedFile
+from podslice.core.guards.files import GuardedFile, SavedFile
 from podslice.core.values.cpuset import Bits, readable_bits
 
 GUARD_STATE_FILE = "podslice_guard_state"
 _LARGEST = 1 << 20
+_WORKQUEUES, _NETWORKS = "sys/devices/virtual/workqueue", "sys/class/net"
 
 
 class SavedFiles(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,7 +37,7 @@ class KernelFiles:
     def write(self, path: str, text: str) -> None:
         descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
-            os.write(descriptor, text.encode())
+            os.write(descriptor, f"{text}\n".encode())
         finally:
             os.close(descriptor)
 
@@ -47,22 +48,46 @@ class KernelFiles:
         except OSError:
             return []
 
-    def masks(self, nodes: Mapping[int, Bits]) -> Iterator[MaskFile]:
+    def masks(self, nodes: Mapping[int, Bits]) -> Iterator[GuardedFile]:
         """Every file with a set of CPUs that a guard may change, as it is now; `nodes` are CPUs by NUMA node."""
         for name in self.names("proc/irq"):
             if name.isdecimal() and (text := self._text(f"proc/irq/{name}/smp_affinity_list")) is not None:
                 node = (self._text(f"proc/irq/{name}/node") or "").strip()
                 near = nodes.get(int(node), 0) if node.isdecimal() else 0
-                yield MaskFile(f"proc/irq/{name}/smp_affinity_list", "list", text, near)
-        for path in ("proc/irq/default_smp_affinity", "sys/devices/virtual/workqueue/cpumask"):
+                yield GuardedFile(f"proc/irq/{name}/smp_affinity_list", "list", text, near)
+        for path in self._mask_paths():
             if (text := self._text(path)) is not None:
-                yield MaskFile(path, "mask", text)
+                yield GuardedFile(path, "mask", text)
+
+    def _mask_paths(self) -> Iterator[str]:
+        """Of interrupts to come, unbound workqueues, and of network queues whose packets other CPUs take (RPS)."""
+        yield from ("proc/irq/default_smp_affinity", f"{_WORKQUEUES}/cpumask")
+        yield from (f"{_WORKQUEUES}/{name}/cpumask" for name in self.names(_WORKQUEUES))
+        yield "proc/sys/net/core/rps_default_mask"
+        for device in self.names(_NETWORKS):
+            queues = f"{_NETWORKS}/{device}/queues"
+            yield from (f"{queues}/{name}/rps_cpus" for name in self.names(queues) if name.startswith("rx-"))
+
+    def saved(self, files: Iterable[SavedFile]) -> Iterator[GuardedFile]:
+        """Files that were changed, as they are now; without those that are gone."""
+        for one in files:
+            if (text := self._text(one.path)) is not None:
+                yield GuardedFile(one.path, one.form, text, guard=one.guard)
+
+    def texts(self, paths: Iterable[str]) -> dict[str, str]:
+        """What files say that can be read."""
+        return {path: text for path in paths if (text := self._text(path)) is not None}
+
+    def devices_of(self, number: str) -> list[str]:
+        """Names of the devices of an interrupt."""
+        folder = f"proc/irq/{number}"
+        return [name for name in self.names(folder) if self._is_folder(folder, name)]
 
     def device_of(self, path: str) -> str:
         """The name of the device of an interrupt's file, or what else the file is called."""
         parts = path.split("/")
         if len(parts) == 4 and parts[2].isdecimal():
-            actions = [name for name in self.names("/".join(parts[:3])) if self._is_folder("/".join(parts[:3]), name)]
+            actions = self.devices_of(parts[2])
             return f"irq {parts[2]}" + (f" ({', '.join(actions)})" if actions else "")
         return f"/{path}"
 

@@ -35,8 +35,11 @@ class FileOperations(Protocol):
 class RealFiles:
     """The operating system."""
 
+    def __init__(self, *, mode: int = 0o600) -> None:
+        self._mode = mode
+
     def write(self, path: Path, data: bytes) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
         try:
             view = memoryview(data)
             while view:
@@ -47,6 +50,9 @@ class RealFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -68,6 +74,13 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
             temporary.unlink(missing_ok=True)
         raise
     files.sync_directory(path.parent)
+
+
+def remove_file(path: Path, files: RealFiles) -> None:
+    """The file is gone, also after a crash. Raises `OSError`."""
+    if path.exists():
+        files.remove(path)
+        files.sync_directory(path.parent)
 
 
 def remove_temporaries(folder: Path, pattern: str) -> None:

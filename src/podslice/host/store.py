@@ -155,7 +155,8 @@ class NodeStore:
     def _policy_file(self, intents: Mapping[str, Intent]) -> bytes:
         """What is to be remembered beside the managers' files."""
         node = self.node
-        return policy_state.encode(node.state.cpu, intents, self._boot.record(node.machine, node.state.cpu.offline))
+        boot = self._boot.record(node.machine, node.state.cpu.offline)
+        return policy_state.encode(node.state.cpu, intents, boot, node.mixed_shares)
 
     def _resume(self, intents: Mapping[str, Intent]) -> None:
         """Resizes that were being written are settled."""
@@ -228,7 +229,7 @@ class NodeStore:
             if name != POLICY_STATE_FILE:
                 self._write(name, data)
         cpu = self.node.state.cpu
-        needed = cpu.loans or cpu.bubble_loans or self._open or self._boot.known
+        needed = cpu.loans or cpu.bubble_loans or self._open or self._boot.known or self.node.mixed_shares
         if ended and (needed or POLICY_STATE_FILE in self._written):
             self._write(POLICY_STATE_FILE, self._policy_file(self._open))
 

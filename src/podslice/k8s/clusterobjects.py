@@ -5,6 +5,8 @@ Read only as far as it decides where a pod may go. The specification of a pod st
 
 from __future__ import annotations
 
+from datetime import datetime
+from sys import intern
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -25,7 +27,6 @@ class _PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     namespace: str = ""
     name: str = ""
-    resource_version: str = ""
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
@@ -114,31 +115,33 @@ class _TermsObject(msgspec.Struct, frozen=True):
 
 class ScheduledPod:
     """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
-    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed; `group`
-    names its PodGroup. `refused`: its scheduler has found no node. `preempts`: others may leave for it. `pod` and
-    `terms` are decoded when they are first asked for."""
+    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed, and which
+    its node knows by another UID (`node_uid`); `group` names its PodGroup. `started`: in seconds since 1970, 0 for not
+    yet. `refused`: its scheduler has found no node. `preempts`: others may leave for it. `pod` and `terms` are decoded
+    when they are first asked for."""
 
-    __slots__ = ("_data", "_pod", "_terms", "annotations", "created", "deleting", "ended", "gated", "generation",
-                 "group", "mirror", "name", "namespace", "node", "nominated", "preempts", "priority", "refused",
-                 "scheduler", "started", "uid", "version")  # fmt: skip
+    __slots__ = ("_data", "_pod", "_terms", "created", "deleting", "ended", "gated", "generation",
+                 "group", "mirror", "name", "namespace", "node", "node_uid", "nominated", "preempts", "priority",
+                 "refused", "scheduler", "started", "uid")  # fmt: skip
 
     def __init__(self, data: bytes, read: _PodObject) -> None:
         metadata, spec, status = read.metadata, read.spec, read.status
         self._data: bytes | None = data
         self._pod: Pod | None = None
         self._terms: PlacementTerms | None = None
-        self.uid, self.namespace, self.name = metadata.uid, metadata.namespace, metadata.name
-        self.version, self.generation = metadata.resource_version, metadata.generation
+        self.uid, self.namespace, self.name = metadata.uid, intern(metadata.namespace), metadata.name
+        self.generation = metadata.generation
         self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
-        self.annotations = metadata.annotations or {}
-        self.mirror = MIRROR_ANNOTATION in self.annotations
-        self.node, self.scheduler = spec.node_name, spec.scheduler_name
+        annotations = metadata.annotations or {}
+        self.mirror = MIRROR_ANNOTATION in annotations
+        self.node_uid = annotations.get(MIRROR_ANNOTATION) or self.uid
+        self.node, self.scheduler = intern(spec.node_name), intern(spec.scheduler_name)
         self.gated = bool(spec.scheduling_gates)
         group = spec.scheduling_group
         self.group = f"{self.namespace}/{group.pod_group_name}" if group is not None else ""
         self.priority = spec.priority or 0
         self.ended, self.nominated = status.phase in _ENDED, status.nominated_node_name
-        self.started = status.start_time or self.created
+        self.started = seconds_of(status.start_time or self.created)
         self.preempts = spec.preemption_policy != "Never"
         self.refused = _REFUSED in (status.conditions or ())
 
@@ -160,8 +163,9 @@ class ScheduledPod:
         return self._terms
 
     def forget(self) -> None:
-        """Nobody needs the specification any more."""
+        """Nobody needs the specification any more, nor when the pod was created."""
         self._data = self._pod = self._terms = None
+        self.created = ""
 
     def like(self, older: ScheduledPod) -> bool:
         """The same pod with the same specification; then it need not be decoded again."""
@@ -172,6 +176,14 @@ class ScheduledPod:
         self._pod, self._terms = older._pod, older._terms
         if self._pod is not None and self._terms is not None:
             self._data = None
+
+
+def seconds_of(time: str) -> float:
+    """Seconds since 1970 of a time as the API server writes it; 0 where it is none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
@@ -251,11 +263,16 @@ def read_node(data: bytes | bytearray | msgspec.Raw) -> ScheduledNode:
         raise ApiError(f"metadata.name: {found.metadata.name[:80]!r} is not valid")
     return ScheduledNode(
         found.metadata.name,
-        found.metadata.labels or {},
+        _shared(found.metadata.labels),
         tuple(found.spec.taints or ()),
         found.spec.unschedulable,
-        found.status.allocatable or {},
+        _shared(found.status.allocatable),
     )
+
+
+def _shared(texts: dict[str, str] | None) -> dict[str, str]:
+    """Thousands of nodes have the same keys and values; all but a node's own are there once."""
+    return {intern(name): intern(text) for name, text in (texts or {}).items()}
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:

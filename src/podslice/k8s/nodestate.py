@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,8 +74,9 @@ def status_of(told: Stamped) -> NodeStateStatus:
     )
 
 
-def read_node_state(data: bytes | bytearray | msgspec.Raw) -> NamedState:
-    """A NodeState object. Raises `InputError` for what is none; a state in it that cannot be read is its `problem`."""
+def read_node_state(data: bytes | bytearray | msgspec.Raw, read: Callable[[bytes], Stamped] = decode) -> NamedState:
+    """A NodeState object; `read` reads the event in it. Raises `InputError` for what is none; a state in it that cannot
+    be read is its `problem`."""
     try:
         found = msgspec.json.decode(data, type=_StateObject)
     except (ValueError, RecursionError) as error:
@@ -83,12 +85,12 @@ def read_node_state(data: bytes | bytearray | msgspec.Raw) -> NamedState:
     if not status.state:
         return NamedState(node, None, status.problem[:300] or "has no state yet")
     try:
-        return NamedState(node, _told(status))
+        return NamedState(node, _told(status, read))
     except InputError as error:
         return NamedState(node, None, str(error))
 
 
-def _told(status: NodeStateStatus) -> Stamped:
+def _told(status: NodeStateStatus, read: Callable[[bytes], Stamped]) -> Stamped:
     """Raises `InputError`."""
     if status.encoding != ENCODING:
         raise InputError(f"{status.encoding[:80]!r} is not {ENCODING}", path="status.encoding")
@@ -99,7 +101,7 @@ def _told(status: NodeStateStatus) -> Stamped:
         raise InputError(f"cannot be unpacked: {error}", path="status.state") from None
     if unpacking.unconsumed_tail or not unpacking.eof:
         raise InputError("is cut off, or larger than a state may be", path="status.state")
-    told = decode(data)
+    told = read(data)
     if not isinstance(told.event, StateTold):
         raise InputError("is no state", path="status.state")
     return told

@@ -53,7 +53,7 @@ def _problem(text: str) -> InputError:
 
 
 def _allowed(path: str) -> str:
-    """The values of a field that has only some; empty for others."""
+    """The values of a field that has only some, and what texts of a form mean; empty for others."""
     *parents, name = _steps(path) or [""]
     fields: Any = PodslicePolicy
     for step in parents:
@@ -61,7 +61,13 @@ def _allowed(path: str) -> str:
         if not isinstance(fields, builtins.type(msgspec.Struct)):
             return ""
     found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
-    return f"one of {', '.join(get_args(found[0]))}" if found and get_origin(found[0]) is Literal else ""
+    for kind in (*found, *(part for one in found for part in get_args(one))):
+        if get_origin(kind) is Literal:
+            return f"one of {', '.join(get_args(kind))}"
+        for meta in getattr(kind, "__metadata__", ()):
+            if meta.description is not None:
+                return str(meta.description)
+    return ""
 
 
 def _steps(path: str) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.kubectl.client import Cluster, Reply
 from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.names import node_name
 from podslice.kubectl.portforward import forwarded
 
 LABEL = "app.kubernetes.io/name=podslice"
@@ -58,7 +59,7 @@ class Agents(NamedTuple):
 
     def on(self, node: str) -> AgentPod:
         """The agent of a node. Raises `InputError` where there is no such node, or no agent on it."""
-        found = self._listed({"fieldSelector": f"spec.nodeName={node}"})
+        found = self._listed({"fieldSelector": f"spec.nodeName={node_name(node)}"})
         if found:
             return found[0]
         try:
@@ -73,18 +74,24 @@ class Agents(NamedTuple):
 
     def _listed(self, query: dict[str, str]) -> list[AgentPod]:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        answer = self.cluster.read(path, {"labelSelector": self.label, **query})
+        try:
+            answer = self.cluster.read(path, {"labelSelector": self.label, **query})
+        except ClusterError as error:
+            if error.status != 400:
+                raise
+            remedy = f"write a label selector such as {LABEL}"
+            raise InputError(error.problem, path="--agent-label", remedy=remedy) from None
         found = [agent_pod(pod) for pod in answer.get("items") or ()]
         return sorted((one for one in found if one.node), key=lambda one: bool(one.trouble))
 
     def ask(self, agent: AgentPod, target: str) -> Any:
         """One document. Raises `InputError`."""
         if agent.trouble:
-            raise InputError(
-                f"the agent on {agent.node} {agent.trouble}",
-                remedy=f"kubectl -n {agent.namespace} describe pod {agent.name}",
-            )
-        reply = self._reply(agent, target)
+            raise trouble_of(agent)
+        try:
+            reply = self._reply(agent, target)
+        except ClusterError as error:
+            raise beyond_the_api_server(error, f"the agent on {agent.node}", agent) from None
         said = " ".join(reply.body[:400].decode("utf-8", "replace").split())
         if reply.code in (401, 403):
             raise InputError(
@@ -108,6 +115,20 @@ class Agents(NamedTuple):
                 if error.status != 403 or self.via:
                     raise
         return forwarded(self.cluster, agent.path, agent.port, target, headers)
+
+
+def trouble_of(agent: AgentPod) -> InputError:
+    """Why it cannot be asked, with who says more."""
+    remedy = f"kubectl -n {agent.namespace} describe pod {agent.name}"
+    return InputError(f"the agent on {agent.node} {agent.trouble}", remedy=remedy)
+
+
+def beyond_the_api_server(error: ClusterError, who: str, pod: AgentPod) -> InputError:
+    """What it said where it answers us, and cannot reach a pod for us: that is this pod's trouble and no other's."""
+    if error.status in (0, 401, 403):
+        return error
+    remedy = f"is the node ready? kubectl get node {pod.node}; --via tries another way"
+    return InputError(f"{who} cannot be asked: {error.problem}", remedy=remedy)
 
 
 def token_of(cluster: Cluster, namespace: str, name: str) -> str:
@@ -150,11 +171,12 @@ def _trouble(metadata: dict[str, Any], status: dict[str, Any]) -> str:
     if metadata.get("deletionTimestamp"):
         return "is ending"
     phase = status.get("phase") or "Pending"
+    containers = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+    waiting = [one["waiting"].get("reason") or "" for one in containers if one.get("waiting")]
+    if phase == "Running" and len(waiting) == len(containers) > 0:
+        return f"does not run{f' ({waiting[0]})' if waiting[0] else ''}"
     if phase == "Running":
         return ""
-    waiting = (
-        ((one.get("state") or {}).get("waiting") or {}).get("reason") for one in status.get("containerStatuses") or ()
-    )
     reason = next((one for one in waiting if one), status.get("reason"))
     return f"is {phase}{f' ({reason})' if reason else ''}"
 

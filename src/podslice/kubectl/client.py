@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
-from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 import msgspec
 
+from podslice.host.version import running_version
 from podslice.k8s.kubeconfig import Access
 from podslice.kubectl.connection import ClusterError, connect, server_of, unreachable
 from podslice.kubectl.credentials import Credential, Credentials
@@ -95,12 +95,12 @@ class HTTPCluster:
             connection.close()
 
     def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
-        """Raises `ClusterError`."""
+        """A kubelet answers 406 to who would accept JSON alone. Raises `ClusterError`."""
         credential = self._credentials.get()
         connection = connect(self.access, credential, self._timeout)
         target = f"{self._prefix}{path}?{urlencode(query, doseq=True)}"
         try:
-            found = open_websocket(connection, target, self._headers(credential), protocol)
+            found = open_websocket(connection, target, self._headers(credential, accept="*/*"), protocol)
         except (OSError, HTTPException) as error:
             connection.close()
             raise self._broken(error) from None
@@ -110,9 +110,9 @@ class HTTPCluster:
         connection.close()
         raise refused(self.access, path, reply)
 
-    def _headers(self, credential: Credential) -> list[tuple[str, str]]:
-        agent = f"kubectl-podslice/{version('podslice')}"
-        return [("User-Agent", agent), ("Accept", "application/json"), *self._credentials.headers(credential)]
+    def _headers(self, credential: Credential, accept: str = "application/json") -> list[tuple[str, str]]:
+        agent = f"kubectl-podslice/{running_version()}"
+        return [("User-Agent", agent), ("Accept", accept), *self._credentials.headers(credential)]
 
     def _broken(self, error: Exception) -> ClusterError:
         if isinstance(error, HTTPException):
@@ -144,6 +144,8 @@ def refused(access: Access, path: str, reply: Reply) -> ClusterError:
         remedy = "a token or certificate may have expired: log in again, or give another --context"
     elif reply.code == 403:
         remedy = _ROLES
+    elif status is not None and (reply.code == 429 or reply.code >= 500):
+        remedy = "try again; kubectl get --raw '/readyz?verbose' says how the API server is"
     elif status is None:
         remedy = "is this an API server? look at the server in the kubeconfig"
     return ClusterError(problem, source=access.cluster.server, remedy=remedy, status=reply.code)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.kubectl.agents import TOKEN_HEADER, AgentPod, Listener, agent_pod, token_of
+from podslice.kubectl.agents import TOKEN_HEADER, AgentPod, Listener, agent_pod, beyond_the_api_server, token_of
 from podslice.kubectl.client import Cluster, Reply, read_reply
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.portforward import forwarded
@@ -102,7 +102,12 @@ class ClusterPages(NamedTuple):
         if pod.trouble:
             remedy = f"kubectl -n {pod.namespace} describe pod {pod.name}"
             raise InputError(f"{pod.namespace}/{pod.name} {pod.trouble}", remedy=remedy)
-        return _document(self._reply(pod, target, body), f"{pod.namespace}/{pod.name}")
+        place = f"{pod.namespace}/{pod.name}"
+        try:
+            reply = self._reply(pod, target, body)
+        except ClusterError as error:
+            raise beyond_the_api_server(error, place, pod) from None
+        return _document(reply, place)
 
     def _reply(self, pod: AgentPod, target: str, body: bytes | None) -> Reply:
         """A page with a token is beyond the loopback and speaks TLS, which the API server's proxy can; one without is

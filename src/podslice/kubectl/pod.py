@@ -15,10 +15,11 @@ from podslice.core.document import without_header
 from podslice.core.errors import InputError
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.kubectl.agents import Agents
+from podslice.kubectl.agents import AgentPod, Agents
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.live import remote_node
+from podslice.kubectl.names import namespace_name, pod_name
 
 _MIRROR = "kubernetes.io/config.mirror"
 _MOST_EVENTS = 500
@@ -32,8 +33,10 @@ class FoundPod(msgspec.Struct, frozen=True):
 
 
 def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> FoundPod:
-    """`node`: where it is tried, its own where empty. Raises `InputError` where there is no such pod."""
+    """`node`: where it is tried, its own where empty. Raises `InputError` where there is no such pod, or no agent on
+    the node that was asked for."""
     cluster = agents.cluster
+    namespace, name = namespace_name(namespace, "-n"), pod_name(name)
     try:
         data = cluster.read(f"/api/v1/namespaces/{namespace}/pods/{name}")
     except ClusterError as error:
@@ -44,7 +47,7 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
     pod, status = pod_from_dict(data), data.get("status") or {}
     uid = (data["metadata"].get("annotations") or {}).get(_MIRROR) or pod.metadata.uid
     where = node or pod.spec.node_name
-    report, now, problem = _on_node(agents, pod, uid, where)
+    report, now, problem = _on_node(agents, pod, uid, where, agents.on(node) if node else None)
     reason, message = _told(status)
     placement = PodPlacement(
         namespace=namespace,
@@ -75,12 +78,14 @@ def _told(status: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _on_node(agents: Agents, pod: Pod, uid: str, where: str) -> tuple[PodReport | None, Explanation | None, str]:
+def _on_node(
+    agents: Agents, pod: Pod, uid: str, where: str, agent: AgentPod | None
+) -> tuple[PodReport | None, Explanation | None, str]:
     """What the agent has of it, what the node would do now, and why one is missing."""
     if not where:
         return None, None, "no node has it; --node NAME tries it there"
     try:
-        agent = agents.on(where)
+        agent = agent or agents.on(where)
         status = read_status(agents.ask(agent, "/status"), where)
         remote = remote_node(agents.ask(agent, "/node"), where)
     except InputError as error:

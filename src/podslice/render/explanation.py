@@ -13,6 +13,7 @@ from podslice.advise.explain.resize import ResizeExplanation
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
+from podslice.core.merge.scored import MILLION
 from podslice.render.ansi import style
 from podslice.render.prose import counted, wrapped
 from podslice.render.table import format_table
@@ -34,6 +35,7 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
         parts.append(_candidates(last, wide=wide))
+    parts += [_scores(step) for step in explanation.trace.steps if step.scores]
     if wide and not refused:
         rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
         parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
@@ -69,6 +71,21 @@ def _candidates(step: MergeStep, *, wide: bool) -> str:
     if 2 ** sum(len(row.nodes) == 1 for row in step.candidates) - 1 > MOST_CANDIDATES:
         notes.append(f"Of all sets of this machine's NUMA nodes the smallest {MOST_CANDIDATES} were looked at.")
     return "\n".join([title, text, *notes])
+
+
+def _scores(step: MergeStep) -> str:
+    """What each set of NUMA nodes is worth, by resource."""
+    resources = [part.resource for part in step.scores[0].parts]
+    headings = ["NUMA", *(name.upper() for name in resources), "SCORE", ""]
+    table = []
+    for row in step.scores:
+        note = style("chosen", fg="green") if row.nodes == step.nodes else ""
+        note = ", ".join(filter(None, (note, "upstream's choice" if row.upstream else "")))
+        shares = [f"{part.weight} × {part.millionths / MILLION:.2f}" for part in row.parts]
+        table.append([str(row.nodes), *shares, f"{row.score / MILLION:.2f}", note])
+    who = f"container {step.container}" if step.container else "the pod"
+    title = style(f"Scores for {who} (weight × share of the need × smallest/nodes)", bold=True)
+    return "\n".join([title, format_table(headings, table, right=tuple(range(1, len(resources) + 2)), bold=True)])
 
 
 def _interesting(step: MergeStep) -> list[Candidate]:

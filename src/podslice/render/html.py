@@ -113,7 +113,7 @@ def _rows(picture: Picture, number: int, prefix: str) -> Iterator[h.Element]:
         cpus = [f"{owner.cpus.bit_count()}: ", h.code[format_bits(owner.cpus)]] if owner.cpus else "shared pool"
         yield h.tr(tabindex="0", data_o=str(index))[
             h.td[swatch(picture, index, prefix), owner.label],
-            h.td[cpus, (owner.growth and h.div(".dim")[owner.grown]) or None],
+            h.td[cpus, (owner.remark and h.div(".dim")[owner.remark]) or None],
             h.td[owner.kind],
             whole if index == mine[0] else None,
         ]

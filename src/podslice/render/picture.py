@@ -24,7 +24,8 @@ RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusi
 class Holder(NamedTuple):
     """Somebody who owns CPUs, or devices while it runs in the shared pool (kind `shared pool`, no CPUs). `pod` is an
     index into `Picture.pods`; `look` numbers colours, patterns and letters, the same for the same owner before and
-    after a change. `growth` are those of its CPUs that came on top of what was promised at its admission."""
+    after a change. `growth` are those of its CPUs that came on top of what was promised at its admission, `shares`
+    those that it runs on besides and that are not its own."""
 
     label: str
     cpus: Bits
@@ -32,13 +33,18 @@ class Holder(NamedTuple):
     pod: int
     look: int = 0
     growth: Bits = 0
+    shares: Bits = 0
 
     @property
-    def grown(self) -> str:
-        """What a person should know of an owner with more than was promised; empty for others."""
-        if not self.growth:
-            return ""
-        return f"{format_bits(self.cpus & ~self.growth)} promised, {format_bits(self.growth)} growth"
+    def remark(self) -> str:
+        """What a person should know of an owner with more than was promised, or with shared CPUs too; empty for
+        others."""
+        parts = []
+        if self.growth:
+            parts.append(f"{format_bits(self.cpus & ~self.growth)} promised, {format_bits(self.growth)} growth")
+        if self.shares:
+            parts.append(f"also on shared CPUs {format_bits(self.shares)}")
+        return "; ".join(parts)
 
 
 class PodEntry(NamedTuple):
@@ -56,7 +62,7 @@ class PodEntry(NamedTuple):
 
 class CPU(NamedTuple):
     """One CPU: its pool or the index of its owner, the index of the pod whose bubble it is in, whether it changed hands
-    since the picture this one is compared with, and whether its owner has it on top of what was promised."""
+    since the picture this one is compared with, and whether its owner has it on top of what was promised; its class."""
 
     id: int
     kind: str
@@ -64,6 +70,7 @@ class CPU(NamedTuple):
     bubble: int | None
     changed: bool
     growth: bool = False
+    cpu_class: str = ""
 
 
 class CoreBox(NamedTuple):
@@ -126,6 +133,8 @@ class Picture(NamedTuple):
     shared: Bits
     distances: tuple[tuple[int, tuple[int, ...]], ...]
     loose_devices: tuple[DeviceBox, ...]
+    classes: tuple[tuple[str, Bits], ...] = ()
+    """CPU classes of the policy."""
 
     @property
     def cpu_count(self) -> int:
@@ -148,7 +157,8 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
     """The picture of a node now; with `before`, CPUs that changed hands since then are marked."""
     pods, owners = _owners(view)
     owners = _looking(owners, () if before is None else before.owners)
-    painter = _Painter(view.topology, view.reserved, owners, pods, before)
+    classes = () if view.cpu_classes is None else tuple(view.cpu_classes.cpus.items())
+    painter = _Painter(view.topology, view.reserved, owners, pods, before, classes)
     boxes: dict[int | None, list[NUMABox]] = {}
     for node in sorted(view.machine.nodes, key=lambda node: node.id):
         mine = view.topology.numa_nodes.get(node.id, 0)
@@ -169,6 +179,7 @@ def picture_of(view: NodeView, *, before: Picture | None = None, title: str = ""
         shared=view.shared if view.pins_cpus else view.topology.all_cpus,
         distances=_distances(view.machine),
         loose_devices=tuple(_devices(view, None)),
+        classes=classes,
     )
 
 
@@ -271,7 +282,10 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
         if left:
             taken |= cpus
             growth = left & ~view.promised(pod.uid, container.name)
-            found.append(Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth))
+            shares = view.shared_part(pod.uid, container.name)
+            found.append(
+                Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth, shares=shares)
+            )
     yield from reversed(found)
     bubble = view.bubbles.get(pod.uid, 0)
     shared = (shared or bubble) & ~taken
@@ -292,19 +306,21 @@ class _Painter:
         owners: Iterable[Holder],
         pods: Iterable[PodEntry],
         before: Picture | None,
+        classes: Iterable[tuple[str, Bits]] = (),
     ) -> None:
         self.topology = topology
         self.reserved = reserved
         self.owners = tuple(owners)
         self.owner_of = {cpu: index for index, owner in enumerate(self.owners) for cpu in iter_bits(owner.cpus)}
         self.bubble_of = {cpu: index for index, pod in enumerate(pods) for cpu in iter_bits(pod.bubble)}
+        self.class_of = {cpu: name for name, cpus in classes for cpu in iter_bits(cpus)}
         self.before = None if before is None else {cpu.id: _holder(before, cpu) for cpu in before.cpus()}
 
     def cpu(self, cpu: int) -> CPU:
         owner = self.owner_of.get(cpu)
         kind = self.owners[owner].kind if owner is not None else RESERVED if self.reserved >> cpu & 1 else SHARED
         growth = owner is not None and bool(self.owners[owner].growth >> cpu & 1)
-        drawn = CPU(cpu, kind, owner, self.bubble_of.get(cpu), False, growth)
+        drawn = CPU(cpu, kind, owner, self.bubble_of.get(cpu), False, growth, self.class_of.get(cpu, ""))
         if self.before is None:
             return drawn
         label = self.owners[owner].label if owner is not None else kind
@@ -375,7 +391,9 @@ def tip(picture: Picture, cpu: CPU) -> str:
         cgroup = picture.pods[owner.pod].cgroup
         text += f"\n{cgroup}" if cgroup else ""
         text += "\nbeyond what was promised at its admission" if cpu.growth else ""
+        text += f"\nits owner runs on shared CPUs {format_bits(owner.shares)} too" if owner.shares else ""
     if cpu.bubble is not None:
         pod = picture.pods[cpu.bubble]
         text += f"\nin the bubble of {pod.label} ({format_bits(pod.bubble)})"
+    text += f"\nclass {cpu.cpu_class}" if cpu.cpu_class else ""
     return text + ("\nchanged" if cpu.changed else "")

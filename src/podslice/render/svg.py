@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import htpy
 from markupsafe import Markup
 
-from podslice.core.values.cpuset import format_bits
+from podslice.core.values.cpuset import Bits, format_bits
 from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Rectangle, lay_out
 from podslice.render.palette import Style, style_of
 from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, Picture, tip
@@ -279,10 +280,11 @@ def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.El
     for index, owner in enumerate(picture.owners):
         text = owner.label + _NOTES.get(owner.kind, "")
         held = picture.pods[owner.pod].devices if owner.kind == POOLED else format_bits(owner.cpus)
-        held += f" ({owner.grown})" if owner.growth else ""
+        held += f" ({owner.remark})" if owner.remark else ""
         rows.append(_key(picture, index, "", text, held, prefix))
     if picture.grows:
         rows.append(_growth_key)
+    rows += [partial(_class_key, name, cpus) for name, cpus in picture.classes]
     columns = 1 if layout.width < 800 or len(rows) <= 3 else 2 if len(rows) <= 30 else 3
     per_column = -(-len(rows) // columns)
     width = (layout.width - 2 * PAD) / columns
@@ -327,6 +329,12 @@ def _growth_key(x: float, y: float, width: float) -> htpy.Element:
     place = Rectangle(x, y, 13, 13)
     text = _cut("growth: beyond what was promised at the admission", width - 24)
     return _g[_box(place, "s", rx="2"), _corner(place, _INK), _words(x + 19, y + 11, text)]
+
+
+def _class_key(name: str, cpus: Bits, x: float, y: float, width: float) -> htpy.Element:
+    """A line of the legend about a CPU class."""
+    text = f"class {name} · {format_bits(cpus) or '-'}"
+    return _g[_title[text], _words(x + 19, y + 11, _cut(text, width - 24))]
 
 
 def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:

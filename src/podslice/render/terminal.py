@@ -125,7 +125,7 @@ def _legend(picture: Picture, width: int) -> list[str]:
     ]
     for owner in picture.owners:
         kind = "pod shared pool" if owner.kind == "pod shared" else owner.kind
-        kind += f"; {owner.grown}" if owner.growth else ""
+        kind += f"; {owner.remark}" if owner.remark else ""
         rows.append((_SYMBOLS[owner.look % len(_SYMBOLS)], owner.label, owner.cpus, kind, owner.look))
     rows = [row for row in rows if row[2]]
     pooled = [pod.label for pod in picture.pods if pod.pooled]
@@ -136,6 +136,8 @@ def _legend(picture: Picture, width: int) -> list[str]:
         drawn = _style(symbol, fg=fg, bold=look is not None, dim=look is None)
         text = f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}"
         lines += folded(text, width, indent=5)
+    for name, cpus in picture.classes:
+        lines += folded(f"     {f'class {name}':<{label_width}}  {format_bits(cpus) or '-'}", width, indent=5)
     if picture.grows:
         lines += folded(
             f"  {GROWTH_MARK}  behind a CPU: growth, beyond what was promised at the admission", width, indent=5

@@ -124,10 +124,12 @@ class ApiConnection:
         if answer.status not in good:
             raise refusal(path, answer)
 
-    async def ask(self, path: str, body: bytes | None = None, *, most: int = _LARGEST_ANSWER) -> bytes:
-        """What is answered to a POST, to a GET without a body, of at most so many bytes. Raises `ApiError`,
-        `AnswerError`."""
-        answer = await self.answer("GET" if body is None else "POST", path, body)
+    async def ask(
+        self, path: str, body: bytes | None = None, *, method: str = "", most: int = _LARGEST_ANSWER
+    ) -> bytes:
+        """What is answered to a POST, to a GET without a body, or to another `method`, of at most so many bytes. Raises
+        `ApiError`, `AnswerError`."""
+        answer = await self.answer(method or ("GET" if body is None else "POST"), path, body)
         if answer.status not in (200, 201):
             raise refusal(path, answer)
         if len(answer.body) > most:

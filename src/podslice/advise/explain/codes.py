@@ -5,6 +5,7 @@ from __future__ import annotations
 
 ELIGIBILITY = {
     "exclusive": "whole CPUs in a Guaranteed pod: exclusive",
+    "mixed": "its annotation wants exclusive CPUs and a part of shared ones: exclusive",
     "policy-none": "the CPU Manager policy is none: nobody owns CPUs",
     "not-guaranteed": "the pod is not Guaranteed: it shares",
     "no-cpu": "it asks for no CPU: it shares",

@@ -12,6 +12,7 @@ import msgspec
 from podslice.advise.drive.record import HintRound, Record, Taking
 from podslice.advise.explain.candidates import Candidate, candidates
 from podslice.advise.explain.picks import Unit, units
+from podslice.advise.explain.scores import ScoredNodes, scores_of
 from podslice.advise.explain.verdict import refusal_code
 from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.errors import Refusal, UpstreamDefectError
@@ -66,6 +67,7 @@ class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
     """One merge: the answers, what came out of it, and the table of all candidate sets.
 
     `container` None means the pod as a whole; `common` are the sets every answer prefers, `nodes` the chosen one.
+    `scores` is there where a policy's scored best-effort decided.
     """
 
     container: str | None
@@ -76,6 +78,7 @@ class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
     preferred: bool
     admitted: bool
     candidates: tuple[Candidate, ...]
+    scores: tuple[ScoredNodes, ...] = ()
 
 
 class ShownPick(msgspec.Struct, frozen=True, rename="camel"):
@@ -202,7 +205,7 @@ def _eligibility(pod: AdmissionPod, container: AdmissionContainer, *, static: bo
     if pod.ignored:
         return "pod-level-ignored"
     if container.exclusive_cpus:
-        return "exclusive"
+        return "mixed" if container.mixed else "exclusive"
     cpu = (container.spec.resources.requests or {}).get("cpu")
     if not pod.guaranteed:
         return "not-guaranteed"
@@ -228,6 +231,7 @@ def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merg
     except UpstreamDefectError:
         merged = Merged(NO_AFFINITY, admitted=False, proven=True)
     affinity = merged.hint
+    scores = scores_of(merger, list(step.hints.values()), merged)
     table = candidates(node, pod, step, affinity.mask)
     return MergeStep(
         container=step.container,
@@ -238,6 +242,7 @@ def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merg
         preferred=affinity.preferred,
         admitted=merged.admitted,
         candidates=table,
+        scores=scores,
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.core.config.annotations import annotation_problems, resize_wishes
+from podslice.core.config.mixed import admission_of
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
@@ -57,7 +57,7 @@ def _policy(pod: Pod, gates: Gates, node: KnownNode) -> Iterator[str]:
     if not policy.resize.exclusive or node.config.cpu_manager_policy != "static":
         return
     wishes = resize_wishes(policy, pod)
-    for container in AdmissionPod.of(pod, gates).containers:
+    for container in admission_of(policy, pod, gates).containers:
         if container.exclusive_cpus and not container.plain_init:
             allowed = policy.resize.below_baseline == "allow" or container.name in wishes.below
             least = "also below" if allowed else "never below"

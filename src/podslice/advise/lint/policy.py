@@ -10,6 +10,7 @@ from podslice.core.config.annotations import (
     CPU_CLASS,
     KNOWN,
     LONGEST_DELAY,
+    MIXED,
     MOVABLE,
     PREFIX,
     RESIZE,
@@ -17,11 +18,13 @@ from podslice.core.config.annotations import (
     may_annotate,
     resize_wishes,
 )
-from podslice.core.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
 from podslice.core.pod.resizable import restarts_for
 from podslice.core.values.nearest import did_you_mean
 
-_EVERYTHING = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"))
+_EVERYTHING = PodslicePolicy(
+    resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"), mixed=MixedCPUs(free=1)
+)
 """A policy under which every annotation counts."""
 _EXCLUSIVE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 
@@ -58,6 +61,7 @@ def _without_effect(subject: PodSubject) -> Iterator[Problem]:
         (RESIZE, "resize", policy.resize != NO_POLICY.resize),
         (MOVABLE, "defrag", policy.defrag != NO_POLICY.defrag),
         (CPU_CLASS, "cpuClasses", bool(policy.cpu_classes)),
+        (MIXED, "mixed", policy.mixed is not None),
     ):
         if key not in annotations:
             continue
@@ -99,6 +103,12 @@ def _policy_without_effect(subject: NodeSubject) -> Iterator[Problem]:
         yield Problem("cpuManagerPolicy", message, "cpuManagerPolicy: static, or leave the policy out")
     told = [field for field in policy.resize.__struct_fields__ if field != "exclusive"]
     changed = [field for field in told if getattr(policy.resize, field) != getattr(NO_POLICY.resize, field)]
+    if policy.mixed is not None and not subject.static_cpus:
+        message = "nobody has exclusive CPUs: mixed has no effect"
+        yield Problem("cpuManagerPolicy", message, "cpuManagerPolicy: static, or leave the section out")
+    if policy.mixed is not None and policy.mixed.quota == "total":
+        message = "mixed.quota total throttles exclusive CPUs too when threads on shared ones use more than their part"
+        yield Problem("cpuCFSQuota", message, 'quota: "off" in the section mixed')
     if changed and not _resizes(subject, policy):
         names = dict(zip(policy.resize.__struct_fields__, policy.resize.__struct_encode_fields__, strict=True))
         listed = ", ".join(f"resize.{names[field]}" for field in changed)
@@ -125,6 +135,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "(InvalidPodsliceAnnotation), or with annotations.invalid: ignore counts for nobody. Values are lists with "
         "commas of items for all containers or, as CONTAINER=ITEM, for one. podslice.io/resize takes shrink-delay="
         f"SECONDS up to {LONGEST_DELAY} and below-baseline=allow, podslice.io/movable true, false or pinned-too. "
+        "podslice.io/mixed-cpus a number of exclusive CPUs or all. "
         "Without --policy the finding is a warning.",
         _wrong,
         others=(WARNING,),
@@ -157,7 +168,8 @@ NODE_RULES: tuple[Rule[NodeSubject], ...] = (
         WARNING,
         "The PodslicePolicy has no effect here",
         "With --policy: containers with exclusive CPUs exist only under cpuManagerPolicy static, and are resized only "
-        f"with resize.exclusive, or the gate {_EXCLUSIVE_GATE}. Settings of the section resize say nothing without.",
+        f"with resize.exclusive, or the gate {_EXCLUSIVE_GATE}. Settings of the section resize say nothing without. "
+        "Neither does the section mixed without exclusive CPUs, and with quota: total it limits these too.",
         _policy_without_effect,
         needs=CONFIG,
     ),

@@ -9,7 +9,7 @@ from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Ru
 from podslice.advise.lint.subject import ContainerPath, PodSubject
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import integral_cpus
-from podslice.core.pod.qos import BURSTABLE, GUARANTEED
+from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 from podslice.core.pod.spec import ResourceList
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -207,6 +207,17 @@ def _quota_on_exclusive_cpus(subject: PodSubject) -> Iterator[Problem]:
             )
 
 
+def _claims_without_requests(subject: PodSubject) -> Iterator[Problem]:
+    """All the pod asks for are claims."""
+    claiming = next((place for place in subject.places if place.container.resources.claims), None)
+    if claiming is not None and subject.qos == BEST_EFFORT:
+        yield Problem(
+            f"{claiming.path}.resources.claims",
+            f"{claiming.container.name} has claims, and nothing in the pod has requests: it is BestEffort",
+            "request some cpu and memory",
+        )
+
+
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS101",
@@ -287,5 +298,15 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back.",
         _quota_on_exclusive_cpus,
         CONFIG,
+    ),
+    Rule(
+        "PS108",
+        "claims-without-requests",
+        WARNING,
+        "A pod with claims alone is BestEffort",
+        "Claims of devices do not count for the QoS class. A pod whose containers have claims and no requests is "
+        "BestEffort, whatever CPUs and memory the claims are for: it is evicted first, its cgroup has the least "
+        "weight, and without the gate DRANodeAllocatableResources the scheduler and quotas count nothing of it.",
+        _claims_without_requests,
     ),
 )

@@ -6,30 +6,35 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import INFO, MACHINE, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import NodeSubject
-from podslice.advise.reserve.formulas import DEFAULT, amounts
+from podslice.advise.reserve.formulas import DEFAULT, FORMULAS, MEASURED, amounts
 from podslice.advise.reserve.placement import site_of
 from podslice.core.scheduling.allocatable import max_pods
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.quantity import Quantity, bytes_text, cpus_text
 from podslice.core.view import NodeView
 
+_OF_MAX = ("GKE and EKS keep", "EKS keeps")
+
 
 def _below_advice(subject: NodeSubject) -> Iterator[Problem]:
     view = subject.view
     if view is None or not (view.pins_cpus or view.binds_memory):
         return
-    pods = max_pods(view.machine, view.config)
-    asked = amounts(DEFAULT, cpus=view.topology.num_cpus, memory=view.machine.memory, pods=pods)
+    rules = view.policy.reservation
+    pods = rules.pods or max_pods(view.machine, view.config)
+    formula = DEFAULT if rules.formula == MEASURED else rules.formula
+    cpus_by, memory_by = (f"{FORMULAS[formula].title} keeps",) * 2 if formula in FORMULAS else _OF_MAX
+    asked = amounts(formula, cpus=view.topology.num_cpus, memory=view.machine.memory, pods=pods)
     fix = "podslice reserve prints lines that do"
     have = view.reserved.bit_count()
     if view.pins_cpus and have * 1000 < asked.milli_cpu:
         field = "reservedSystemCPUs" if view.config.reserved_system_cpus else "kubeReserved[cpu]"
-        message = f"{count_cpus(have)} reserved, GKE and EKS keep {cpus_text(asked.milli_cpu)} of such a machine"
+        message = f"{count_cpus(have)} reserved, {cpus_by} {cpus_text(asked.milli_cpu)} of such a machine"
         yield Problem(field, message, fix)
     kept = _memory(view)
     if view.binds_memory and kept < asked.memory + asked.eviction:
         message = (
-            f"{bytes_text(kept)} of memory reserved, with evictionHard; EKS keeps "
+            f"{bytes_text(kept)} of memory reserved, with evictionHard; {memory_by} "
             f"{bytes_text(asked.memory + asked.eviction)} for {pods} pods: the system can run out of it before any pod "
             "is at its limit"
         )
@@ -66,7 +71,7 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "Less is reserved than providers reserve",
         "What the system has not kept for itself it takes from pods, and with the static policies pods have whole CPUs "
         "and memory of NUMA nodes. The advice is GKE's for CPUs and EKS' for memory, which grows with the number of "
-        "pods (docs/reserve.md).",
+        "pods, or the formula of the policy's section `reservation` (docs/reserve.md).",
         _below_advice,
         MACHINE,
     ),

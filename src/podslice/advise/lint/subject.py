@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
 from podslice.core.config.kubelet import IgnoredField, KubeletConfig
+from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.validation import ConfigProblem, validate
 from podslice.core.errors import StartError
@@ -179,7 +180,7 @@ class PodSubject:
     @cached_property
     def admission(self) -> AdmissionPod:
         """The pod as the resource managers see it."""
-        return AdmissionPod.of(self.pod, self.gates)
+        return admission_of(self.policy or NO_POLICY, self.pod, self.gates)
 
     @cached_property
     def requests(self) -> dict[str, Quantity]:

@@ -12,7 +12,13 @@ from typing import Any
 import msgspec
 
 from podslice.advise.reserve import formulas
-from podslice.advise.reserve.formulas import FORMULAS, ReservedAmounts, amounts
+from podslice.advise.reserve.formulas import (
+    FORMULAS,
+    MIB,
+    MeasuredAmounts,
+    ReservedAmounts,
+    amounts,
+)
 from podslice.advise.reserve.memory import divide
 from podslice.advise.reserve.placement import PlacedReservation, Site, place, site_of
 from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
@@ -36,6 +42,8 @@ class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):
     placement: str | None = None
     strict: bool = False
     housekeeping: bool = False
+    found: MeasuredAmounts | None = None
+    """What was measured on the node."""
 
 
 class ReservedNode(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,7 +111,7 @@ def advise(
         site = site_of(machine, devices)
     except TopologyError as error:
         raise InputError(f"has no CPUs to reserve: {error}", path=machine.name or "machine") from None
-    asked = amounts(wish.formula, cpus=site.topology.num_cpus, memory=machine.memory, pods=wish.pods)
+    asked = amounts(wish.formula, cpus=site.topology.num_cpus, memory=machine.memory, pods=wish.pods, found=wish.found)
     placed = place(site, -(-asked.milli_cpu // 1000), wish.placement, housekeeping=wish.housekeeping)
     shares = _shares(site, placed.cpus, asked)
     lines = _lines(config, placed.cpus, asked, shares, strict=wish.strict)
@@ -245,5 +253,8 @@ def _notes(site: Site, placed: PlacedReservation, asked: ReservedAmounts, wish: 
     if kept * 1000 > asked.milli_cpu:
         whole = "cores" if site.topology.num_cpus > site.topology.num_cores else "CPUs"
         yield f"the static policy keeps whole {whole}: {kept} of the CPUs for {_cpu_text(asked.milli_cpu)}"
+    if (found := wish.found) is not None:
+        cpu, size = _cpu_text(-int(-found.milli_cpu // 1)), bytes_text(-int(-found.memory // MIB) * MIB)
+        yield f"measured in {found.hours} hours: {cpu} CPU and {size}, margins included"
     if wish.strict:
         yield "strict-cpu-reservation: shared pods have only what is neither reserved nor exclusive"

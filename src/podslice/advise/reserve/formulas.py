@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from podslice.core.errors import InputError
 from podslice.core.values.nearest import did_you_mean
 
@@ -93,8 +95,12 @@ FORMULAS: dict[str, Formula] = {
     )
 }
 DEFAULT = "max"
-"""The CPU of `gke` and the memory of `eks`, which hold on machines of any size."""
+"""The CPU of `gke` and the memory of `eks`, which hold on machines of any size; or what was measured, if it is more."""
+_MEASURE = "--measured DIR names the state directory of an agent whose policy has said reservation.measure for a day"
+MEASURED = "measured"
+"""What the system of the very node has used."""
 NAMES = (DEFAULT, *FORMULAS)
+CHOICES = (*NAMES, MEASURED)
 
 
 class ReservedAmounts(NamedTuple):
@@ -105,13 +111,30 @@ class ReservedAmounts(NamedTuple):
     eviction: int
 
 
-def amounts(formula: str, *, cpus: int, memory: int, pods: int) -> ReservedAmounts:
+class MeasuredAmounts(msgspec.Struct, frozen=True):
+    """Thousandths of a CPU and bytes that a system needs, by so many hours of samples."""
+
+    milli_cpu: float
+    memory: float
+    hours: int
+
+
+def amounts(
+    formula: str, *, cpus: int, memory: int, pods: int, found: MeasuredAmounts | None = None
+) -> ReservedAmounts:
     """What a formula reserves on a machine of so many CPUs and bytes with so many pods; parts of a thousandth CPU and
-    of a MiB count whole. Raises `InputError` for a name that is none."""
-    if formula not in NAMES:
-        raise InputError(f"{formula!r} is not a formula", path="--formula", remedy=did_you_mean(formula, NAMES))
+    of a MiB count whole. `found`: what was measured there, than which `max` is never less. Raises `InputError` for a
+    name that is none, and where nothing was measured."""
+    if formula not in CHOICES:
+        raise InputError(f"{formula!r} is not a formula", path="--formula", remedy=did_you_mean(formula, CHOICES))
+    if formula == MEASURED:
+        if found is None:
+            raise InputError("nothing was measured", path="--formula measured", remedy=_MEASURE)
+        return ReservedAmounts(_up(found.milli_cpu, 1), _up(found.memory, MIB), _EVICTION)
     rule = FORMULAS["eks" if formula == DEFAULT else formula]
     milli, size = rule.cpu(cpus), rule.memory(memory, pods)
+    if formula == DEFAULT and found is not None:
+        milli, size = max(milli, found.milli_cpu), max(size, found.memory)
     return ReservedAmounts(_up(milli, 1), _up(size, MIB), rule.eviction)
 
 

@@ -178,10 +178,11 @@ def _ask(question: str, *, yes: bool) -> None:
 
 def _run(agents: Agents, agent: AgentPod, arguments: tuple[str, ...], given: bytes, output: str) -> None:
     """Have the agent's container do it, and say what it says as it says it; ends the command as it ended."""
+    from podslice.kubectl.agents import trouble_of
     from podslice.kubectl.execute import executed
 
     if agent.trouble:
-        raise InputError(f"the agent on {agent.node} {agent.trouble}")
+        raise trouble_of(agent)
     command = ("podslice", "defrag", *arguments, "-o", output)
     decoders = {error: codecs.getincrementaldecoder("utf-8")("replace") for error in (False, True)}
     for said in executed(agents.cluster, agent.path, command, given, patience=_LONGEST_MOVE):

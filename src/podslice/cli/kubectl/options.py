@@ -14,6 +14,7 @@ from podslice.cli.output import with_options
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.values.duration import DurationError, parse_duration
 from podslice.kubectl.agents import LABEL, Agents
+from podslice.kubectl.names import namespace_name
 
 if TYPE_CHECKING:
     from podslice.kubectl.client import HTTPCluster
@@ -43,9 +44,7 @@ def cluster_options(command: F) -> F:
 def agents_of(options: dict[str, Any]) -> Agents:
     """The cluster and its agents as the options say. Raises `InputError`."""
     given = _with_those_before(options)
-    return Agents(
-        _cluster(given), given["agent_namespace"] or "podslice", given["agent_label"] or LABEL, given["via"] or ""
-    )
+    return Agents(_cluster(given), _agent_namespace(given), given["agent_label"] or LABEL, given["via"] or "")
 
 
 def page_of(options: dict[str, Any]) -> ClusterPages:
@@ -53,7 +52,11 @@ def page_of(options: dict[str, Any]) -> ClusterPages:
     from podslice.kubectl.page import ClusterPages
 
     given = _with_those_before(options)
-    return ClusterPages(_cluster(given), given["agent_namespace"] or "podslice", via=given["via"] or "")
+    return ClusterPages(_cluster(given), _agent_namespace(given), via=given["via"] or "")
+
+
+def _agent_namespace(given: dict[str, Any]) -> str:
+    return namespace_name(given["agent_namespace"] or "podslice", "--agent-namespace")
 
 
 def _cluster(given: dict[str, Any]) -> HTTPCluster:

@@ -45,12 +45,10 @@ def check_shared_pool(pod: AdmissionPod, quirks: Quirks) -> None:
     running = 0
     shared = False
     for container in pod.containers:
-        if container.exclusive_cpus:
-            if not container.plain_init:
-                running += container.exclusive_cpus
-        elif not container.plain_init:
-            shared = True
-        elif running >= pod.cpus:
+        if not container.plain_init:
+            running += container.exclusive_cpus
+            shared = shared or container.shares
+        elif container.shares and running + container.exclusive_cpus >= pod.cpus:
             raise AdmissionError(_NOTHING_FOR_INIT)
     if shared and running >= pod.cpus:
         raise AdmissionError(_NOTHING_SHARED)
@@ -66,7 +64,7 @@ def starving_init(pod: AdmissionPod, quirks: Quirks) -> AdmissionContainer | Non
     for container in pod.containers:
         if container.restartable:
             sidecars += container.exclusive_cpus
-            shared = shared or not container.exclusive_cpus
+            shared = shared or container.shares
         elif container.init and container.exclusive_cpus and shared and sidecars + container.exclusive_cpus >= pod.cpus:
             return container
     return None

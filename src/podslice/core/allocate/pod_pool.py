@@ -53,13 +53,13 @@ def empty_cpu_pool(pod: AdmissionPod, quirks: Quirks) -> EmptyPool | None:
     if starving is not None:
         before = pod.containers[: pod.containers.index(starving)]
         owners = tuple((c.name, c.exclusive_cpus) for c in before if c.restartable and c.exclusive_cpus)
-        sharers = tuple(c.name for c in before if c.restartable and not c.exclusive_cpus)
+        sharers = tuple(c.name for c in before if c.restartable and c.shares)
         return EmptyPool("cpu", pod.cpus, (*owners, (starving.name, starving.exclusive_cpus)), sharers)
     try:
         pod_level.check_shared_pool(pod, quirks)
     except AdmissionError:
         owners = tuple((c.name, c.exclusive_cpus) for c in pod.containers if c.exclusive_cpus and not c.plain_init)
-        sharers = tuple(c.name for c in pod.containers if not c.exclusive_cpus)
+        sharers = tuple(c.name for c in pod.containers if c.shares)
         return EmptyPool("cpu", pod.cpus, owners, sharers)
     return None
 

@@ -15,6 +15,7 @@ from podslice.core.config.policy import IMPLICIT_CLASS, AssignRule, ClassMatch, 
 from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.pod.claim_holder import claim_class, class_of_holder
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits, union
 
@@ -23,7 +24,10 @@ OTHERS: Final = "default"
 _STAGE = "policy"
 _TWICE = StartKind("class-twice", "cpuClasses names {name} twice", "name it once")
 _UNKNOWN = StartKind("unknown-class", "{path} names {name}, which is no CPU class", "use one of: {known}")
-_NO_CPUS = StartKind("class-cpus", "cpuClasses[{place}].match.cpus {problem}", "list CPUs of this machine: {cpus}")
+_NO_CPUS = StartKind("class-cpus", "{path} {problem}", "list CPUs of this machine: {cpus}")
+_RESERVED = StartKind(
+    "claim-cpus-reserved", "claims.cpus names CPUs {cpus}, which are reserved for the system", "leave them out"
+)
 
 
 class Wish(NamedTuple):
@@ -44,8 +48,9 @@ class CPUClasses:
     ) -> None:
         self.policy = policy
         self.isolated = machine.isolated.bits
-        self._classes = {one.name: one for one in _all(policy.cpu_classes, self.isolated)}
-        self.cpus = _members(self._classes.values(), machine, topology)
+        configured = _all(policy.cpu_classes, self.isolated)
+        self._classes = {one.name: one for one in (*_of_claims(policy, topology, reserved), *configured)}
+        self.cpus = _members(policy, self._classes.values(), machine, topology)
         known = {*self._classes, *(name for name in (IMPLICIT_CLASS, OTHERS))}
         _check_names(policy, known)
         self.ownable = {
@@ -62,6 +67,8 @@ class CPUClasses:
     def wish(self, pod: AdmissionPod, container: AdmissionContainer | None, *, exclusive: bool) -> Wish:
         """What a container, or the pod as a whole, wishes for: its annotation, else the first rule that is about it,
         else whatever is open to everybody."""
+        if pod.holds_claim:
+            return Wish((class_of_holder("" if container is None else container.name),), required=True)
         asked = class_wishes(self.policy, pod.spec).get("" if container is None else container.name)
         if asked is not None:
             return self._closed((asked,))
@@ -81,6 +88,13 @@ class CPUClasses:
         return Wish(wanted, required, tuple(found[len(wanted) :]))
 
     # CPUs
+
+    def kept(self, wish: Wish, held: Bits) -> Wish:
+        """The wish of who holds CPUs already: where none of them can be of its classes, the rules are others than they
+        were at its admission, and it stays in the classes that it is in."""
+        if not held or held & (self.own(wish) | self.all_of(wish)):
+            return wish
+        return Wish(tuple(name for name, cpus in self.cpus.items() if cpus & held))
 
     def own(self, wish: Wish) -> Bits:
         """The CPUs that who wishes so may own."""
@@ -114,7 +128,7 @@ def classes_for(
     policy: PodslicePolicy, machine: Machine, topology: CPUTopology, *, reserved: Bits, strict: bool
 ) -> CPUClasses | None:
     """The classes of a node, None where its policy has none. Raises `StartError`."""
-    if not policy.cpu_classes:
+    if not policy.cpu_classes and policy.claims is None:
         return None
     return CPUClasses(policy, machine, topology, reserved=reserved, strict=strict)
 
@@ -125,22 +139,40 @@ def _all(configured: Sequence[CPUClass], isolated: Bits) -> Iterator[CPUClass]:
     for name in names:
         if names.count(name) > 1:
             raise StartError(_STAGE, _TWICE, name=name)
-    if isolated and IMPLICIT_CLASS not in names and not any(one.match.isolated for one in configured):
+    if names and isolated and IMPLICIT_CLASS not in names and not any(one.match.isolated for one in configured):
         yield CPUClass(IMPLICIT_CLASS, ClassMatch(isolated=True), exclusive="onRequest", shared=False)
     yield from configured
     if OTHERS not in names:
         yield CPUClass(OTHERS)
 
 
-def _members(classes: Iterable[CPUClass], machine: Machine, topology: CPUTopology) -> dict[str, Bits]:
+def _of_claims(policy: PodslicePolicy, topology: CPUTopology, reserved: Bits) -> Iterator[CPUClass]:
+    """A class for each NUMA node with CPUs for claims, before all others. Raises `StartError`."""
+    if policy.claims is None:
+        return
+    try:
+        named = parse_bits(policy.claims.cpus) & reserved
+    except CPUSetError:
+        named = 0
+    if named:
+        raise StartError(_STAGE, _RESERVED, cpus=format_bits(named))
+    for numa in topology.numa_nodes:
+        match = ClassMatch(numa_nodes=(numa,), cpus=policy.claims.cpus)
+        yield CPUClass(claim_class(numa), match, exclusive="onRequest")
+
+
+def _members(
+    policy: PodslicePolicy, classes: Iterable[CPUClass], machine: Machine, topology: CPUTopology
+) -> dict[str, Bits]:
     left, found = topology.all_cpus, dict[str, Bits]()
-    for place, one in enumerate(classes):
-        found[one.name] = _matching(one.match, place, machine, topology) & left
+    paths = {one.name: f"cpuClasses[{place}].match.cpus" for place, one in enumerate(policy.cpu_classes)}
+    for one in classes:
+        found[one.name] = _matching(one.match, paths.get(one.name, "claims.cpus"), machine, topology) & left
         left &= ~found[one.name]
     return {name: cpus for name, cpus in found.items() if cpus or name != OTHERS}
 
 
-def _matching(match: ClassMatch, place: int, machine: Machine, topology: CPUTopology) -> Bits:
+def _matching(match: ClassMatch, path: str, machine: Machine, topology: CPUTopology) -> Bits:
     cpus = topology.all_cpus
     if match.isolated is not None:
         cpus &= machine.isolated.bits if match.isolated else ~machine.isolated.bits
@@ -154,10 +186,10 @@ def _matching(match: ClassMatch, place: int, machine: Machine, topology: CPUTopo
         try:
             listed = parse_bits(match.cpus)
         except CPUSetError as error:
-            raise StartError(_STAGE, _NO_CPUS, place=place, problem=str(error), cpus=_shown(topology)) from None
+            raise StartError(_STAGE, _NO_CPUS, path=path, problem=str(error), cpus=_shown(topology)) from None
         if listed & ~topology.all_cpus & ~machine.offline.bits:
             problem = f"names {format_bits(listed & ~topology.all_cpus)}"
-            raise StartError(_STAGE, _NO_CPUS, place=place, problem=problem, cpus=_shown(topology))
+            raise StartError(_STAGE, _NO_CPUS, path=path, problem=problem, cpus=_shown(topology))
         cpus &= listed
     return cpus
 

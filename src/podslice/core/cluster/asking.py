@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podslice.core.cluster.classes import StateClasses
-from podslice.core.cluster.columns import Ints, NodeTable
+from podslice.core.cluster.columns import Ints, NodeTable, distinct
 from podslice.core.cluster.holds import HeldNode
 from podslice.core.cluster.signature import Signature
 from podslice.core.cluster.verdicts import FAR, NOT_CONFIRMED, OPEN, PROVEN, SHARED, UNKNOWN, SignatureColumn
@@ -103,7 +103,7 @@ class Verdicts:
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         verdicts = np.where(rows < 0, UNKNOWN, column.verdict[rows])
-        for verdict in np.unique(verdicts[verdicts > PROVEN]).tolist():
+        for verdict in distinct(verdicts[verdicts > PROVEN]):
             cause = column.causes[verdict]
             those = [names[at] for at in np.flatnonzero(verdicts == verdict).tolist()]
             (failed if cause.by_sums else unresolvable).update(dict.fromkeys(those, cause.text))

@@ -22,13 +22,13 @@ from podslice.core.answers import (
 )
 from podslice.core.cluster.needs import PodNeeds, needs_of
 from podslice.core.cluster.signature import Signature, Signatures
+from podslice.core.config.mixed import admission_of
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.memory import NUMANodeState
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.fit import PODS, amounts
 from podslice.core.scheduling.predicates import NodeObject
@@ -74,7 +74,7 @@ class NodeKind:
         """What such pods need at least."""
         known = self._needs.get(signature.number)
         if known is None:
-            pod = AdmissionPod.of(default_pod(signature.pod, self.rules.gates), self.rules.gates)
+            pod = admission_of(self.rules.policy, default_pod(signature.pod, self.rules.gates), self.rules.gates)
             known = self._needs[signature.number] = needs_of(self.rules, self.pools, self._node, pod)
         return known
 

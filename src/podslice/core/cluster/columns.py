@@ -3,11 +3,15 @@
 A row is a node: what is free of it by NUMA node, its devices, what its pods ask for in all. Whoever changes a row
 stamps it. A signature's column (`verdicts`) remembers which stamp it has seen, so only rows that changed since are
 looked at again.
+
+A line takes room for every node, so no node and no pod may have as many as it likes: of one node so many NUMA nodes and
+resources are told apart, and names that nobody has any more give their lines back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +22,18 @@ from podslice.core.cluster.needs import bounded
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NO_KIND = -1
 _FIRST_ROWS = 64
+MOST_ZONES = 64
+"""NUMA nodes of a node that are told apart; what further ones have is counted to the last."""
+MOST_NAMES = 128
+"""Resources of a node that are counted; of further ones it has none, and nothing is used."""
+_KEPT_NAMES = 64
+"""Names whose lines are not looked for to be given back."""
+
+
+def distinct(numbers: Ints) -> list[int]:
+    """The numbers there are, smallest first; none is below -1, and they are few. `np.unique` takes far longer."""
+    counted = np.bincount(numbers + 1)
+    return (np.flatnonzero(counted) - 1).tolist()
 
 
 class NodeTable:
@@ -34,6 +50,7 @@ class NodeTable:
         self.device_names: dict[str, int] = {}
         self.sum_names: dict[str, int] = {}
         self._unused: list[int] = []
+        self._crowded = dict.fromkeys(_LINES, _KEPT_NAMES)
         self.kind: Ints = np.full(_FIRST_ROWS, NO_KIND, dtype=np.int64)
         self.confirmed: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
         self.stamp: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
@@ -49,7 +66,8 @@ class NodeTable:
         if row is None:
             row = self._new_row(name)
         self.kind[row] = kind
-        for line, amount in self._amounts(self.sum_names, room):
+        self.room[:, row] = 0
+        for line, amount in self._amounts("sum_names", room):
             self._reach("room", line)
             self.room[line, row] = bounded(amount)
         return row
@@ -94,16 +112,16 @@ class NodeTable:
 
     def write(self, row: int, counts: FreeCounts) -> None:
         """What is free of a node now."""
-        width = max(len(counts.cpus), len(counts.memory))
+        width = min(max(len(counts.cpus), len(counts.memory)), MOST_ZONES)
         for name, values in (("cpus", counts.cpus), ("memory", counts.memory)):
             self._reach(name, width - 1)
             column: Ints = getattr(self, name)
             column[:, row] = 0
-            column[: len(values), row] = [bounded(value) for value in values]
+            column[: min(len(values), MOST_ZONES), row] = _zones(values)
         if counts.devices or self.device_names:
-            amounts = self._amounts(self.device_names, counts.devices)
-            self._reach("devices", len(self.device_names) - 1)
             self.devices[:, row] = 0
+            amounts = self._amounts("device_names", counts.devices)
+            self._reach("devices", len(self.device_names) - 1)
             for line, amount in amounts:
                 self.devices[line, row] = amount
         self.touch(row)
@@ -112,12 +130,29 @@ class NodeTable:
         """What the pods of a node ask for in all; these are added up."""
         self.used[:, row] = 0
         for one in sums:
-            for line, amount in self._amounts(self.sum_names, one):
+            for line, amount in self._amounts("sum_names", one):
                 self._reach("used", line)
                 self.used[line, row] += bounded(amount)
 
-    def _amounts(self, names: dict[str, int], amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
-        return [(names.setdefault(name, len(names)), amount) for name, amount in amounts.items()]
+    def _amounts(self, kind: str, amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
+        """Amounts by line."""
+        names: dict[str, int] = getattr(self, kind)
+        if len(names) > self._crowded[kind]:
+            names = self._give_back(kind, names)
+        return [(names.setdefault(name, len(names)), amount) for name, amount in islice(amounts.items(), MOST_NAMES)]
+
+    def _give_back(self, kind: str, names: dict[str, int]) -> dict[str, int]:
+        """Drop the lines of names of which no node has any, and look again when there are twice as many names."""
+        tables: list[Ints] = [getattr(self, name) for name in _LINES[kind]]
+        kept = [name for name, line in names.items() if any(len(one) > line and one[line].any() for one in tables)]
+        lines = [names[name] for name in kept]
+        for name, table in zip(_LINES[kind], tables, strict=True):
+            there = np.array([line for line in lines if line < len(table)], dtype=np.int64)
+            setattr(self, name, table[there])
+        found = {name: line for line, name in enumerate(kept)}
+        setattr(self, kind, found)
+        self._crowded[kind] = max(_KEPT_NAMES, 2 * len(found))
+        return found
 
     def _reach(self, name: str, line: int) -> None:
         """A line of that number is there."""
@@ -126,3 +161,13 @@ class NodeTable:
         if lacking > 0:
             more = np.zeros((lacking, table.shape[1]), dtype=np.int64)
             setattr(self, name, np.concatenate([table, more]))
+
+
+_LINES = {"device_names": ("devices",), "sum_names": ("used", "room")}
+"""Which tables have a line for each of these names."""
+
+
+def _zones(values: Sequence[int]) -> list[int]:
+    """What each NUMA node has, so many of them; the last has what all further ones have."""
+    first = values if len(values) <= MOST_ZONES else (*values[: MOST_ZONES - 1], sum(values[MOST_ZONES - 1 :]))
+    return [bounded(value) for value in first]

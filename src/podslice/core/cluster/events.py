@@ -19,8 +19,8 @@ from podslice.core.holding import Digest, Holding
 from podslice.core.pod.spec import Pod
 from podslice.core.resize.pending import RetryTrigger
 
-MOST_BYTES = 8 << 20
-"""Of one event; the state of a node with 250 pods is about 400 KiB."""
+MOST_BYTES = 4 << 20
+"""Of one event, while which others wait; the state of a node with 250 pods is about 400 KiB."""
 Why: TypeAlias = Literal["started", "asked", "changed"]
 """An epoch begins; somebody asked for the state; it changed in a way that no other event tells."""
 PlanFate: TypeAlias = Literal["", "agreed", "differs", "honoured", "declined"]
@@ -29,12 +29,14 @@ something else (`differs`). It used the plan (`honoured`), or could not and took
 
 
 class StateTold(msgspec.Struct, frozen=True, rename="camel", tag="State"):
-    """The whole state, with the version of the core that has it and what the node decides by."""
+    """The whole state, with the version of the core that has it and what the node decides by. `observed`: the node's
+    kubelet decides by itself, and somebody tells what it did."""
 
     version: str
     setup: Setup
     state: ToldState
     why: Why = "started"
+    observed: bool = False
 
 
 class PodAdmitted(msgspec.Struct, frozen=True, rename="camel", tag="Admitted"):

@@ -36,7 +36,7 @@ class Hold:
     before it; without a holding, it would refuse. `since` and `until`: when it began and when it falls, in the
     service's seconds."""
 
-    __slots__ = ("answer", "bound", "group", "node", "plan", "signature", "since", "uid", "until")
+    __slots__ = ("answer", "bound", "given", "group", "node", "plan", "signature", "since", "uid", "until")
 
     def __init__(self, uid: str, signature: Signature, node: str, *, since: float, group: str, bound: bool) -> None:
         self.uid = uid
@@ -48,6 +48,8 @@ class Hold:
         self.answer: NodeAnswer | None = None
         self.plan: PodHolding | None = None
         """What the node was told, once the pod is bound."""
+        self.given: Holding | None = None
+        """The same by container: a Binding that is tried again comes with the same plan."""
 
     @property
     def fits(self) -> bool:
@@ -57,7 +59,7 @@ class Hold:
 
 class HeldNode:
     """One node: `base` is its class as it said itself, `state` the one with all `holds`. `owners` are UIDs of pods that
-    have something for themselves, `sums` what all of them ask for."""
+    have something for themselves (`uids`), `sums` what all of them ask for."""
 
     __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "proven", "row", "state", "sums")
 
@@ -68,7 +70,7 @@ class HeldNode:
         self.policy = policy
         self.row = -1
         self.confirmed = True
-        self.owners: frozenset[str] = frozenset()
+        self.owners = ""
         self.sums: dict[str, int] = {}
         self.holds: dict[str, Hold] = {}
         self.proven: FleetState | None = None
@@ -98,8 +100,18 @@ class HeldNode:
         for hold in self.holds.values():
             self._place(classes, hold)
 
+    def promise(self, classes: StateClasses, hold: Hold) -> PodHolding | None:
+        """The pod is bound, maybe once more: what the node is told for it. Others were planned around what it was told
+        before, so that stays as long as it is what the node will say."""
+        hold.given = self.plan(classes, hold.uid)
+        hold.plan = None if hold.answer is None else hold.answer.holding
+        return hold.plan
+
     def plan(self, classes: StateClasses, uid: str) -> Holding | None:
         """What each container of a pod on its way is to have."""
+        known = self.holds[uid]
+        if known.given is not None and known.answer is not None and known.answer.holding == known.plan:
+            return known.given
         state = self.base
         for hold in self.holds.values():
             if hold.uid == uid:

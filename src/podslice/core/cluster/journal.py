@@ -40,11 +40,21 @@ from podslice.core.resize.pending import RetryTrigger
 
 
 class Journal:
-    """Events of one epoch of one node. `sequence` and `digest` are those of the latest."""
+    """Events of one epoch of one node. `sequence` and `digest` are those of the latest. `observed`: see `StateTold`."""
 
-    def __init__(self, rules: NodeRules, state: NodeState, *, epoch: int, version: str, kept: int = 4096) -> None:
+    def __init__(
+        self,
+        rules: NodeRules,
+        state: NodeState,
+        *,
+        epoch: int,
+        version: str,
+        observed: bool = False,
+        kept: int = 4096,
+    ) -> None:
         self.epoch = epoch
         self.version = version
+        self.observed = observed
         self.sequence = 0
         self._first = self._rules = rules
         self._setup = setup_of(rules)
@@ -139,7 +149,7 @@ class Journal:
         return self._stamped(self._told("asked"))
 
     def _told(self, why: Why) -> StateTold:
-        return StateTold(self.version, self._setup, told(self._state), why)
+        return StateTold(self.version, self._setup, told(self._state), why, self.observed)
 
     def after(self, epoch: int, sequence: int) -> tuple[Stamped, ...]:
         """The events after one that somebody has; the state where they are not remembered any more, or where that one

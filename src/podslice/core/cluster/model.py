@@ -39,6 +39,7 @@ from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victim
 from podslice.core.cluster.gangs import Gangs
 from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
+from podslice.core.cluster.uids import is_named, names_of
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
 from podslice.core.decide import decide, release, shape_of
 from podslice.core.holding import Holding
@@ -119,9 +120,9 @@ class ClusterModel:
         kind = self.classes.join(rules, state)
         self.classes.leave(node.kind)
         node.kind, node.base = kind, kind.answers.state_of(state)
-        node.owners = frozenset(_owners(state))
+        node.owners = names_of(dict.fromkeys(_owners(state)))
         node.sums = kind.sums(state)
-        for uid in [uid for uid in node.holds if uid in node.owners]:
+        for uid in [uid for uid in node.holds if is_named(uid, node.owners)]:
             self._forget(node.holds.pop(uid))
             del self._holds[uid]
         node.replay(self.classes)
@@ -129,15 +130,14 @@ class ClusterModel:
 
     # The journal
 
-    def admitted(self, name: str, uid: str, state: NodeState, now: float) -> Told:
-        """The node has admitted a pod and is in this state now."""
+    def admitted(self, name: str, uid: str, state: NodeState, now: float, *, as_planned: bool = False) -> Told:
+        """The node has admitted a pod and is in this state now. Whatever it says, a pod on its way to another node is:
+        only the API server's word moves it. `as_planned`: it says that it took a plan, which may be one of a service
+        before this one."""
         node = self._nodes[name]
-        hold = self._holds.get(uid)
-        if hold is not None and hold.node != name:
-            self._drop(uid)
-            hold = None
+        hold = node.holds.get(uid)
         found = node.kind.answers.holding_of(state, uid)._replace(uid="")
-        told = Told("foreign") if hold is None else self._compared(node, hold, found)
+        told = Told("foreign") if hold is None else self._compared(node, hold, found, as_planned=as_planned)
         if hold is not None:
             self._forget(node.holds.pop(uid))
             del self._holds[uid]
@@ -149,11 +149,11 @@ class ClusterModel:
         node.proven = node.base if proven else None
         return told
 
-    def _compared(self, node: HeldNode, hold: Hold, found: PodHolding) -> Told:
+    def _compared(self, node: HeldNode, hold: Hold, found: PodHolding, *, as_planned: bool) -> Told:
         alone = self.classes.admit(node.kind, node.base, hold.signature).holding
         if alone is not None and alone._replace(uid="") == found:
             return Told("agreed")
-        if node.policy == "honour" and hold.plan is not None and hold.plan._replace(uid="") == found:
+        if node.policy == "honour" and (as_planned if hold.plan is None else hold.plan._replace(uid="") == found):
             return Told("honoured")
         return Told("disputed", alone, found)
 
@@ -317,16 +317,16 @@ class ClusterModel:
             if not filtered.nodes:
                 return BindVerdict(_NO_HOLD + (filtered.unresolvable.get(name) or filtered.failed.get(name, "")))
             hold = self._holds[uid]
-        if not self._nodes[name].confirmed:
+        node = self._nodes[name]
+        if not node.confirmed:
             return BindVerdict(NOT_CONFIRMED)
-        if not hold.fits or not (hold.bound or self._nodes[name].stands(self.classes)):
+        if not hold.fits or not (hold.bound or node.stands(self.classes)):
             self._drop(uid)
             return BindVerdict(_NO_HOLD + RESERVED)
         hold.bound, hold.until = True, FOREVER
         self._gangs.drop(uid, hold.group)
-        hold.plan = None if hold.answer is None else hold.answer.holding
         self.counts["bound"] += 1
-        return BindVerdict("", None if hold.answer is None else hold.answer.holding)
+        return BindVerdict("", node.promise(self.classes, hold))
 
     def plan(self, uid: str) -> Holding | None:
         """What each container of a pod on its way is to have, for a node that takes plans; None where it would be
@@ -348,7 +348,7 @@ class ClusterModel:
             self._gangs.drop(uid, hold.group)
             return
         self._drop(uid)
-        if node is None or uid in node.owners:
+        if node is None or is_named(uid, node.owners):
             return
         self._hold(uid, self.classes.signature(pod), name, now, group="", bound=True)
 

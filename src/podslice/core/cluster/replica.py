@@ -15,12 +15,12 @@ node's state, and adopts it as it comes. Events that are lost, doubled or in ano
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from podslice.core.cluster.common import PackedState, StateRead
 from podslice.core.cluster.events import (
     DevicesChanged,
     NodeEvent,
@@ -33,8 +33,9 @@ from podslice.core.cluster.events import (
     StateTold,
 )
 from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.setup import Rulebook
-from podslice.core.cluster.told_state import check_pool, pool_of, state_from
+from podslice.core.cluster.rulebook import Rulebook
+from podslice.core.cluster.told_state import check_number, check_pool, pool_of, state_from, told
+from podslice.core.cluster.uids import is_named, names_of
 from podslice.core.decide import decide, release, resize
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest, Digester, holding_of
@@ -70,23 +71,66 @@ class Wanted(NamedTuple):
 class Replica:
     """One node. `counts` are outcomes; `rules` and `state` are None before the first state and with another version."""
 
-    __slots__ = ("_digester", "_disputed", "_rulebook", "_versions", "_wants_state", "counts", "digest", "epoch",
-                 "latest", "rules", "sequence", "state", "version")  # fmt: skip
+    __slots__ = ("_digester", "_disputed", "_packed", "_rulebook", "_state", "_uids", "_versions", "_wants_state",
+                 "counts", "digest", "epoch", "latest", "observed", "rules", "sequence", "version")  # fmt: skip
 
     def __init__(self, rulebook: Rulebook, versions: Container[str]) -> None:
         self._rulebook = rulebook
         self._versions = versions
-        self._digester = Digester()
+        self._digester: Digester | None = None
         self._disputed: NodeState | None = None
         self._wants_state = True
         self.rules: NodeRules | None = None
-        self.state: NodeState | None = None
+        self._state: NodeState | None = None
+        self._packed: PackedState | None = None
+        """The state at rest."""
+        self._uids = ""
         self.digest = Digest("", "")
         self.epoch = 0
         self.sequence = -1
         self.latest = -1
         self.version = ""
-        self.counts: Counter[Outcome] = Counter()
+        self.observed = False
+        """Its kubelet decides by itself; see `StateTold`."""
+        self.counts: dict[Outcome, int] = {}
+
+    @property
+    def known(self) -> bool:
+        """True where there is a state."""
+        return self._state is not None or self._packed is not None
+
+    @property
+    def state(self) -> NodeState | None:
+        """The node's state as far as it was told; made anew where the replica was at rest."""
+        if self._state is None:
+            if self._packed is None or self.rules is None:
+                return None
+            common = self._rulebook.common
+            self._state = state_from(common.unpack(self._packed), self.rules, common.admission)
+        self._rulebook.warm(self)
+        return self._state
+
+    def has(self, uid: str) -> bool:
+        """True for a pod that is on the node, as far as it was told."""
+        return uid in self._state.pods if self._state is not None else is_named(uid, self._uids)
+
+    def rest(self) -> None:
+        """Nobody asks for the state: some bytes of it are enough, until somebody does."""
+        state = self._state
+        if state is not None:
+            self._packed = self._packed or self._rulebook.common.pack(told(state))
+            self._uids = names_of(state.pods)
+            self._state = self._digester = None
+
+    def _become(self, state: NodeState | None, packed: PackedState | None = None) -> None:
+        self._state, self._packed, self._uids = state, packed, ""
+        if state is not None:
+            self._rulebook.warm(self)
+
+    def _digest(self, state: NodeState) -> Digest:
+        if self._digester is None:
+            self._digester = Digester()
+        return self._digester.of(state)
 
     @property
     def compatible(self) -> bool:
@@ -96,7 +140,7 @@ class Replica:
     @property
     def proven(self) -> bool:
         """True when the state is the node's, as far as anybody knows: digests met, and no event is missing."""
-        return self.state is not None and not self._wants_state and self.sequence == self.latest
+        return self.known and not self._wants_state and self.sequence == self.latest
 
     @property
     def wanted(self) -> Wanted | None:
@@ -108,17 +152,21 @@ class Replica:
     def meets(self, epoch: int, sequence: int, digest: Digest) -> bool:
         """The node says that it is there, after this event, with these digests: True when so is the replica. What is
         missing is `wanted` from now on."""
-        if self.state is None or epoch != self.epoch:
+        if not self.known or epoch != self.epoch:
             self._wants_state = True
         elif sequence >= self.sequence:
             self.latest = max(self.latest, sequence)
             self._wants_state |= sequence == self.sequence and digest != self.digest
         return self.proven and sequence == self.sequence
 
+    def begin_again(self) -> None:
+        """Nothing counts any more until the node has told its whole state."""
+        self._wants_state = True
+
     def apply(self, stamped: Stamped) -> Applied:
         """Take in an event of the node. Never raises, whatever the node says."""
         applied = self._apply(stamped)
-        self.counts[applied.outcome] += 1
+        self.counts[applied.outcome] = self.counts.get(applied.outcome, 0) + 1
         return applied
 
     def _apply(self, stamped: Stamped) -> Applied:
@@ -128,24 +176,26 @@ class Replica:
         if stamped.epoch != self.epoch:
             self._wants_state = True
             return Applied("otherVersion" if self.version and not self.compatible else "otherEpoch")
-        if self.state is None or self.rules is None:
+        state = self.state
+        if state is None or self.rules is None:
             return Applied("gap" if self.compatible else "otherVersion")
         if stamped.sequence <= self.sequence:
             return Applied("doubled")
         self.latest = max(self.latest, stamped.sequence)
         if self._wants_state or stamped.sequence != self.sequence + 1:
             return Applied("gap")
-        return self._follow(stamped, event, self.rules, self.state)
+        return self._follow(stamped, event, self.rules, state)
 
     def _follow(self, stamped: Stamped, event: NodeEvent, rules: NodeRules, state: NodeState) -> Applied:
         try:
             state, why = after_event(rules, state, event)
-            digest = self._digester.of(state)
+            digest = self._digest(state)
         except Exception as error:  # a state that a node made up may break anything; only its own replica
             return self._dispute(stamped, state, f"{type(error).__name__}: {error}"[:500])
         if why or digest != stamped.digest:
             return self._dispute(stamped, state, why or _difference(digest, stamped.digest))
-        self.state, self.digest, self.sequence = state, digest, stamped.sequence
+        self._become(state)
+        self.digest, self.sequence = digest, stamped.sequence
         return Applied("equal")
 
     def _dispute(self, stamped: Stamped, mine: NodeState, why: str) -> Applied:
@@ -162,19 +212,22 @@ class Replica:
         self.latest = max(self.latest, stamped.sequence) if same else stamped.sequence
         self.epoch, self.sequence, self.version = stamped.epoch, stamped.sequence, event.version
         mine, self._disputed = self._disputed, None
-        self.rules = self.state = None
+        self.rules = None
+        self._become(None)
         if not self.compatible:
             return Applied("otherVersion")
         self._wants_state = True
         try:
             rules = self._rulebook.rules(event.setup)
-            state = state_from(event.state, rules)
-            digest = self._digester.of(state)
+            state = state_from(event.state, rules, self._rulebook.common.admission)
+            digest = self._digest(state)
         except Exception as error:
             return Applied("mismatch", mine, None, f"{type(error).__name__}: {error}"[:500])
         if digest != stamped.digest:
             return Applied("mismatch", mine, state, _difference(digest, stamped.digest))
-        self.rules, self.state, self.digest, self._wants_state = rules, state, digest, False
+        self.rules, self.digest, self._wants_state = rules, digest, False
+        self.observed = event.observed
+        self._become(state, event.packed if isinstance(event, StateRead) else None)
         return Applied("adopted", mine, state)
 
     def _is(self, stamped: Stamped) -> bool:
@@ -231,6 +284,7 @@ def _after_refusal(rules: NodeRules, state: NodeState, event: PodRefused) -> tup
 
 def _with_devices(rules: NodeRules, state: NodeState, event: DevicesChanged) -> NodeState:
     pools = {name: pool for name, pool in state.device.pools.items() if name not in event.gone}
+    check_number(len(pools.keys() | event.pools.keys()))
     for resource, said in event.pools.items():
         check_pool(said, resource)
         known = pools.get(resource)

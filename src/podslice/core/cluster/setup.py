@@ -6,7 +6,6 @@ whatever is remembered by rules.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any
 
@@ -108,25 +107,6 @@ def _check_plugins(rules: NodeRules, setup: Setup) -> None:
     if (cpu.plugins is not None and cpu.plugins.sees_pods) or (cpu.classes is not None and cpu.classes.sees_pods):
         problem = "its plugins or rules look at names and labels of pods, which do not leave the node"
         raise InputError(problem, path="setup.plugins", remedy="ask the node itself")
-
-
-class Rulebook:
-    """Rules by setup, at most `most` of them, those asked for last."""
-
-    def __init__(self, most: int = 1024) -> None:
-        self._most = most
-        self._rules: OrderedDict[SetupDigests, NodeRules] = OrderedDict()
-
-    def rules(self, setup: Setup) -> NodeRules:
-        """The rules of a setup; equal setups have the same object. Raises as `rules_from`."""
-        key = setup.digests
-        found = self._rules.get(key)
-        if found is None:
-            found = self._rules[key] = rules_from(setup)
-            if len(self._rules) > self._most:
-                self._rules.popitem(last=False)
-        self._rules.move_to_end(key)
-        return found
 
 
 def _machine(rules: NodeRules) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from podslice.core.config.annotations import policy_annotations
+from podslice.core.config.mixed import admission_of
+from podslice.core.config.policy import MixedCPUs, PodslicePolicy
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.scheduling.predicates import OS_LABEL
 from podslice.core.values.gates import FeatureGates
@@ -24,6 +25,7 @@ from podslice.core.values.gates import FeatureGates
 SignatureKey: TypeAlias = "tuple[object, ...]"
 """All that counts of a pod; equal for pods that every node answers alike."""
 _GATES = FeatureGates.from_overrides({})
+_ALL_MIXED = PodslicePolicy(mixed=MixedCPUs(free=1))
 
 
 class Wants(NamedTuple):
@@ -112,7 +114,7 @@ def signature_key(pod: Pod) -> SignatureKey:
 
 def wants(pod: Pod) -> Wants:
     """What a pod could want for itself, whatever the node: asked where nothing is known of one."""
-    admission = AdmissionPod.of(default_pod(pod, _GATES), _GATES)
+    admission = admission_of(_ALL_MIXED, default_pod(pod, _GATES), _GATES)
     exclusive = bool(admission.cpus or admission.overflow) or any(one.exclusive_cpus for one in admission.containers)
     devices = any(is_extended_resource_name(name) for one in admission.containers for name in one.limits)
     return Wants(exclusive, admission.guaranteed, devices)

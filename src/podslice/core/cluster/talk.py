@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from podslice.core.cluster.common import Common
 from podslice.core.cluster.events import MOST_BYTES, Stamped
 from podslice.core.cluster.plain import decoded, encoded
 from podslice.core.holding import Holding
@@ -68,8 +69,14 @@ def to_bytes(message: Up | Down) -> bytes:
     return encoded(message)
 
 
-def up_from(data: bytes) -> Up:
-    """A message of an agent. Raises `InputError`."""
+class _Said(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+def up_from(data: bytes, common: Common | None = None) -> Up:
+    """A message of an agent; an event shares what it has in `common` with others. Raises `InputError`."""
+    if common is not None and decoded(data, _Said, limit=MOST_BYTES, what="message").kind == "Event":
+        return common.decode(data)
     return decoded(data, Up, limit=MOST_BYTES, what="message")  # type: ignore[arg-type]
 
 

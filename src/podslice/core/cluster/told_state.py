@@ -7,10 +7,13 @@ neither is what nobody but the node needs: images, labels, what plugins answered
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from podslice.core.config.mixed import admission_of
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hint import Hint
@@ -36,6 +39,7 @@ from podslice.core.values.cpuset import Bits, bits_of
 
 _ANNOTATIONS = ("podslice.io/", "kubernetes.io/config.")
 _MOST_DEVICES = 1 << 16
+_MOST_POOLS = 1024
 
 
 class ToldPool(msgspec.Struct, frozen=True, rename="camel"):
@@ -154,12 +158,20 @@ def _told_records(records: Records) -> ToldRecords:
     }
 
 
-def state_from(said: ToldState, rules: NodeRules) -> NodeState:
+class AdmissionPods(Protocol):
+    """Makes an `AdmissionPod` of a pod, as `admission_of` does."""
+
+    def __call__(
+        self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], /, *, unmanaged: bool
+    ) -> AdmissionPod: ...
+
+
+def state_from(said: ToldState, rules: NodeRules, admission: AdmissionPods = admission_of) -> NodeState:
     """The state that was told, on a node of these rules. Raises `InputError` for what no node can be in."""
     check_sets(said)
     unmanaged = frozenset(said.unmanaged)
     pods = {
-        pod.metadata.uid: AdmissionPod.of(pod, rules.gates, unmanaged=pod.metadata.uid in unmanaged)
+        pod.metadata.uid: admission(rules.policy, pod, rules.gates, unmanaged=pod.metadata.uid in unmanaged)
         for pod in said.pods
     }
     records = _records(said.records)
@@ -245,6 +257,7 @@ def _small(numbers: Iterable[int]) -> Iterable[int]:
 
 
 def _check_devices(said: ToldState) -> None:
+    check_number(len(said.pools))
     bounds = {resource: 1 << len(pool.ids) for resource, pool in said.pools.items()}
     for resource, pool in said.pools.items():
         check_pool(pool, resource)
@@ -255,6 +268,12 @@ def _check_devices(said: ToldState) -> None:
     for resource, devices in held:
         if not 0 <= devices < bounds.get(resource, 1):
             raise InputError("has devices that its pool has not", path=f"state.records[{resource[:80]}]")
+
+
+def check_number(pools: int) -> None:
+    """Raises `InputError` for more resources than a node has."""
+    if pools > _MOST_POOLS:
+        raise InputError(f"has {pools} resources, more than any node", path="state.pools")
 
 
 def check_pool(pool: ToldPool, resource: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from podslice.core.cluster import needs as words
 from podslice.core.cluster.classes import NodeKind
-from podslice.core.cluster.columns import NO_KIND, Ints, NodeTable
+from podslice.core.cluster.columns import NO_KIND, Ints, NodeTable, distinct
 from podslice.core.cluster.needs import PodNeeds
 from podslice.core.cluster.signature import Signature
 
@@ -63,7 +63,7 @@ class SignatureColumn:
         rows = np.flatnonzero(table.stamp[: table.count] > self._seen)
         self._seen = table.clock
         kinds = table.kind[rows]
-        for number in np.unique(kinds).tolist():
+        for number in distinct(kinds):
             self._judge(number, rows[kinds == number])
 
     def _judge(self, number: int, rows: Ints) -> None:

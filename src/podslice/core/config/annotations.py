@@ -10,34 +10,51 @@ is passed over in silence, because a pod may run on many clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from podslice.core.config.policy import IMPLICIT_CLASS, Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.errors import RefusalKind
+from podslice.core.pod.claim_holder import CLAIMED, is_holder
+from podslice.core.pod.mixed import ALL, MixedProblem, MixedShare, split_request
+from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_ANNOTATION
+from podslice.core.values.gates import FeatureGates
 from podslice.core.values.golang import quote
 
 PREFIX: Final = "podslice.io/"
 RESIZE: Final = f"{PREFIX}resize"
 MOVABLE: Final = f"{PREFIX}movable"
 CPU_CLASS: Final = f"{PREFIX}cpu-class"
+IRQ: Final = f"{PREFIX}irq"
+ISOLATION: Final = f"{PREFIX}isolation"
+CPU_POWER: Final = f"{PREFIX}cpu-power"
+IRQ_CLAIM: Final = "claim:"
+"""What begins an `IRQ` that claims the interrupts of devices."""
+MIXED: Final = f"{PREFIX}mixed-cpus"
 RESOURCES: Final = f"{PREFIX}resources"
 """JSON that stands for a pod's specification where a runtime knows nothing else (docs/agent.md)."""
 REFUSED: Final = f"{PREFIX}refused"
 """Set by an agent on a pod that it does not take."""
 REFUSED_CONDITION: Final = f"{PREFIX}Refused"
 """The condition of such a pod, which no kubelet writes over."""
-KNOWN: Final = frozenset({RESIZE, MOVABLE, CPU_CLASS, RESOURCES, REFUSED})
+GUARDS: Final = (IRQ, ISOLATION, CPU_POWER)
+"""What containers with CPUs of their own ask of guards (docs/guards.md)."""
+KNOWN: Final = frozenset({CLAIMED, RESIZE, MOVABLE, CPU_CLASS, MIXED, *GUARDS, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
 """Bytes of one annotation."""
 LONGEST_DELAY: Final = 300
 """Seconds for which a container may keep CPUs that it gives back."""
 INVALID_KIND: Final = RefusalKind("invalid-annotation", 'annotation "{key}": {problem}', INVALID_ANNOTATION)
 _SHOWN = 40
+_OF_POLICY = (CLAIMED, RESIZE, MOVABLE, CPU_CLASS, MIXED, *GUARDS)
+_IRQ_WISHES = ("ban", "keep", "housekeeping")
+_ISOLATIONS = ("shared", "root", "isolated")
+_MOST_DIGITS = 4
+_GATES = FeatureGates.from_overrides({})
 _DELAY, _BELOW = _OPTIONS = ("shrink-delay", "below-baseline")
 
 Movable = Literal["true", "false", "pinned-too"]
@@ -91,6 +108,8 @@ def movable(policy: PodslicePolicy, pod: Pod) -> dict[str, Movable]:
     says. Without a section `defrag` nothing is said: no containers."""
     rules = policy.defrag
     names = _containers(pod)
+    if is_holder(pod.metadata.uid):
+        return dict.fromkeys(names, "false")
     if rules.movable != "annotated":
         return dict.fromkeys(names, "true" if rules.movable == "all" else "false")
     said: dict[str, Movable] = dict.fromkeys(names, "false")
@@ -117,9 +136,33 @@ def class_wishes(policy: PodslicePolicy, pod: Pod) -> dict[str, str]:
     return whole | dict(_chosen(pod, items, ""))
 
 
+def guard_wishes(policy: PodslicePolicy, pod: Pod, key: str) -> dict[str, str]:
+    """What a pod asks of a guard, by container, and for the pod as a whole under an empty name. Nothing where it may
+    not ask or asks wrongly."""
+    if policy.guards is None or not _has(policy, pod, key):
+        return {}
+    try:
+        items = list(_items(pod, (pod.metadata.annotations or {})[key], partial(_check_guard, policy, key)))
+    except _ProblemError:
+        return {}
+    whole = {item.container: item.value for item in items if not item.container}
+    return whole | dict(_chosen(pod, items, ""))
+
+
+def mixed_shares(policy: PodslicePolicy, pod: Pod) -> dict[str, MixedShare]:
+    """Containers of a pod that are to have exclusive and shared CPUs, and how much of each. Nothing where it may not
+    ask or asks wrongly."""
+    if policy.mixed is None or not _has(policy, pod, MIXED):
+        return {}
+    try:
+        return dict(_mixed_shares(policy, pod, (pod.metadata.annotations or {})[MIXED]))
+    except _ProblemError:
+        return {}
+
+
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     """Those of a pod's annotations that a policy reads, no more of each than shows that it is too long."""
-    return {key: annotations[key][: LARGEST + 1] for key in (RESIZE, MOVABLE, CPU_CLASS) if key in annotations}
+    return {key: annotations[key][: LARGEST + 1] for key in _OF_POLICY if key in annotations}
 
 
 # What is wrong
@@ -128,11 +171,15 @@ def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
 def annotation_problems(policy: PodslicePolicy, pod: Pod) -> Iterator[AnnotationProblem]:
     """What is wrong with the annotations of a pod that count under this policy."""
     annotations = pod.metadata.annotations or {}
-    for key, configured, read in (
+    guards = ((key, policy.guards is not None, partial(_check_guard, policy, key)) for key in GUARDS)
+    readers: list[tuple[str, bool, Callable[[Pod, str], Iterable[object]]]] = [
         (RESIZE, policy.resize != ExclusiveResize(), _resize_items),
         (MOVABLE, policy.defrag != Defragmentation(), partial(_items, check=_check_move)),
         (CPU_CLASS, bool(policy.cpu_classes), partial(_items, check=partial(_check_class, policy))),
-    ):
+        (MIXED, policy.mixed is not None, partial(_mixed_shares, policy)),
+        *((key, configured, partial(_items, check=check)) for key, configured, check in guards),
+    ]
+    for key, configured, read in readers:
         if configured and _has(policy, pod, key):
             try:
                 list(read(pod, annotations[key]))
@@ -191,6 +238,19 @@ def _resize_items(pod: Pod, text: str) -> Iterator[_Item]:
         yield _Item(container, option, value)
 
 
+def _mixed_shares(policy: PodslicePolicy, pod: Pod, text: str) -> Iterator[tuple[str, MixedShare]]:
+    items = list(_items(pod, text, _check_count))
+    guaranteed = pod_qos(pod, _GATES) == GUARANTEED
+    specified = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
+    for name, asked in _chosen(pod, items, ""):
+        share = split_request(specified[name], asked, pod_guaranteed=guaranteed)
+        if isinstance(share, MixedProblem):
+            raise _ProblemError(share.text)
+        if not share.remainder and policy.mixed is not None and not policy.mixed.free:
+            raise _ProblemError(f"leaves container {name} nothing to share, and mixed.free lets nobody share without")
+        yield name, share
+
+
 def _words(text: str) -> Iterator[str]:
     if len(text.encode("utf-8", errors="replace")) > LARGEST:
         raise _ProblemError(f"is longer than {LARGEST} bytes")
@@ -221,6 +281,24 @@ def _check_class(policy: PodslicePolicy, value: str) -> None:
     known = sorted({one.name for one in policy.cpu_classes} | {IMPLICIT_CLASS})
     if name not in known:
         raise _ProblemError(f"{_short(name)} is no CPU class of {', '.join(known)}")
+
+
+def _check_guard(policy: PodslicePolicy, key: str, value: str) -> None:
+    rules = policy.guards
+    if key == IRQ and value.startswith(IRQ_CLAIM) and rules is not None:
+        if value.removeprefix(IRQ_CLAIM) not in rules.claimable:
+            raise _ProblemError(f"{_short(value)} claims what guards.claimable does not name")
+        return
+    profiles = () if rules is None else rules.power_profiles
+    known = {IRQ: (*_IRQ_WISHES, f"{IRQ_CLAIM}GLOB"), ISOLATION: _ISOLATIONS, CPU_POWER: tuple(profiles)}[key]
+    if value not in known or value.startswith(IRQ_CLAIM):
+        raise _ProblemError(f"{_short(value)} is none of {', '.join(known) or 'guards.powerProfiles, which has none'}")
+
+
+def _check_count(value: str) -> None:
+    digits = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    if value != ALL and not (digits and int(value)):
+        raise _ProblemError(f"{_short(value)} is neither a number of CPUs nor {ALL}")
 
 
 def _check_option(option: str, value: str) -> None:

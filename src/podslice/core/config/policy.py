@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from podslice.core.errors import InputError
 from podslice.core.quirks import PODSLICE, Quirks
@@ -145,11 +146,92 @@ class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     weights: dict[str, Annotated[int, msgspec.Meta(ge=0, le=1000)]] = msgspec.field(default_factory=_usual_weights)
 
 
-class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who else may use exclusive CPUs (docs/guards.md). `irq`: whether the agent only counts the interrupts and unbound
-    workqueues of the kernel that may come there, or keeps them away."""
+Enforcing: TypeAlias = Literal["observe", "enforce"]
+_Microseconds: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern="^(n/a|[0-9]{1,9})$", description="n/a, or microseconds")
+]
+_Frequency: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern="^(min|base|turbo|[0-9]{1,9})$", description="min, base, turbo, or kHz")
+]
 
-    irq: Literal["observe", "enforce"] = "observe"
+
+class MixedCPUs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Containers with CPUs of their own and shared ones (docs/mixed.md). `pool`: what they share, the CPUs that others
+    like them share (`default`), or a list of CPUs that nobody may own. `near`: whether any of them, or only those on
+    the NUMA nodes of their own ones, if there are some. `free`: how many containers of the node may have shared CPUs on
+    top of whole ones without asking for a part of a CPU. `quota`: whether a CPU limit is enforced. `environment`:
+    variables of other products that containers find their CPUs in besides."""
+
+    pool: str = "default"
+    near: Literal["any", "numa"] = "any"
+    free: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    quota: Literal["off", "total"] = "off"
+    environment: tuple[Literal["openshift", "cpu-pooler", "downward"], ...] = ()
+
+
+class PowerProfile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How CPUs save power; what is left out stays as it is. `governor` and `epp` (energy performance preference) by
+    cpufreq's names, frequencies in kHz or as `min`, `base`, `turbo`, `resume_latency_us` as PM QoS takes it (`n/a`: no
+    sleep at all), `disabled_idle_states` by cpuidle's names."""
+
+    governor: str = ""
+    epp: str = ""
+    min_freq: _Frequency | None = None
+    max_freq: _Frequency | None = None
+    resume_latency_us: _Microseconds | None = None
+    disabled_idle_states: tuple[str, ...] = ()
+
+
+class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who else may use exclusive CPUs (docs/guards.md): each guard only counts what is open, or changes it. `irq`:
+    interrupts, network queues and unbound workqueues. `partition`: partitions of cpusets, by which the kernel itself
+    keeps others away. `units`, `sandboxes`: where the system's services and the sandboxes of pods may run. `power`:
+    profiles of `power_profiles`; `default_power` is that of containers that wish for none. `claimable`: globs of
+    devices whose interrupts containers may ask for. `metrics`: of all containers with exclusive CPUs together, or of
+    each (docs/isolation.md), sampled every so many seconds.
+    """
+
+    irq: Enforcing = "observe"
+    partition: Enforcing = "observe"
+    power: Enforcing = "observe"
+    units: Enforcing = "observe"
+    sandboxes: Enforcing = "observe"
+    power_profiles: dict[str, PowerProfile] = {}
+    default_power: str = ""
+    claimable: tuple[str, ...] = ()
+    metrics: Literal["off", "totals", "containers"] = "off"
+    sample_seconds: Annotated[float, msgspec.Meta(ge=5, le=3600)] = 30.0
+
+
+class ClaimMemory(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Memory and huge pages of a NUMA node that only claims get, by resource."""
+
+    numa_node: Annotated[int, msgspec.Meta(ge=0, le=1023)]
+    limits: dict[str, str]
+
+
+class ClaimRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What of a node is for claims of devices (docs/dra.md): `cpus`, which no container owns by its requests, and are
+    shared while no claim has them, and `memory` beside them."""
+
+    cpus: str
+    memory: tuple[ClaimMemory, ...] = ()
+
+
+FormulaName: TypeAlias = Literal["max", "measured", "gke", "eks", "aks", "aks-1.28", "openshift", "onprem"]
+PlacementName: TypeAlias = Literal["first", "device-free", "per-node", "efficiency", "isolate-aware"]
+
+
+class ReservationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a node should keep for its system (docs/reserve.md), for `reserve` and `lint`. `measure`: whether the agent
+    records what the system uses. `pods`: at most on the node; None: as many as the kubelet takes."""
+
+    measure: bool = False
+    formula: FormulaName = "max"
+    placement: PlacementName | None = None
+    pods: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    housekeeping_per_node: bool = False
+    strict: bool = False
 
 
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -164,14 +246,27 @@ class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     topology: TopologyRules = TopologyRules()
     hotplug: Hotplug | None = None
     """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
+    mixed: MixedCPUs | None = None
+    """None: CPUs of a container are its own or shared."""
+    reservation: ReservationRules = ReservationRules()
     guards: InterferenceGuards | None = None
-    """None: nobody looks at interrupts."""
+    """None: nobody looks at the kernel's files."""
+    claims: ClaimRules | None = None
+    """None: nothing of the node is for claims."""
 
 
 NO_POLICY: Final = PodslicePolicy()
 
 
 def check_policy(policy: PodslicePolicy, quirks: Quirks) -> None:
-    """Raises `InputError` for a policy in a profile that predicts a kubelet."""
-    if policy != NO_POLICY and quirks != PODSLICE:
+    """Raises `InputError` for a policy in a profile that predicts a kubelet, and for names that mean nothing."""
+    guards = policy.guards
+    if guards is not None and guards.default_power and guards.default_power not in guards.power_profiles:
+        known = ", ".join(sorted(guards.power_profiles)) or "none"
+        raise InputError(
+            f"{guards.default_power!r} is no power profile",
+            path="spec.guards.defaultPower",
+            remedy=f"one of guards.powerProfiles ({known})",
+        )
+    if replace(policy, reservation=NO_POLICY.reservation) != NO_POLICY and quirks != PODSLICE:
         raise InputError("a kubelet has no such policy", path="spec", remedy="leave it out, or use profile podslice")

@@ -6,7 +6,7 @@ device and not by its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -121,11 +121,18 @@ class ClusterDevices:
             self.usage.take(grant, owner)
         self._state_of[node] = self._state(self.nodes[node])
 
-    def first(self, claims: Sequence[WantedClaim]) -> tuple[str, list[tuple[DeviceGrant, ...]]] | None:
-        """The first node, in order, that serves them, and what they get there."""
+    def usable_on(self, grants: Iterable[DeviceGrant]) -> frozenset[str]:
+        """The nodes on which all of these devices are."""
+        ids = {grant.offered.id for grant in grants}
+        return frozenset(name for name, one in self.nodes.items() if ids <= one.places.keys())
+
+    def first(
+        self, claims: Sequence[WantedClaim], among: Container[str] | None = None
+    ) -> tuple[str, list[tuple[DeviceGrant, ...]]] | None:
+        """The first node, in order, that serves them, and what they get there; `among`: the only ones that count."""
         known = self._known.setdefault(_signature(claims), {})
         for name, state in self._state_of.items():
-            if known.get(state, known) is None:
+            if known.get(state, known) is None or (among is not None and name not in among):
                 continue
             one = self.nodes[name]
             if one.local:

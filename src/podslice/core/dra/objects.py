@@ -251,10 +251,20 @@ class Allocation(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: NodeSelector | None = None
 
 
+class ClaimConsumer(msgspec.Struct, frozen=True, rename="camel"):
+    """Who may use a claim."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class ResourceClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What became of a claim."""
 
     allocation: Allocation | None = None
+    reserved_for: tuple[ClaimConsumer, ...] = ()
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):

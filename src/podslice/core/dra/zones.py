@@ -7,12 +7,12 @@ node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.values.cpuset import CPUSet
-from podslice.core.values.quantity import BINARY_SI, Quantity, hugepage_resource
+from podslice.core.values.quantity import bytes_text, hugepage_resource
 
 Json = dict[str, Any]
 DRIVER = "podslice.io"
@@ -24,13 +24,34 @@ _MEMORY_STEP = 64 << 20
 _MOST_DEVICES = 128
 
 
-def machine_slices(machine: Machine, node: str, *, cpus: CPUSet | None = None, whole_cores: bool = False) -> list[Json]:
-    """The slices of a node of that name. `cpus`: those that claims may have, by default all; `whole_cores`: claims take
-    cores with all their threads, of which all must be among `cpus`."""
-    devices = list(_devices(machine, cpus, whole_cores=whole_cores))
+def device_name(numa: int) -> str:
+    """The device of a NUMA node; the scheduler of v1.36.2 looks devices up without their driver."""
+    return f"podslice-numa-{numa}"
+
+
+def pool_name(node: str) -> str:
+    """The pool of a node."""
+    return f"{node}/{DRIVER}"
+
+
+class ZoneAmounts(NamedTuple):
+    """What of a machine claims may have: `cpus`, and bytes by NUMA node and resource; None: all there is.
+    `whole_cores`: claims take cores with all their threads, of which all must be among `cpus`."""
+
+    cpus: CPUSet | None = None
+    memory: Mapping[int, Mapping[str, int]] | None = None
+    whole_cores: bool = False
+
+
+EVERYTHING = ZoneAmounts()
+
+
+def machine_slices(machine: Machine, node: str, amounts: ZoneAmounts = EVERYTHING) -> list[Json]:
+    """The slices of a node of that name."""
+    devices = list(machine_devices(machine, amounts))
     parts = [devices[first : first + _MOST_DEVICES] for first in range(0, len(devices), _MOST_DEVICES)]
     width = len(f"{max(len(parts) - 1, 0):x}")
-    pool = {"name": f"{node}/{DRIVER}", "generation": 1, "resourceSliceCount": len(parts)}
+    pool = {"name": pool_name(node), "generation": 1, "resourceSliceCount": len(parts)}
     return [
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -42,12 +63,13 @@ def machine_slices(machine: Machine, node: str, *, cpus: CPUSet | None = None, w
     ]
 
 
-def _devices(machine: Machine, cpus: CPUSet | None, *, whole_cores: bool) -> Iterator[Json]:
+def machine_devices(machine: Machine, amounts: ZoneAmounts) -> Iterator[Json]:
+    """A device for each NUMA node that has something for claims."""
     for numa in machine.nodes:
-        capacity = dict(_capacity(numa, cpus, whole_cores=whole_cores))
+        capacity = dict(_capacity(numa, amounts))
         if capacity:
             yield {
-                "name": f"podslice-numa-{numa.id}",
+                "name": device_name(numa.id),
                 "allowMultipleAllocations": True,
                 "attributes": dict(_attributes(machine, numa)),
                 "capacity": capacity,
@@ -68,7 +90,8 @@ def _attributes(machine: Machine, numa: NUMANode) -> Iterator[tuple[str, Json]]:
         yield f"{DRIVER}/coreType", {"string": kinds[0]}
 
 
-def _capacity(numa: NUMANode, cpus: CPUSet | None, *, whole_cores: bool) -> Iterator[tuple[str, Json]]:
+def _capacity(numa: NUMANode, amounts: ZoneAmounts) -> Iterator[tuple[str, Json]]:
+    cpus, whole_cores = amounts.cpus, amounts.whole_cores
     cores = [[one for one in core.threads if cpus is None or one in cpus] for core in numa.cores]
     if whole_cores:
         cores = [own if len(own) == len(core.threads) else [] for own, core in zip(cores, numa.cores, strict=True)]
@@ -76,17 +99,18 @@ def _capacity(numa: NUMANode, cpus: CPUSet | None, *, whole_cores: bool) -> Iter
     step = max((len(core.threads) for core in numa.cores), default=1) if whole_cores else 1
     if count >= step:
         yield f"{DRIVER}/cpu", _consumable(str(count - count % step), str(step))
-    memory = numa.memory - numa.memory % _MEMORY_STEP
+    kept = None if amounts.memory is None else amounts.memory.get(numa.id, {})
+    memory = numa.memory if kept is None else kept.get("memory", 0)
+    memory -= memory % _MEMORY_STEP
     if memory:
-        yield f"{DRIVER}/memory", _consumable(_bytes(memory))
+        yield f"{DRIVER}/memory", _consumable(bytes_text(memory))
     for pages in numa.hugepages:
-        if pages.num_pages:
-            size = hugepage_resource(pages.page_size_ki).removeprefix("hugepages-")
-            yield f"{DRIVER}/hugepages{size}", _consumable(_bytes(pages.bytes), size)
-
-
-def _bytes(amount: int) -> str:
-    return Quantity.of(amount, BINARY_SI).canonical()
+        resource = hugepage_resource(pages.page_size_ki)
+        size = resource.removeprefix("hugepages-")
+        room = pages.bytes if kept is None else kept.get(resource, 0)
+        room -= room % (pages.page_size_ki << 10)
+        if room:
+            yield f"{DRIVER}/hugepages{size}", _consumable(bytes_text(room), size)
 
 
 def _consumable(value: str, step: str = "") -> Json:

@@ -30,6 +30,7 @@ class Pin(msgspec.Struct, frozen=True):
     cpus: str = ""
     mems: str = ""
     exclusive: bool = False
+    throttled: bool = False
 
 
 NO_PINS: Mapping[str, Pin] = {}
@@ -84,7 +85,7 @@ def pod_effects(
             settings,
             quirks,
             oom_score_adj=score,
-            quota_disabled=quota_disabled(gates, owns_cpus=pin.exclusive),
+            quota_disabled=quota_disabled(gates, owns_cpus=pin.exclusive and not pin.throttled),
         )
         if gates["MemoryQoS"]:
             added = container_unified(pod, container, gates, settings)

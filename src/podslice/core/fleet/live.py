@@ -49,6 +49,10 @@ class LiveNodes:
                 return NodeAnswer(self.states[node], None, out_of(lacking))
         return answer
 
+    def refuses_always(self, kind: int, shape: int) -> bool:
+        """True for a pod that no node of a class takes, in whatever state."""
+        return self.classes[kind].never_admits(shape)
+
     def there(self, node: int, uid: str) -> NodeAnswer:
         """A pod that is on the node from the beginning, as if it were just admitted."""
         named = self.fleet.nodes[node].start

@@ -7,7 +7,7 @@ integers: milli CPUs, bytes, whole units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ _NOTHING = -(1 << 62)
 GPU_KINDS = 5
 """Pods by GPUs: a share of one, 1, 2, up to 4, more."""
 _LEAST_ROOM = 1 << 16
+_UNKNOWN = -(1 << 62)
 
 
 def gpu_kind(shape: FleetShape) -> int:
@@ -140,7 +141,7 @@ class LoadTable:
     def fits(self, shape: int, loads: Ints) -> Bools:
         """Which loads leave enough of everything, GPUs too."""
         wanted = self.shapes[shape]
-        fits: Bools = np.all(self.used[loads] + self.asked[shape] <= self.room[loads], axis=1)
+        fits: Bools = np.logical_and.reduce(self.used[loads] + self.asked[shape] <= self.room[loads], axis=1)
         if wanted.gpus:
             fits &= (self.gpus[loads] >= wanted.gpu_milli).sum(axis=1) >= wanted.gpus
         return fits
@@ -162,6 +163,31 @@ class LoadTable:
         ]
         self.starts = [self._empty(kind) for kind in range(len(self.class_gpus))]
         return np.array(new, dtype=np.int64)[numbers]
+
+
+class OfLoads:
+    """A number of each load that nothing but the load decides, worked out when it is first asked for."""
+
+    def __init__(self, loads: LoadTable, work_out: Callable[[Ints], Ints]) -> None:
+        self._loads = loads
+        self._work_out = work_out
+        self._known: Ints = np.zeros(0, dtype=np.int64)
+        self._generation = -1
+
+    def of(self, rows: Ints) -> Ints:
+        """The numbers of some loads."""
+        loads = self._loads
+        if self._generation != loads.generation:
+            self._generation, self._known = loads.generation, np.zeros(0, dtype=np.int64)
+        if len(self._known) < len(loads.kind):
+            more = np.full(len(loads.kind) - len(self._known), _UNKNOWN, dtype=np.int64)
+            self._known = np.concatenate([self._known, more])
+        found = self._known[rows]
+        if len(found) and found.min() == _UNKNOWN:
+            new = rows[found == _UNKNOWN]
+            self._known[new] = self._work_out(new)
+            found = self._known[rows]
+        return found
 
 
 def _names(shapes: Sequence[FleetShape]) -> tuple[str, ...]:

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from podslice.core.answers import FleetState
+from podslice.core.config.mixed import admission_of
 from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.nodes import FleetClass
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.pod.demand import pod_requests
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.eligibility import AdmissionContainer
 from podslice.core.pod.qos import BEST_EFFORT
 from podslice.core.scheduling.fit import CPU, MEMORY, amounts
 from podslice.core.values.cpuset import iter_bits
@@ -86,7 +87,7 @@ def _questions(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], list[Zon
     merger = one.rules.merger
     if merger is None or not merger.single_numa_node:
         return None
-    pod = AdmissionPod.of(shape.pod, one.rules.gates)
+    pod = admission_of(one.rules.policy, shape.pod, one.rules.gates)
     if pod.qos == BEST_EFFORT and not any(container.limits for container in pod.containers):
         return None
     if one.rules.config.topology_manager_scope == "pod":

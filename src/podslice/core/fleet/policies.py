@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from podslice.core.fleet.fragmentation import GPUFragmentation
-from podslice.core.fleet.loads import Ints, LoadTable, gpu_kind
+from podslice.core.fleet.loads import Ints, LoadTable, OfLoads, gpu_kind
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.scores import KubePolicy
 from podslice.core.fleet.shapes import WHOLE_GPU
@@ -22,7 +22,6 @@ from podslice.core.fleet.streams import IndexedStream
 
 _CPU = 1
 """The column of CPUs."""
-_UNKNOWN = -1
 _MOST_CPU, _MOST_GPU = 128_000, 8_000
 """Milli CPUs and GPUs of the largest node, by which the published policies divide."""
 
@@ -152,8 +151,8 @@ class FGD(_OnColumns):
         super().__init__(loads)
         self._fragmentation = fragmentation
         self._models = models
-        self._amounts: Ints = np.zeros(0, dtype=np.int64)
-        self._generation = -1
+        self._now = OfLoads(loads, self._amounts).of
+        """Fragmentation of nodes with these loads as they are."""
         per_gpu = fragmentation.weight * WHOLE_GPU
         steps = [log(score / (100 - score)) * per_gpu for score in range(1, 100)]
         self._steps: Ints = np.array([-int(-step // 1) for step in steps], dtype=np.int64)
@@ -184,19 +183,8 @@ class FGD(_OnColumns):
     def _models_of(self, rows: Ints) -> Ints:
         return self._models[self.loads.kind[rows]]
 
-    def _now(self, rows: Ints) -> Ints:
-        """Fragmentation of nodes with these loads as they are, remembered."""
-        loads = self.loads
-        if self._generation != loads.generation:
-            self._generation, self._amounts = loads.generation, np.zeros(0, dtype=np.int64)
-        if len(self._amounts) < len(loads.kind):
-            more = np.full(len(loads.kind) - len(self._amounts), _UNKNOWN, dtype=np.int64)
-            self._amounts = np.concatenate([self._amounts, more])
-        new = rows[self._amounts[rows] == _UNKNOWN]
-        if len(new):
-            left = self.cpu_left(new), loads.gpus[new], self._models_of(new)
-            self._amounts[new] = self._fragmentation.amounts(*left)
-        return self._amounts[rows]
+    def _amounts(self, rows: Ints) -> Ints:
+        return self._fragmentation.amounts(self.cpu_left(rows), self.loads.gpus[rows], self._models_of(rows))
 
     def _scores(self, gained: Ints) -> Ints:
         return np.searchsorted(self._steps, gained, side="right")

@@ -195,7 +195,8 @@ class PodQueue:
         return self.scheduler.best(shape)
 
     def _admits(self, shape: int, node: int) -> bool:
-        return self.live.ask(node, shape, NEVER).holding is not None
+        live = self.live
+        return not live.refuses_always(live.kinds[node], shape) and live.ask(node, shape, NEVER).holding is not None
 
     def _try(self, pod: int) -> None:
         shape = self.workload.shape[pod]
@@ -340,12 +341,18 @@ class PodQueue:
 
     def _is_in_vain(self, shape: int) -> bool:
         """True when the owner's next pods will be refused too, as long as nothing changes that matters to them."""
+        if self.nrt is None and self._refused_everywhere(shape) and self.watch.begin_everywhere(shape):
+            return True
         nodes = self._may_take(shape)
         if not self._loops(shape, nodes):
             return False
         if self.nrt is None and self.live.states[int(nodes[0])].named is None:
             self.watch.begin(shape, nodes)
         return True
+
+    def _refused_everywhere(self, shape: int) -> bool:
+        """True for pods that no node takes, in whatever state."""
+        return all(self.live.refuses_always(kind, shape) for kind in range(len(self.live.classes)))
 
     def _would_be_refused(self, shape: int) -> bool:
         """True when a pod that tries now is refused for certain."""

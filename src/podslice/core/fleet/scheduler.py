@@ -20,6 +20,8 @@ from podslice.core.fleet.streams import IndexedStream
 NO_FIT = -1
 """In a column of scores: the pod does not fit."""
 _UNKNOWN = -2
+_FEW = 32
+"""So many are scored together sooner than those that are equal are found."""
 _FEWEST_NODES, _LEAST_PERCENT, _MOST_PERCENT, _NODES_PER_PERCENT = 100, 5, 50, 125
 _TAINT_WEIGHT = 3
 Scores: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
@@ -42,7 +44,8 @@ class ScoreTable:
         known = self._known(shape)
         scores = known[loads]
         if len(scores) and scores.min() == _UNKNOWN:
-            self._work_out(shape, np.unique(loads[scores == _UNKNOWN]), known)
+            new = loads[scores == _UNKNOWN]
+            self._work_out(shape, np.unique(new) if len(new) > _FEW else new, known)
             scores = known[loads]
         passes = self._columns.open(shape, rows)
         if passes is not None:

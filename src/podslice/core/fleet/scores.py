@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from podslice.core.fleet.loads import Ints, LoadTable
+from podslice.core.fleet.loads import Ints, LoadTable, OfLoads
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.scheduling.fit import CPU, MEMORY
 from podslice.core.scheduling.scoring import MAX_NODE_SCORE
@@ -70,6 +70,7 @@ class KubePolicy:
         self._curve = curve
         self._scored = [_pair(shape, shape.requests.scored) for shape in loads.shapes]
         self._added = [_pair(shape, shape.requests.balanced) for shape in loads.shapes]
+        self._before = OfLoads(loads, self._balance).of
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """0 to 200, for loads that the pod fits beside."""
@@ -84,10 +85,12 @@ class KubePolicy:
             full = np.where((room == 0) | (used > room), MAX_NODE_SCORE, most_shares(used, room))
             score = mean(np.where(room == 0, 0, on_curve(self._curve, full)), room)
         if self._balanced:
-            before = loads.used[rows, _BALANCED]
-            change = balance(before + self._added[shape], room) - balance(before, room)
+            change = balance(loads.used[rows, _BALANCED] + self._added[shape], room) - self._before(rows)
             score = score + MAX_NODE_SCORE // 2 + half(MAX_NODE_SCORE // 2 + change)
         return score
+
+    def _balance(self, rows: Ints) -> Ints:
+        return balance(self._loads.used[rows, _BALANCED], self._loads.room[rows, _BALANCED])
 
 
 def _pair(shape: FleetShape, amounts: object) -> Ints:

@@ -41,7 +41,8 @@ from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.scored import ScoredMerge
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.quirks import Quirks
+from podslice.core.pod.mixed import MixedShare
+from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.state.model import FiledLoans
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -97,6 +98,7 @@ class ContainerManager:
         "cpu",
         "device",
         "filed_loans",
+        "filed_mixed",
         "inventory",
         "machine",
         "memory",
@@ -122,6 +124,8 @@ class ContainerManager:
         self.policy = policy
         self.filed_loans: FiledLoans = {}, {}
         """What the policy's state file holds."""
+        self.filed_mixed: dict[str, Mapping[str, MixedShare]] = {}
+        """And of containers with exclusive and shared CPUs."""
         self.inventory = DeviceInventory() if devices is None else devices
         self.config = config
         self.quirks = quirks
@@ -137,7 +141,7 @@ class ContainerManager:
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
-        made.policy, made.filed_loans = rules.policy, ({}, {})
+        made.policy, made.filed_loans, made.filed_mixed = rules.policy, ({}, {}), {}
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
@@ -286,6 +290,7 @@ class ContainerManager:
             elastic=self.elastic_memory,
             follows=self.policy.resize.memory_nodes == "follow",
             drift="legacy" if self.policy.hotplug is None else self.policy.hotplug.drift_tolerance,
+            claims=self.policy.claims,
         )
         return MemoryManager(rules, self.context)
 
@@ -327,6 +332,8 @@ class ContainerManager:
         if self.elastic:
             cpu.state = policy_state.with_loans(cpu.state, files.get(POLICY_STATE_FILE))
             self.filed_loans = cpu.state.loans, cpu.state.bubble_loans
+        if POLICY_STATE_FILE in files and self.quirks == PODSLICE:
+            self.filed_mixed = {**policy_state.mixed_in(files[POLICY_STATE_FILE], cpu.state.assignments)}
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
@@ -379,10 +386,28 @@ class ContainerManager:
             files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
         if self.inventory:
             files |= _changed(DEVICE_STATE_FILE, self.device)
-        if self.elastic and (self.cpu.state.loans, self.cpu.state.bubble_loans) != self.filed_loans:
-            self.filed_loans = self.cpu.state.loans, self.cpu.state.bubble_loans
-            files[POLICY_STATE_FILE] = policy_state.encode(self.cpu.state)
+        if self.cpu_manager is not None and self._promises_changed():
+            files[POLICY_STATE_FILE] = policy_state.encode(self.cpu.state, mixed=self.filed_mixed)
         return files
+
+    def _promises_changed(self) -> bool:
+        """The policy's state file is to hold something else than before."""
+        loans, mixed = (self.cpu.state.loans, self.cpu.state.bubble_loans), self.mixed
+        changed = (self.elastic and loans != self.filed_loans) or mixed != self.filed_mixed
+        if changed:
+            self.filed_loans, self.filed_mixed = loans, mixed
+        return changed
+
+    @property
+    def mixed(self) -> dict[str, Mapping[str, MixedShare]]:
+        """Containers with exclusive and shared CPUs, by pod UID and name; also of pods that are yet to be admitted
+        again after a start."""
+        known = self.filed_mixed
+        if self.policy.mixed is None and not known:
+            return known
+        active, assigned = self.context.active, self.cpu.state.assignments
+        waiting = {uid: shares for uid, shares in known.items() if uid not in active and uid in assigned}
+        return waiting | {uid: pod.mixed_shares for uid, pod in active.items() if pod.mixed and uid in assigned}
 
     @staticmethod
     def _device_content(data: bytes | None) -> DeviceContent | None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from podslice.core.allocate import pod_level
 from podslice.core.allocate.cpu_distribute import Pick
 from podslice.core.allocate.picker import check_smt_alignment, no_whole_cores
+from podslice.core.classes.mixed import Sharing
 from podslice.core.classes.resolve import shared_by
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.cores import cpu_hints_of_cores
@@ -43,7 +44,7 @@ from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.series import series
 from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
 
-_NOTHING_LEFT = RefusalKind(
+NOTHING_LEFT = RefusalKind(
     "node-pool-empty",
     "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none",
     EMPTY_NODE_SHARED_POOL,
@@ -334,7 +335,7 @@ class CPUManager:
     def _check_left(self) -> None:
         # the last shared CPU goes, which upstream gives away
         if not self.context.quirks.strict_reservation_empties_pool:
-            raise AdmissionError(_NOTHING_LEFT)
+            raise AdmissionError(NOTHING_LEFT)
 
     def _reusable(self, pod: AdmissionPod) -> Bits:
         """CPUs that init containers leave to the pod's next container."""
@@ -539,6 +540,9 @@ class CPUManager:
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """A container is about to start under this runtime id (cpu-topology 6.7)."""
         self.state = self.state.start(uid, container, container_id)
+        pod = self.context.active.get(uid)
+        if pod is not None and pod.mixed and self.state.assignment(uid, container) is not None:
+            self.state = self.state.write(uid, container, self.affinity(uid, container))
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container since before the kubelet started."""
@@ -575,12 +579,25 @@ class CPUManager:
         return self.topology.numa_nodes_of(self.state.of_pod(uid).cpus)
 
     def affinity(self, uid: str, container: str) -> Bits:
-        """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""
-        classes = self.rules.classes
-        if classes is None:
+        """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7); both of one that is
+        mixed."""
+        classes, pod = self.rules.classes, self.context.active.get(uid)
+        mixed = pod is not None and pod.mixed
+        if classes is None and not mixed:
             return self.state.affinity(uid, container)
-        own = self.state.online(uid, container).cpus
-        return shared_by(classes, self.context.active.get(uid), container, self.state.default) if own is None else own
+        own = self.state.online(uid, container)
+        if own.cpus is None:
+            default = self.state.default
+            return default if classes is None else shared_by(classes, pod, container, default)
+        if pod is None or not mixed:
+            return own.cpus
+        held = self.state.assignments.get(uid, {})
+        return self._sharing.runs_on(pod, container, own, held, self.state.bubbles.get(uid))
+
+    @property
+    def _sharing(self) -> Sharing:
+        rules, state = self.rules, self.state
+        return Sharing(rules.mixed, rules.classes, rules.topology, state.default, state.offline)
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
         """The CPUs a container runs on while the named containers of its pod run. An init container has its CPUs to
@@ -615,6 +632,10 @@ class CPUManager:
         own = self.state.online(pod.uid, container.name)
         pod_level = self.rules.pod_level
         return model.has_exclusive_cpus(pod, container, own.cpus, pod_level=pod_level, borrowed=own.borrowed)
+
+    def is_throttled(self, container: AdmissionContainer) -> bool:
+        """A container with CPUs of its own keeps its CFS quota, because the policy wants that of mixed ones."""
+        return container.mixed and self.rules.mixed is not None and self.rules.mixed.throttled
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""

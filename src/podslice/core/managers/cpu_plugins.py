@@ -58,7 +58,7 @@ class PluginTalk:
     ) -> CPUAsk:
         """What a container, or the pod as a whole, asks for."""
         classes = self.rules.classes
-        wish = None if classes is None else classes.wish(pod, container, exclusive=True)
+        wish = None if classes is None else classes.kept(classes.wish(pod, container, exclusive=True), anchor)
         return CPUAsk(
             AskingPod.of(pod, named=self.profile.sees_pods),
             container.name if container is not None and self.profile.sees_pods else "",
@@ -71,6 +71,7 @@ class PluginTalk:
             of_bubble,
             () if wish is None else (*wish.classes, *wish.overflow),
             wish is not None and wish.required,
+            0 if container is None else container.remainder or 0,
         )
 
     def node(self, state: CPUState) -> CPUNode:

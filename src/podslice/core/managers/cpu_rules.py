@@ -6,6 +6,7 @@ import msgspec
 
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.allocate.picker import Picker
+from podslice.core.classes.mixed import MixedPool, mixed_pool
 from podslice.core.classes.resolve import CPUClasses, classes_for
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.machine.model import Machine
@@ -21,7 +22,7 @@ class CPURules(msgspec.Struct, frozen=True):
     """Policy `none` or `static` on one machine. `core_size` are the CPUs of a core, on average, when the node began.
     `reserved` are the CPUs kept for the system, `reserved_physical` all CPUs of their cores; `pod_level` is the gate
     PodLevelResourceManagers; `picker` knows how CPUs are picked, and `resizer` how those of a container that is
-    resized; None: containers keep what they have. `plugins`, `classes`: None where the policy has none.
+    resized; None: containers keep what they have. `plugins`, `classes`, `mixed`: None where the policy has none.
     """
 
     topology: CPUTopology
@@ -36,15 +37,19 @@ class CPURules(msgspec.Struct, frozen=True):
     core_size: int = 1
     plugins: PluginProfile | None = None
     classes: CPUClasses | None = None
+    mixed: MixedPool | None = None
 
     def with_policy(self, policy: PodslicePolicy, machine: Machine) -> CPURules:
-        """With the plugins and classes of a policy, if it has some. Raises `StartError`."""
-        if not self.static or (not policy.plugins.profile and not policy.cpu_classes):
+        """With the plugins, classes and mixed CPUs of a policy, if it has some. Raises `StartError`."""
+        sections = policy.plugins.profile, policy.cpu_classes, policy.mixed is not None, policy.claims is not None
+        if not self.static or not any(sections):
             return self
         strict = self.options.strict_cpu_reservation
         classes = classes_for(policy, machine, self.topology, reserved=self.reserved, strict=strict)
         plugins = profile_for(policy, machine, self.topology, classes)
-        return msgspec.structs.replace(self, plugins=plugins, classes=classes)
+        offline = machine.offline.bits
+        mixed = mixed_pool(policy.mixed, self.topology, reserved=self.reserved, classes=classes, offline=offline)
+        return msgspec.structs.replace(self, plugins=plugins, classes=classes, mixed=mixed)
 
     def reserving(self, reserved: Bits) -> CPURules:
         """The same rules with other CPUs kept for the system."""

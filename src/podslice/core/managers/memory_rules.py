@@ -9,6 +9,7 @@ import msgspec
 
 from podslice.core.allocate.memory_static import check_reservation
 from podslice.core.config.kubelet import DRIFT_TOLERANCE, KubeletConfig
+from podslice.core.config.policy import ClaimRules
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.config.topology_options import check_node_ids
 from podslice.core.errors import InputError, StartError, StartKind
@@ -19,10 +20,11 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_rebooked import rebooked
 from podslice.core.managers.memory_reuse import Reuse, reuse
 from podslice.core.managers.memory_state import MemoryState
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.quirks import Quirks
 from podslice.core.state.tables import container_ids
 from podslice.core.values.golang import quote
-from podslice.core.values.quantity import Quantity
+from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
 
@@ -37,6 +39,12 @@ _NOTHING_RESERVED = StartKind(
 )
 
 
+_UNBOOKED_CLAIMS = StartKind(
+    "claims-unbooked",
+    "claims.memory of the policy needs books of memory, memoryManagerPolicy is {policy}",
+    "memoryManagerPolicy: Static, or leave claims.memory out",
+)
+_CLAIM_AMOUNT = StartKind("claims-memory", "{path} {problem}", "memory and huge pages of NUMA nodes of this machine")
 _BAD_TOLERANCE = StartKind(
     "drift-tolerance", "memory-drift-tolerance {problem}", "auto, off, legacy or an amount such as 128Mi"
 )
@@ -75,9 +83,13 @@ class MemoryRules(msgspec.Struct, frozen=True):
         elastic: bool = False,
         follows: bool = False,
         drift: str = "legacy",
+        claims: ClaimRules | None = None,
     ) -> MemoryRules:
-        """What a configuration asks for (memory-device 1.3). Raises `StartError`."""
+        """What a configuration asks for (memory-device 1.3); what `claims` may have is kept from pods. Raises
+        `StartError`."""
         policy = config.memory_manager_policy
+        if policy != "Static" and claims is not None and claims.memory:
+            raise StartError(_STAGE, _UNBOOKED_CLAIMS, policy=quote(policy))
         if policy == "None":
             return cls(machine, policy, {}, pod_level, reuse(quirks))
         if policy == "BestEffort":
@@ -87,6 +99,8 @@ class MemoryRules(msgspec.Struct, frozen=True):
         reserved = reserved_memory_bytes(config, machine, reservation)
         if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
             raise StartError(_STAGE, _NOTHING_RESERVED)
+        if claims is not None:
+            reserved = _with_claims(reserved, claims)
         if not quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
         check_node_ids(machine, _STAGE)
@@ -103,6 +117,35 @@ class MemoryRules(msgspec.Struct, frozen=True):
             elastic=elastic,
             follows=follows,
         )
+
+
+def claim_memory(claims: ClaimRules) -> dict[int, dict[str, int]]:
+    """Bytes that only claims get, by NUMA node and resource. Raises `StartError`."""
+    kept: dict[int, dict[str, int]] = {}
+    for place, one in enumerate(claims.memory):
+        for name, text in one.limits.items():
+            path = f"claims.memory[{place}].limits[{name}]"
+            if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
+                raise StartError(_STAGE, _CLAIM_AMOUNT, path=path, problem="is no memory")
+            try:
+                size = Quantity.parse(text).as_int64()
+            except QuantityError as error:
+                raise StartError(_STAGE, _CLAIM_AMOUNT, path=path, problem=str(error)) from None
+            if size is None or size < 0:
+                raise StartError(_STAGE, _CLAIM_AMOUNT, path=path, problem="is no number of bytes")
+            own = kept.setdefault(one.numa_node, {})
+            own[name] = own.get(name, 0) + size
+    return kept
+
+
+def _with_claims(reserved: Mapping[int, Mapping[str, int]], claims: ClaimRules) -> dict[int, dict[str, int]]:
+    together = {node: dict(amounts) for node, amounts in reserved.items()}
+    for node, amounts in claim_memory(claims).items():
+        if node not in together:
+            raise StartError(_STAGE, _CLAIM_AMOUNT, path="claims.memory", problem=f"names NUMA node {node}")
+        for name, size in amounts.items():
+            together[node][name] = together[node].get(name, 0) + size
+    return together
 
 
 def _tolerance(config: KubeletConfig, otherwise: str) -> DriftTolerance:

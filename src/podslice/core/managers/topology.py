@@ -188,7 +188,7 @@ class TopologyManager:
         """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
         self.context.count(_REQUESTS)
         try:
-            if self.merger is None:
+            if self.merger is None or pod.holds_claim:
                 for container in pod.containers:
                     self._allocate(pod, container, NO_AFFINITY)
             elif self.scope == "pod":

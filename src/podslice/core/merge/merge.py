@@ -82,6 +82,11 @@ class Merger:
             best = Hint(None, best.preferred)
         return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven)
 
+    def unscored(self, providers: Sequence[ProviderHints]) -> Hint:
+        """What is taken where resources are not weighed against each other."""
+        walked = self._walk(providers) if self._may_crash else None
+        return walked or self._fold(providers, Purse())[0]
+
     def tied(self, providers: Sequence[ProviderHints], winner: Hint) -> list[Bits]:
         """The masks that are as good as the winner's in everything but their number, ascending; the winner's alone
         where they cannot be listed."""

@@ -61,7 +61,8 @@ class CPUAsk(msgspec.Struct, frozen=True):
 
     `count`: how many it is to have in all. `anchor`: CPUs that are among them in any case. `baseline`: those promised
     at the first admission. `whole_cores`: only whole cores are given away. `of_bubble`: a slice of the pod's CPUs.
-    `classes`: the CPU classes that it may get, best first; `classes_required`: nothing else will do.
+    `classes`: the CPU classes that it may get, best first; `classes_required`: nothing else will do. `shared`:
+    thousandths of a CPU that it takes of shared ones besides.
     """
 
     pod: AskingPod
@@ -75,6 +76,7 @@ class CPUAsk(msgspec.Struct, frozen=True):
     of_bubble: bool = False
     classes: tuple[str, ...] = ()
     classes_required: bool = False
+    shared: int = 0
 
 
 class CPUOwner(NamedTuple):

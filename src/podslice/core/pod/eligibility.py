@@ -8,10 +8,13 @@ node, so that hint generation and allocation only read integers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
+from podslice.core.pod.claim_holder import CLAIMED, HOLDER_PREFIX
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, is_pod_level_resources_set, overflowing_amount
+from podslice.core.pod.mixed import MixedShare
 from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.core.values.golang import U64, wrap_int64
@@ -19,6 +22,7 @@ from podslice.core.values.quantity import Quantity
 
 _INT64 = 1 << 63
 _NANO = 10**9
+NOBODY_MIXED: Mapping[str, MixedShare] = MappingProxyType({})
 
 
 class AdmissionContainer(msgspec.Struct, frozen=True):
@@ -28,6 +32,8 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
 
     `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
     containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
+    `remainder`: thousandths of a CPU that a container with exclusive CPUs takes of shared ones, which may be 0; None
+    for one that shares no CPUs, or shares all (docs/mixed.md).
     """
 
     name: str
@@ -41,6 +47,17 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     memory_exact: bool
     limits: dict[str, int]
     spec: Container
+    remainder: int | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """It has CPUs of its own and shared ones."""
+        return self.remainder is not None
+
+    @property
+    def shares(self) -> bool:
+        """It needs shared CPUs."""
+        return not self.exclusive_cpus or self.remainder is not None
 
 
 class AdmissionPod(msgspec.Struct, frozen=True):
@@ -49,7 +66,8 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
     `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
     the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
-    the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything.
+    the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything. `mixed`:
+    some container has exclusive and shared CPUs.
     """
 
     uid: str
@@ -62,17 +80,49 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     overflow: str
     containers: tuple[AdmissionContainer, ...]
     spec: Pod
+    mixed: bool = False
+
+    @property
+    def mixed_shares(self) -> Mapping[str, MixedShare]:
+        """Which containers have exclusive and shared CPUs, and how much of each."""
+        if not self.mixed:
+            return NOBODY_MIXED
+        own = (one for one in self.containers if one.remainder is not None)
+        return {one.name: MixedShare(one.exclusive_cpus, one.remainder or 0) for one in own}
+
+    @property
+    def holds_claim(self) -> bool:
+        """It stands for a claim of devices."""
+        return self.uid.startswith(HOLDER_PREFIX)
 
     @classmethod
-    def of(cls, pod: Pod, gates: Mapping[str, bool], *, unmanaged: bool = False) -> AdmissionPod:
+    def of(
+        cls,
+        pod: Pod,
+        gates: Mapping[str, bool],
+        *,
+        unmanaged: bool = False,
+        mixed: Mapping[str, MixedShare] = NOBODY_MIXED,
+    ) -> AdmissionPod:
         """The managers' view of `pod` under the given feature gates; `unmanaged`: as if PodLevelResourceManagers were
-        off."""
+        off. `mixed`: containers with exclusive and shared CPUs, where they may own some."""
         qos = pod_qos(pod, gates)
         pod_level = is_pod_level_resources_set(pod)
         managers_on = gates["PodLevelResourceManagers"] and not unmanaged
         managed = pod_level and managers_on
+        ignored = pod_level and not (managers_on and gates["PodLevelResources"])
+        if ignored:
+            mixed = NOBODY_MIXED
+        annotations = pod.metadata.annotations
+        claimed = annotations.get(CLAIMED, "").split(",") if annotations else ()
         containers = tuple(
-            _container(container, init=init, pod_guaranteed=qos == "Guaranteed", managed=managed)
+            _container(
+                container,
+                mixed.get(container.name),
+                init=init,
+                eligible=qos == "Guaranteed" and container.name not in claimed,
+                managed=managed,
+            )
             for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
             for container in group
         )
@@ -82,11 +132,12 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             guaranteed=qos == "Guaranteed",
             pod_level=pod_level,
             managed=managed,
-            ignored=pod_level and not (managers_on and gates["PodLevelResources"]),
+            ignored=ignored,
             cpus=_pod_cpus(pod, qos, containers, managed=managed),
             overflow=overflowing_amount(pod, gates),
             containers=containers,
             spec=pod,
+            mixed=bool(mixed) and any(one.mixed for one in containers),
         )
 
 
@@ -118,25 +169,31 @@ def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | Non
     return amounts, exact
 
 
-def _container(container: Container, *, init: bool, pod_guaranteed: bool, managed: bool) -> AdmissionContainer:
+def _container(
+    container: Container, share: MixedShare | None, *, init: bool, eligible: bool, managed: bool
+) -> AdmissionContainer:
     requests = container.resources.requests or {}
     limits = container.resources.limits or {}
     guaranteed = is_container_equivalent_guaranteed(container)
     restartable = init and is_restartable_init(container)
     memory, exact = memory_request(requests)
-    eligible = pod_guaranteed and (guaranteed or not managed)
+    eligible = eligible and (guaranteed or not managed)
+    if not eligible:
+        share = None
+    exclusive = integral_cpus(requests.get("cpu")) if eligible else 0
     return AdmissionContainer(
         name=container.name,
         init=init,
         restartable=restartable,
         plain_init=init and not restartable,
-        exclusive_cpus=integral_cpus(requests.get("cpu")) if eligible else 0,
+        exclusive_cpus=exclusive if share is None else share.exclusive,
         guaranteed=guaranteed,
-        isolated=guaranteed and integral_cpus(limits.get("cpu")) > 0,
+        isolated=guaranteed and (share is not None or integral_cpus(limits.get("cpu")) > 0),
         memory=memory,
         memory_exact=exact,
         limits={name: amount.value() for name, amount in limits.items() if name not in ("cpu", "memory")},
         spec=container,
+        remainder=None if share is None else share.remainder,
     )
 
 

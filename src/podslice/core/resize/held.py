@@ -6,12 +6,12 @@ to carry it out, where by now others have the room (docs/resize.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from podslice.core.machine.memory import Block
-from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
 from podslice.core.state.model import PodCPUs
 from podslice.core.values.quantity import BINARY_SI, Quantity
@@ -21,7 +21,7 @@ _CPU, _MEMORY = "cpu", "memory"
 
 def as_held(pod: AdmissionPod, had: PodCPUs) -> Pod | None:
     """The pod asking for what it has, where that is less than it asks for; None where that is nothing new."""
-    smaller = {one.name: _less(had, one.name, one.exclusive_cpus, one.memory) for one in pod.containers}
+    smaller = {one.name: _less(had, one) for one in pod.containers}
     spec = map_containers(pod.spec.spec, lambda one: _with(one, smaller.get(one.name, {})))
     if pod.managed and spec.resources is not None:
         whole = _amounts(had.bubble.bit_count(), pod.cpus, had.memory.whole, _own_memory(spec.resources))
@@ -29,13 +29,16 @@ def as_held(pod: AdmissionPod, had: PodCPUs) -> Pod | None:
     return None if spec == pod.spec.spec else replace(pod.spec, spec=spec)
 
 
-def _less(had: PodCPUs, name: str, cpus: int, memory: Mapping[str, int] | None) -> ResourceList:
-    return _amounts(
-        had.assignments.get(name, 0).bit_count(),
-        cpus,
-        had.memory.containers.get(name, ()),
-        (memory or {}).get(_MEMORY, 0),
+def _less(had: PodCPUs, one: AdmissionContainer) -> ResourceList:
+    found = _amounts(
+        had.assignments.get(one.name, 0).bit_count(),
+        one.exclusive_cpus,
+        had.memory.containers.get(one.name, ()),
+        (one.memory or {}).get(_MEMORY, 0),
     )
+    if one.remainder and _CPU in found:
+        found[_CPU] = found[_CPU].add(Quantity.milli(one.remainder))
+    return found
 
 
 def _amounts(cpus: int, asked_cpus: int, blocks: Iterable[Block], asked_memory: int) -> ResourceList:

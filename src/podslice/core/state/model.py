@@ -18,7 +18,7 @@ its bubble.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -392,8 +392,12 @@ def _put_any(table: dict[str, T], pod: str, value: T) -> dict[str, T]:
     return put(table, pod, value) if value else drop(table, pod)
 
 
-Isolation: TypeAlias = Literal["container", "pod", "host"]
-"""Whose CPUs a container runs on: its own, its pod's, everybody's."""
+Isolation: TypeAlias = Literal["container", "mixed", "pod", "host"]
+"""Whose CPUs a container runs on: its own, its own and shared ones, its pod's, everybody's."""
+
+
+OWNING: Final = ("container", "mixed")
+"""With CPUs of their own."""
 
 
 def isolation(
@@ -402,7 +406,9 @@ def isolation(
     """Whose CPUs a container runs on that is assigned these."""
     if assigned is None:
         return "host"
-    return "pod" if borrowed or (pod.managed and not container.isolated) else "container"
+    if borrowed or (pod.managed and not container.isolated):
+        return "pod"
+    return "mixed" if container.mixed and assigned else "container"
 
 
 def has_exclusive_cpus(
@@ -411,13 +417,13 @@ def has_exclusive_cpus(
     """Decides the CFS quota of a container that is assigned these CPUs (cpu-topology 6.9)."""
     if not pod_level:
         return bool(assigned) and not borrowed
-    return isolation(pod, container, assigned, borrowed=borrowed) == "container"
+    return isolation(pod, container, assigned, borrowed=borrowed) in OWNING
 
 
 def pod_has_exclusive_cpus(pod: AdmissionPod, held: Mapping[str, Bits]) -> bool:
     """Decides the CFS quota of the pod cgroup and sandbox; `held` are the assignments of the pod's containers."""
     if pod.managed:
-        return all(isolation(pod, one, held.get(one.name)) == "container" for one in pod.containers)
+        return all(isolation(pod, one, held.get(one.name)) in OWNING for one in pod.containers)
     return any(held.get(one.name) for one in pod.containers)
 
 
@@ -436,7 +442,7 @@ def beside(
     same CPUs."""
     if quirks.init_overlaps_sidecars or bubble is None:
         return own
-    if isolation(pod, container, held.get(container.name)) != "pod":
+    if isolation(pod, container, held.get(container.name)) not in ("pod", "mixed"):
         return own
     taken = sidecars = 0
     for other in pod.containers:

@@ -27,6 +27,11 @@ class Series(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return f"{self.name}{{{','.join(f'{label}={value}' for label, value in self.labels)}}}"
 
 
+def labels_text(labels: Labels) -> str:
+    """`{name="value",…}`, as Prometheus reads it; empty for no labels."""
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels) + "}" if labels else ""
+
+
 def series(name: str, **labels: str) -> Series:
     """The time series of a metric with these labels."""
     return Series(name, tuple(sorted(labels.items())))

@@ -5,8 +5,9 @@
 `originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
 pods with a bubble; `order` the CPUs in the
 order in which they came, where that is not the promised ones and then the others, both ascending. The managers' files
-always win: what contradicts them is dropped. `intents` are resizes and moves that were being written when the process
-ended.
+always win: what contradicts them is dropped. `mixed` are the containers with exclusive and shared CPUs: how many are
+their own, and the thousandths of a CPU that they ask for besides. `intents` are resizes and moves that were being
+written when the process ended.
 `bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start after a
 reboot; `bootId` is empty in simulations. A kubelet does not know this file.
 """
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from podslice.core.machine.identity import MachineRecord, NodeRecord, parse_identity
 from podslice.core.machine.memory import Block
+from podslice.core.pod.mixed import MixedShare
 from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs, PodMemory
 from podslice.core.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, parse_bits, readable_bits
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
@@ -36,8 +38,11 @@ class BootRecord(NamedTuple):
 
 
 VERSION = 1
-MEMBERS: Final = frozenset({"version", "bootId", "machine", "originals", "podOriginals", "order", "intents"})
+MEMBERS: Final = frozenset({"version", "bootId", "machine", "originals", "podOriginals", "order", "mixed", "intents"})
 """What this release knows of it."""
+Mixed: TypeAlias = Mapping[str, Mapping[str, MixedShare]]
+"""Containers with exclusive and shared CPUs, by pod UID and name."""
+NOBODY: Final[Mixed] = MappingProxyType({})
 CPUId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU_ID)]
 
 
@@ -83,6 +88,13 @@ class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}, omit
         return Intent(self.before.value(), self.after.value(), self.move)
 
 
+class MixedTexts(msgspec.Struct):
+    """A container with exclusive and shared CPUs, as the file says it; `shared` in thousandths of a CPU."""
+
+    exclusive: Annotated[int, msgspec.Meta(ge=1, le=MAX_CPU_ID)]
+    shared: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class NodeTexts(msgspec.Struct):
     """A NUMA node of the machine, as the file says it."""
 
@@ -122,6 +134,7 @@ class PolicyContent(msgspec.Struct, rename="camel"):
     originals: dict[str, dict[str, str]] = {}
     pod_originals: dict[str, str] = {}
     order: dict[str, dict[str, list[CPUId]]] = {}
+    mixed: dict[str, dict[str, MixedTexts]] = {}
     intents: dict[str, IntentTexts] = {}
 
     def growth(self, entries: Mapping[str, Mapping[str, str] | None]) -> dict[str, dict[str, str]]:
@@ -136,7 +149,10 @@ class PolicyContent(msgspec.Struct, rename="camel"):
 
 
 def encode(
-    state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({}), boot: BootRecord | None = None
+    state: CPUState,
+    intents: Mapping[str, Intent] = MappingProxyType({}),
+    boot: BootRecord | None = None,
+    mixed: Mixed = NOBODY,
 ) -> bytes:
     """The file for this state, and by pod the resizes that are being written; `boot` is what is remembered over a
     reboot."""
@@ -147,13 +163,17 @@ def encode(
     for uid, loans in sorted(state.loans.items()):
         promised = {name: state.promised(uid, name) for name in sorted(loans)}
         originals[uid] = {name: format_bits(cpus) for name, cpus in promised.items()}
-        mixed = {name: [*iter_bits(cpus), *loans[name]] for name, cpus in promised.items() if _mixed(loans[name])}
-        if mixed:
-            order[uid] = mixed
+        mingled = {name: [*iter_bits(cpus), *loans[name]] for name, cpus in promised.items() if _mingled(loans[name])}
+        if mingled:
+            order[uid] = mingled
     content |= {"originals": originals} if originals else {}
     if state.bubble_loans:
         content["podOriginals"] = {uid: format_bits(state.promised_bubble(uid)) for uid in sorted(state.bubble_loans)}
     content |= {"order": order} if order else {}
+    if mixed:
+        content["mixed"] = {
+            uid: {name: MixedTexts(*share) for name, share in sorted(mixed[uid].items())} for uid in sorted(mixed)
+        }
     if intents:
         content["intents"] = {uid: IntentTexts.of(intents[uid]) for uid in sorted(intents)}
     return enveloped(content)
@@ -175,7 +195,7 @@ def enveloped(content: Mapping[str, Any]) -> bytes:
     return f'{{"data":{dump_string(data)},"checksum":{data_checksum(data)}}}'.encode()
 
 
-def _mixed(loaned: tuple[int, ...]) -> bool:
+def _mingled(loaned: tuple[int, ...]) -> bool:
     return list(loaned) != sorted(loaned)
 
 
@@ -228,6 +248,24 @@ def intents_in(data: bytes | None) -> dict[str, Intent]:
     except CheckpointError:
         return {}
     return {uid: one.value() for uid, one in intents.items()}
+
+
+def mixed_in(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]) -> dict[str, dict[str, MixedShare]]:
+    """The containers with exclusive and shared CPUs that a file names and that have CPUs; none where it is missing or
+    damaged."""
+    try:
+        named = {} if data is None else decode(data).mixed
+    except CheckpointError:
+        return {}
+    found = {
+        uid: {
+            name: MixedShare(one.exclusive, one.shared)
+            for name, one in containers.items()
+            if assignments.get(uid, {}).get(name)
+        }
+        for uid, containers in named.items()
+    }
+    return {uid: containers for uid, containers in found.items() if containers}
 
 
 def _bubble_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:

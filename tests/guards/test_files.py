@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.guards.masks import SavedFile, bits_in, text_of
+from podslice.core.guards.files import SavedFile, bits_in, text_of
 from podslice.core.values.cpuset import Bits, format_bits, parse_bits
 from podslice.host.kernelfiles import KernelFiles, SavedStore, node_cpus
 from tests.guards.kernel import DEFAULT, ONLINE, GuardedKernel, KilledError, irq
@@ -146,7 +146,7 @@ def test_files_of_a_kernel(tmp_path: Path) -> None:
         (DEFAULT, "mask", 0),
     ]
     files.write(irq(131), "0-3")
-    assert files.read(irq(131)) == "0-3"
+    assert files.read(irq(131)) == "0-3\n"
     assert files.device_of(irq(131)) == "irq 131 (eth0-rx-3)"
 
 

@@ -1,0 +1,485 @@
+"""A cluster in lockstep, without an API server: the service's own core and real nodes, event by event, with faults.
+
+    nice python -m e2e.lockstep --placements 1000000 --seed 7 --file lives.jsonl
+
+What kube-scheduler, the API server and the agents would do is drawn: pods come, are nominated, filtered, bound, started
+in any order, deleted and removed; watches lag; Bindings are lost on the way there or back; events are lost and doubled;
+the service is killed, agents begin new epochs, everything is listed again, clocks jump. Promised in every life, and
+looked at after **every** event: the replica's digests are its node's. No node refuses a pod that the service sent, no
+CPU has two owners, every pod that started has a verdict or is known to have been told of otherwise, and at last nothing
+is held and the model is the nodes.
+
+Each life is a line of the file; a campaign goes on where its file ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from e2e.hollow_nodes import Fault, HollowJournals, HollowNode
+from podslice.cluster.messages import BindRequest, FilterRequest
+from podslice.cluster.placing import NodeWord, Placements
+from podslice.core.cluster.events import Stamped, StateTold, encode
+from podslice.core.cluster.holds import PlanPolicy
+from podslice.core.cluster.model import ClusterModel, ModelLimits
+from podslice.core.cluster.replica import Applied
+from podslice.core.cluster.talk import PlanGiven
+from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
+from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
+
+POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour")
+PLACEMENTS = 2000
+"""Of a life."""
+SCHEDULER = "podslice"
+_SIZES = (1, 2, 2, 3, 4, 4, 6, 8, 8, 10, 12, 14)
+_MOST_WAITING = 24
+
+
+class LifeTold(msgspec.Struct, frozen=True):
+    """What became of a life. `placements`: pods of the service that started; `fates`: what it made of them, and why of
+    others it made nothing; `events`: those after which digests were compared."""
+
+    seed: int
+    policy: str
+    placements: int
+    events: int
+    fates: dict[str, int]
+    faults: dict[str, int]
+    problems: list[str]
+
+
+_RESERVED = {
+    "memory_manager_policy": "Static",
+    "system_reserved": {"memory": "2Gi"},
+    "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}), MemoryReservation(1, {"memory": "1Gi"})),
+}
+_SPREAD = {"cpu_manager_policy_options": {"distribute-cpus-across-numa": "true"}}
+
+
+def _config(policy: str, scope: str, more: Mapping[str, Any] = MappingProxyType({})) -> KubeletConfig:
+    return KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy=policy,
+        topology_manager_scope=scope,
+        eviction_hard={},
+        max_pods=250,
+        **more,
+    )
+
+
+def kinds() -> list[Node]:
+    """The nodes that all others are like."""
+    four = from_synthetic("pack:2 numa:2(memory=64GiB) core:8 pu:2")
+    two = from_synthetic("pack:2 numa:1(memory=96GiB) core:8 pu:2")
+    return [
+        Node(four, _config("single-numa-node", "pod")),
+        Node(two, _config("single-numa-node", "container", _RESERVED)),
+        Node(four, _config("restricted", "container")),
+        Node(two, _config("best-effort", "pod", _SPREAD)),
+    ]
+
+
+class LivingPod:
+    """A pod as the API server has it, and where its own node is with it."""
+
+    __slots__ = ("body", "name", "node", "plan", "service", "started", "uid")
+
+    def __init__(self, number: int, cpus: list[int], *, service: bool) -> None:
+        self.uid = f"{number:08x}-0000-4000-8000-000000000000"
+        self.name = f"pod-{number}"
+        self.node = ""
+        self.started = False
+        self.service = service
+        self.plan: PlanGiven | None = None
+        self.body = ",".join(
+            f'{{"name":"c{at}","resources":{{"requests":{amounts},"limits":{amounts}}}}}'
+            for at, amounts in enumerate(f'{{"cpu":"{one}","memory":"{one}Gi"}}' for one in cpus)
+        )
+
+    def data(self) -> bytes:
+        """The object."""
+        who = SCHEDULER if self.service else "default-scheduler"
+        place = f'"nodeName":"{self.node}",' if self.node else ""
+        return (
+            f'{{"metadata":{{"uid":"{self.uid}","namespace":"default","name":"{self.name}","generation":1}},'
+            f'"spec":{{{place}"schedulerName":"{who}","containers":[{self.body}]}},'
+            f'"status":{{"phase":"Pending","qosClass":"Guaranteed"}}}}'
+        ).encode()
+
+
+class Life:
+    """One cluster's life, drawn from a seed. `restless`: pods leave nodes on which others are about to start, which may
+    change where those go, so a dispute is no broken promise there."""
+
+    def __init__(self, seed: int, *, nodes: int = 12) -> None:
+        self.r = Random(seed)
+        self.seed = seed
+        self.policy: PlanPolicy = POLICIES[seed % len(POLICIES)]
+        self.restless = seed % 5 == 0
+        likes = self.r.sample(kinds(), self.r.choice((1, 1, 2)))
+        sizes = [self.r.choice(_SIZES) for _ in range(6)]
+        self.shapes = [[size] for size in sizes] + [self.r.choices(sizes, k=2)]
+        self.nodes = {f"n{at}": HollowNode(f"n{at}", likes[at % len(likes)], at + 1) for at in range(nodes)}
+        self.pods: dict[str, LivingPod] = {}
+        self.seen: dict[str, ScheduledPod] = {}
+        """As the service's watch last had them."""
+        self.waiting: dict[str, LivingPod] = {}
+        self.bound: dict[str, LivingPod] = {}
+        """Bound, and not started yet."""
+        self.running: dict[str, LivingPod] = {}
+        self.news: deque[tuple[str, bytes | None]] = deque()
+        """What the service's watch has not told yet: a pod as it was, None where it is gone."""
+        self.now, self.count, self.placed, self.events = 0.0, 0, 0, 0
+        self.fates: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.unheard: set[str] = set()
+        """Pods of the service that started, of which it has no verdict yet."""
+        self.journals = HollowJournals(self._source)
+        self._begin_service()
+
+    def _source(self, name: str, epoch: int, sequence: int, whole: bool) -> Iterator[bytes]:
+        journal = self.nodes[name].journal
+        yield from map(encode, (journal.state_told(),) if whole else journal.after(epoch, sequence))
+
+    def _look(self, name: str, stamped: Stamped, applied: Applied) -> None:
+        """The standing proof, after every event."""
+        self.events += 1
+        replica = self.journals.nodes[name].replica
+        if applied.outcome == "mismatch":
+            self.problems.append(f"{name}: {applied.why}")
+        if applied.outcome in ("equal", "adopted") and replica.digest != stamped.digest:
+            self.problems.append(f"{name}: digests differ after {stamped.sequence}")
+
+    # The service
+
+    def _begin_service(self) -> None:
+        """It knows nothing: nodes, pods and journals tell everything again, in any order."""
+        limits = ModelLimits(best=self.r.choice((1, 1, 16)), hold=30.0)
+        self.placing = Placements(
+            ClusterModel(limits), schedulers=frozenset({SCHEDULER}), clock=lambda: self.now, told=self._told,
+            policy=self.policy,
+        )  # fmt: skip
+        self.journals.nodes.clear()
+        self.journals.on_applied = self._applied
+        for name in self.nodes:
+            self.placing.node_news(None, ScheduledNode(name))
+        if self.r.random() < 0.5:
+            self._list()
+            self.journals.catch_up(self.nodes)
+        else:
+            self.journals.catch_up(self.nodes)
+            self._list()
+
+    def _applied(self, name: str, stamped: Stamped, applied: Applied) -> None:
+        self._look(name, stamped, applied)
+        replica = self.journals.nodes[name].replica
+        self.placing.journal(name, stamped, applied, replica)
+        if isinstance(stamped.event, StateTold) and replica.state is not None:
+            for uid in self.unheard & replica.state.pods.keys():
+                self.unheard.discard(uid)
+                self.fates["told by a whole state"] += 1
+
+    def _told(self, word: NodeWord) -> None:
+        if word.uid in self.unheard:
+            self.unheard.discard(word.uid)
+            self.fates[word.told.fate] += 1
+            if word.told.fate == "disputed" and not self.restless:
+                self.problems.append(f"{word.uid} on {word.node}: {word.told}")
+
+    def _list(self) -> None:
+        """The watch begins anew."""
+        self.news.clear()
+        self.seen.clear()
+        for uid in self.placing.pods.keys() - self.pods.keys():
+            self.placing.pod_news(self.placing.pods[uid], None)
+        for pod in self.pods.values():
+            self._see(pod.uid, pod.data())
+        self.placing.listed(self.now)
+
+    def _see(self, uid: str, data: bytes) -> None:
+        new, old = read_pod(data), self.seen.get(uid) or self.placing.pods.get(uid)
+        if old is not None and new.like(old):
+            new.adopt(old)
+        self.seen[uid] = new
+        self.placing.pod_news(old, new)
+
+    # What happens
+
+    def step(self) -> None:
+        """Something happens."""
+        self.now += self.r.choice((0.001, 0.01, 0.1))
+        self.r.choices(
+            (self.arrive, self.schedule, self.start, self.watch, self.leave, self.delete, self.foreign, self.fail),
+            (6, 8, 8, 24, 5, 0.3, 0.2, 0.05),
+        )[0]()
+
+    def arrive(self) -> None:
+        """A pod is created."""
+        if len(self.waiting) < _MOST_WAITING:
+            pod = self._new(service=True)
+            self.waiting[pod.uid] = pod
+            self.news.append((pod.uid, pod.data()))
+
+    def _new(self, *, service: bool) -> LivingPod:
+        self.count += 1
+        pod = LivingPod(self.count, self.r.choice(self.shapes), service=service)
+        self.pods[pod.uid] = pod
+        return pod
+
+    def watch(self) -> None:
+        """The service's watch tells the next thing."""
+        if self.news:
+            uid, data = self.news.popleft()
+            if data is not None:
+                self._see(uid, data)
+            elif uid in self.seen:
+                self.placing.pod_news(self.seen.pop(uid), None)
+
+    def schedule(self) -> None:
+        """kube-scheduler's turn: the nominated node alone, or all of them, then bind."""
+        if not self.waiting:
+            return
+        pod = self.r.choice(list(self.waiting.values()))
+        data, ahead = msgspec.Raw(pod.data()), ""
+        if pod.uid in self.seen and self.r.random() < 0.7:
+            ahead = self.placing.choose(self.seen[pod.uid])
+        names = [ahead] if ahead else self.r.sample(list(self.nodes), self.r.choice((3, len(self.nodes))))
+        found = self.placing.filter(FilterRequest(data, list(names)), ahead)
+        if not found.nodes:
+            return
+        node = found.nodes[0]
+        if len(found.nodes) > 1:
+            scores = self.placing.prioritize(FilterRequest(data, list(found.nodes)))
+            node = max(found.nodes, key=lambda name: scores[name])
+        if self.r.random() < 0.97:
+            self.bind(pod, node)
+
+    def bind(self, pod: LivingPod, node: str) -> None:
+        """A Binding, that may be lost on its way there or back."""
+        request = BindRequest(pod.name, "default", pod.uid, node)
+        if self.placing.bind(request).error:
+            self.fates["bind refused"] += 1
+            return
+        plan, luck = self.placing.plan(request), self.r.random()
+        if luck < 0.01:
+            self.placing.model.unbind(pod.uid)
+        elif luck > 0.02:
+            pod.node, pod.plan = node, plan
+            self.bound[pod.uid] = self.waiting.pop(pod.uid)
+            self.news.append((pod.uid, pod.data()))
+
+    def start(self) -> None:
+        """A kubelet starts one of the pods that are bound to it, whichever."""
+        if self.bound:
+            pod = self.bound.pop(self.r.choice(list(self.bound)))
+            node, read = self.nodes[pod.node], read_pod(pod.data()).pod
+            plan = pod.plan if self.policy == "honour" else None
+            why, stamped = node.admit(read) if plan is None else node.admit_as(read, plan.holding)
+            self.running[pod.uid] = pod
+            if pod.service:
+                self._started(pod, why)
+            if why:
+                del self.running[pod.uid]
+                self._gone(pod)
+            self.journals.feed(pod.node, encode(stamped))
+
+    def _started(self, pod: LivingPod, why: str) -> None:
+        self.placed += 1
+        if why:
+            self.fates["refused"] += 1
+            if not self.restless:
+                self.problems.append(f"{pod.name} on {pod.node}: {why}")
+        else:
+            self.unheard.add(pod.uid)
+
+    def leave(self) -> None:
+        """A pod that runs is deleted and ends."""
+        busy = set() if self.restless else {one.node for one in self.bound.values()}
+        ready = [one for one in self.running.values() if one.node not in busy]
+        if ready:
+            self._end(self.r.choice(ready))
+
+    def _end(self, pod: LivingPod) -> None:
+        del self.running[pod.uid]
+        self._gone(pod)
+        self.journals.feed(pod.node, encode(self.nodes[pod.node].remove(pod.uid)))
+
+    def _gone(self, pod: LivingPod) -> None:
+        del self.pods[pod.uid]
+        self.news.append((pod.uid, None))
+
+    def delete(self) -> None:
+        """A pod is deleted before it starts."""
+        ready = [*self.waiting.values(), *self.bound.values()]
+        if ready:
+            pod = self.r.choice(ready)
+            self.waiting.pop(pod.uid, None)
+            self.bound.pop(pod.uid, None)
+            self._gone(pod)
+
+    def foreign(self) -> None:
+        """Another scheduler binds a pod where nobody of ours is on the way; its kubelet may refuse it."""
+        busy = {one.node for one in self.placing.model.held()} | {one.node for one in self.bound.values()}
+        free = [name for name in self.nodes if name not in busy]
+        if free:
+            pod = self._new(service=False)
+            pod.node = self.r.choice(free)
+            self._see(pod.uid, pod.data())
+            self.bound[pod.uid] = pod
+
+    # Faults
+
+    def fail(self) -> None:
+        """One of the faults."""
+        kind = self.r.choice(list(self.acts))
+        self.faults[kind] += 1
+        self.acts[kind]()
+
+    @property
+    def acts(self) -> dict[str, Callable[[], None]]:
+        """The faults, by name."""
+        return {
+            "kill": self._begin_service,
+            "restart an agent": self._restart,
+            "list again": self._list,
+            "clock jumps": self._jump,
+            "line breaks": self._break,
+            "agent silent": self._silence,
+        }
+
+    def _restart(self) -> None:
+        name = self.r.choice(list(self.nodes))
+        self.nodes[name].restart()
+        self.journals.catch_up([name])
+
+    def _jump(self) -> None:
+        self.now += 3600.0
+        self.placing.expire()
+
+    def _break(self) -> None:
+        """Events are lost and doubled for a while; then beats tell who is behind."""
+        self.journals.fault = Fault(lose=self.r.choice((2, 3, 7)), double=self.r.choice((2, 5)))
+        for _ in range(self.r.randrange(100)):
+            self.step_quietly()
+        self.mend()
+
+    def _silence(self) -> None:
+        name = self.r.choice(list(self.nodes))
+        self.placing.confirm(name, confirmed=False)
+        for _ in range(self.r.randrange(50)):
+            self.step_quietly()
+        self.placing.confirm(name, confirmed=self.journals.fresh(name))
+
+    def step_quietly(self) -> None:
+        """Something that is no fault."""
+        self.r.choices((self.arrive, self.schedule, self.start, self.watch, self.leave), (6, 8, 8, 24, 5))[0]()
+
+    def mend(self) -> None:
+        """Every agent's beat: whoever is behind hears what is missing."""
+        self.journals.fault = Fault()
+        self.journals.catch_up(self.nodes)
+        for name, node in self.nodes.items():
+            line = self.journals.nodes[name]
+            if not line.replica.proven or line.replica.digest != node.journal.digest:
+                self.problems.append(f"{name}: the replica is not the node")
+
+    # The end
+
+    def run(self, placements: int) -> LifeTold:
+        """Live until so many pods of the service have started, or nothing goes on; then end."""
+        steps = 0
+        while self.placed < placements and steps < 100 * placements:
+            self.step()
+            steps += 1
+        self.end()
+        fates, faults = dict(sorted(self.fates.items())), dict(sorted(self.faults.items()))
+        return LifeTold(self.seed, self.policy, self.placed, self.events, fates, faults, self.problems[:5])
+
+    def end(self) -> None:
+        """Nobody waits any more, all that is bound starts, all news are told: the model is the nodes."""
+        self.mend()
+        for pod in list(self.waiting.values()):
+            self._gone(self.waiting.pop(pod.uid))
+        while self.bound:
+            self.start()
+        while self.news:
+            self.watch()
+        self.mend()
+        self.now += 10_000.0
+        self.placing.expire()
+        self.problems += self._wrong()
+
+    def _wrong(self) -> Iterator[str]:
+        if self.placing.model.held():
+            yield f"{len(self.placing.model.held())} holds are left"
+        for name, node in self.nodes.items():
+            if node.doubly_owned():
+                yield f"{name}: CPUs {node.doubly_owned()} have two owners"
+            mine = self.placing.model.node(name)
+            if mine.state is not mine.base or mine.base.cpus != node.node.state.cpu.default:
+                yield f"{name}: the model is not the node"
+        running = {uid for uid, pod in self.running.items() if pod.service}
+        if self.unheard & running:
+            yield f"{len(self.unheard & running)} pods that run have no verdict"
+        self.fates["gone before anybody heard"] += len(self.unheard - running)
+
+
+def campaign(placements: int, seed: int, file: Path | None = None) -> list[LifeTold]:
+    """Lives, those of the file among them, until so many pods were placed."""
+    known = file.read_bytes().splitlines() if file is not None and file.exists() else []
+    lives = [msgspec.json.decode(line, type=LifeTold) for line in known]
+    done = sum(one.placements for one in lives)
+    while done < placements:
+        told = Life(seed + len(lives)).run(PLACEMENTS)
+        lives.append(told)
+        done += told.placements
+        if told.problems:
+            print(f"seed {told.seed}, {told.policy}: {told.problems[0]}", flush=True)
+        if file is not None:
+            with file.open("ab") as out:
+                out.write(msgspec.json.encode(told) + b"\n")
+    return lives
+
+
+def summary(lives: list[LifeTold]) -> str:
+    """What a campaign has shown, in a line."""
+    fates: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for one in lives:
+        fates.update(one.fates)
+        faults.update(one.faults)
+    broken = [f"seed {one.seed}: {problem}" for one in lives for problem in one.problems]
+    return (
+        f"{len(lives)} lives, {sum(one.placements for one in lives)} placements, {sum(one.events for one in lives)} "
+        f"events with equal digests, {sum(faults.values())} faults; {dict(fates)}; "
+        f"{len(broken)} broken promises{': ' + broken[0] if broken else ''}"
+    )
+
+
+def main() -> int:
+    """Exit 1 for a broken promise."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.lockstep", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--placements", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--file", type=Path, help="a line for each life; goes on where it ends")
+    told = parser.parse_args()
+    lives = campaign(told.placements, told.seed, told.file)
+    print(summary(lives))
+    return int(any(one.problems for one in lives))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Scored best-effort in numbers: what each set of NUMA nodes is worth where none suits all resources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import msgspec
+
+from podslice.core.hints.hintset import ProviderHints
+from podslice.core.merge.merge import Merged, Merger
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+
+_FEW_NODES = 4
+_MOST = 16
+
+
+class ScoredPart(msgspec.Struct, frozen=True, rename="camel"):
+    """What a set of NUMA nodes is worth to a resource, in millionths of all, and the resource's weight."""
+
+    resource: str
+    weight: int
+    millionths: int
+
+
+class ScoredNodes(msgspec.Struct, frozen=True, rename="camel"):
+    """A set of NUMA nodes and its parts; `score` is their weighted sum, in millionths. `upstream`: best-effort without
+    scores would take it."""
+
+    nodes: CPUSet
+    score: int
+    parts: tuple[ScoredPart, ...]
+    upstream: bool = False
+
+
+def scores_of(merger: Merger, providers: Sequence[ProviderHints], merged: Merged) -> tuple[ScoredNodes, ...]:
+    """The table of a merge that was scored, best first; nothing where all resources prefer a set. On machines with more
+    than four NUMA nodes single nodes, all of them, and the sets that either way takes."""
+    if merger.scored is None or merged.hint.preferred:
+        return ()
+    upstream = merger.unscored(providers).mask
+    ids = tuple(iter_bits(merger.all_nodes))
+    masks = {1 << one for one in ids} | {merger.all_nodes}
+    if len(ids) <= _FEW_NODES:
+        masks = {bits_of(some) for size in range(1, len(ids) + 1) for some in combinations(ids, size)}
+    masks |= {mask for mask in (upstream, merged.hint.mask) if mask}
+    rows = [_row(merger, providers, mask, upstream) for mask in masks]
+    rows.sort(key=lambda row: (row.nodes.bits != merged.hint.mask, -row.score, len(row.nodes), row.nodes.bits))
+    return tuple(rows[:_MOST])
+
+
+def _row(merger: Merger, providers: Sequence[ProviderHints], mask: Bits, upstream: Bits | None) -> ScoredNodes:
+    assert merger.scored is not None
+    parts = tuple(ScoredPart(*one) for one in merger.scored.qualities(providers, mask))
+    score = sum(one.weight * one.millionths for one in parts)
+    return ScoredNodes(CPUSet.from_bits(mask), score, parts, mask == upstream)

@@ -1,0 +1,280 @@
+"""Claims in the owner's books: prepared, used by containers, given back.
+
+Preparing writes the claim's record, then the state with its CPUs, then its CDI file, and only then anybody hears of it;
+giving back undoes this in the other order. So whoever is killed in between leaves a claim that is known, whose CPUs are
+its own, and which is prepared or given back once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+
+from msgspec.structs import replace
+
+from podslice.agent.admitting import Admitting
+from podslice.agent.contract import RefusedError, Reporter
+from podslice.agent.dra.cdi import CDIFiles, short
+from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
+from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
+from podslice.core.dra.prepared import ClaimError, PreparedClaim, check_memory
+from podslice.core.managers.memory_rules import claim_memory
+from podslice.core.pod.claim_holder import claim_class
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import Bits, bits_of, format_bits, union
+from podslice.core.view import NodeView
+
+
+class ClaimBook:
+    """Prepared claims by UID. `in_use` names the containers that run on a claim's CPUs, by the claim's UID; `changed`
+    is told when the shared pool is another."""
+
+    def __init__(
+        self,
+        admitting: Admitting,
+        files: ClaimFiles,
+        cdi: CDIFiles,
+        reporter: Reporter,
+    ) -> None:
+        self.claims: dict[str, PreparedClaim] = {}
+        self.in_use: Callable[[str], list[str]] = lambda uid: []
+        self.kubelets: Callable[[str], frozenset[str]] = lambda uid: frozenset()
+        """UIDs of the pods that the kubelet has prepared a claim for."""
+        self.changed: Callable[[Bits], None] = lambda before: None
+        self._admitting = admitting
+        self._files = files
+        self._cdi = cdi
+        self._reporter = reporter
+        self._short: dict[str, str] = {}
+
+    # Start
+
+    def load(self) -> list[Pod]:
+        """What holds the CPUs of claims that were prepared before, for a node that starts. Raises `OSError`."""
+        claims, problems = self._files.load()
+        for problem in problems:
+            self._reporter.trouble("claims", problem)
+        self.claims.clear()
+        self._short.clear()
+        for claim in claims.values():
+            self._put(claim)
+        return [pod for claim in claims.values() if (pod := claim.holder_pod()) is not None]
+
+    def lost(self, claim_uid: str, why: str) -> None:
+        """The node that started could not give a claim its CPUs again: it is as if it had never been prepared."""
+        claim = self._drop(claim_uid)
+        self._reporter.trouble("claims", f"claim {claim or claim_uid} lost its CPUs: {why}")
+        self._remove_files(claim_uid)
+
+    def opened(self) -> None:
+        """The node runs: every claim has its CDI file again, and no other has one."""
+        for uid in self._cdi.listed() - self.claims.keys():
+            self._attempt("a CDI file without claim", partial(self._cdi.remove, uid))
+        for claim in self.claims.values():
+            self._attempt(f"the CDI file of claim {claim}", partial(self._write, claim))
+
+    def _attempt(self, what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except OSError as error:
+            self._reporter.trouble("claims", f"{what}: {error.strerror or error}")
+
+    # Prepare and give back
+
+    def prepare(self, claim: PreparedClaim) -> PreparedClaim:
+        """Give a claim what it was allocated; one that has it keeps it. Raises `ClaimError`."""
+        if not is_uid(claim.uid):
+            raise ClaimError(f"claim {claim} has a UID that is none")
+        known = self.claims.get(claim.uid)
+        if known is not None and known.devices == claim.devices:
+            return self._again(known, claim)
+        if known is not None:
+            self._check_unused(known, f"claim {claim} is allocated anew while")
+            self.unprepare(claim.uid)
+        self._check_room(claim)
+        self._keep(claim)
+        try:
+            self._hold(claim)
+            self._put(claim)
+            self._write(claim)
+        except ClaimError:
+            self._remove_files(claim.uid)
+            raise
+        except OSError as error:
+            raise ClaimError(f"the CDI file of claim {claim} cannot be written: {error.strerror or error}") from None
+        return claim
+
+    def _again(self, known: PreparedClaim, claim: PreparedClaim) -> PreparedClaim:
+        """The pod that may use it can be another one by now."""
+        try:
+            if claim.pods and claim.pods != known.pods:
+                self._files.keep(claim)
+                self._put(claim)
+                known = claim
+            self._write(known)
+        except OSError as error:
+            raise ClaimError(f"claim {claim} cannot be written: {error.strerror or error}") from None
+        return known
+
+    def _check_room(self, claim: PreparedClaim) -> None:
+        policy = self._admitting.policy.claims
+        if self._admitting.store is None or policy is None:
+            why = self._admitting.safe_mode or "the runtime has not told what runs yet"
+            raise ClaimError(f"claim {claim} cannot be prepared while the state of the node cannot be trusted: {why}")
+        check_memory(claim, self.claims.values(), claim_memory(policy))
+
+    def _keep(self, claim: PreparedClaim) -> None:
+        try:
+            self._files.keep(claim)
+        except OSError as error:
+            raise ClaimError(f"claim {claim} cannot be written down: {error.strerror or error}") from None
+
+    def _hold(self, claim: PreparedClaim) -> None:
+        pod = claim.holder_pod()
+        if pod is None:
+            return
+        before = self._shared()
+        try:
+            self._admitting.hold(pod)
+        except RefusedError as error:
+            raise ClaimError(self._refusal_text(claim, error.refusal)) from None
+        self.changed(before)
+
+    def _refusal_text(self, claim: PreparedClaim, refusal: ReportedRefusal) -> str:
+        """The amount, the NUMA node, what is free there and who has the rest."""
+        view = self._view()
+        if view is None or view.cpu_classes is None or not refusal.final:
+            return f"claim {claim}: {refusal.message}"
+        said = []
+        for device in claim.devices:
+            zone = view.cpu_classes.ownable.get(claim_class(device.numa_node), 0)
+            free = (zone & view.shared).bit_count()
+            if device.cpus > free:
+                owners = ", ".join(_holders(view, zone)) or "nobody"
+                said.append(
+                    f"{device.cpus} CPUs on NUMA node {device.numa_node}, where {free} of {zone.bit_count()} for "
+                    f"claims are free (held by {owners})"
+                )
+        return f"claim {claim} wants {' and '.join(said)}" if said else f"claim {claim}: {refusal.message}"
+
+    def unprepare(self, uid: str) -> None:
+        """Take back what a claim has; one that is not known has nothing. Raises `ClaimError` where that cannot be
+        written; it is then asked again."""
+        if not is_uid(uid):
+            return
+        claim = self.claims.get(uid)
+        try:
+            self._cdi.remove(uid)
+            if claim is not None:
+                before = self._shared()
+                self._admitting.remove(claim.holder)
+                self.changed(before)
+            self._files.drop(uid)
+        except OSError as error:
+            raise ClaimError(f"claim {claim or uid} cannot be given back: {error.strerror or error}") from None
+        self._drop(uid)
+
+    def _check_unused(self, claim: PreparedClaim, what: str) -> None:
+        users = self.in_use(claim.uid)
+        if users:
+            raise ClaimError(f"{what} container {users[0]} runs on its CPUs")
+
+    # Containers
+
+    def of_pod(self, pod: str) -> list[PreparedClaim]:
+        """The claims that a pod may use."""
+        return [claim for claim in self.claims.values() if pod in claim.pods]
+
+    def is_used_by(self, uid: str, devices: Iterable[ClaimedDevice]) -> bool:
+        """True when one of the devices is the claim's."""
+        return any(self._short.get(one.claim) == uid for one in devices)
+
+    def uses(self, pod: str, devices: Iterable[ClaimedDevice]) -> tuple[ClaimedDevice, ...]:
+        """Of the devices that a container's environment names those of claims that its pod may use: the environment
+        alone proves nothing. Raises `RefusedError` for a claim of ours that is another pod's."""
+        found = []
+        for one in devices:
+            claim = self.claim_of(one.claim)
+            if claim is None or one.index >= len(claim.devices):
+                continue
+            if pod not in claim.pods and not self._passed_on(claim, pod):
+                raise RefusedError(ReportedRefusal("ClaimOfAnotherPod", f"claim {claim} is not reserved for this pod"))
+            found.append(one)
+        return tuple(found)
+
+    def _passed_on(self, claim: PreparedClaim, pod: str) -> bool:
+        """A claim that the kubelet keeps prepared is used by the next pod without a word: it says so in its file."""
+        if pod not in self.kubelets(claim.uid) or self.in_use(claim.uid):
+            return False
+        self._attempt(f"claim {claim}", partial(self._again, claim, replace(claim, pods=(pod,))))
+        return True
+
+    def pinning(self, devices: Iterable[ClaimedDevice], view: NodeView | None = None) -> Pinning | None:
+        """What a container with these devices has of them: CPUs, and the NUMA nodes of memory; None for nothing."""
+        view = view or self._view()
+        held = [part for one in devices if (part := self._part(one, view)) is not None]
+        if not held:
+            return None
+        cpus = union(one.cpus for one in held)
+        mems = union(one.mems for one in held)
+        return Pinning(cpus, mems, "container" if cpus else "host", quota_off=bool(cpus))
+
+    def _part(self, one: ClaimedDevice, view: NodeView | None) -> Pinning | None:
+        claim = self.claim_of(one.claim)
+        if claim is None or one.index >= len(claim.devices):
+            return None
+        return _held(claim, view)[one.index]
+
+    def held(self, claim: PreparedClaim) -> list[Pinning]:
+        """What each device of the claim has."""
+        return _held(claim, self._view())
+
+    def claim_of(self, short_uid: str) -> PreparedClaim | None:
+        """The claim whose UID variables write so."""
+        return self.claims.get(self._short.get(short_uid, ""))
+
+    def _write(self, claim: PreparedClaim) -> None:
+        self._cdi.write(claim, self.held(claim))
+
+    def _remove_files(self, uid: str) -> None:
+        def both() -> None:
+            self._cdi.remove(uid)
+            self._files.drop(uid)
+
+        self._attempt(f"files of claim {uid}", both)
+
+    def _put(self, claim: PreparedClaim) -> None:
+        self.claims[claim.uid] = claim
+        self._short[short(claim.uid)] = claim.uid
+
+    def _drop(self, uid: str) -> PreparedClaim | None:
+        self._short.pop(short(uid), None)
+        return self.claims.pop(uid, None)
+
+    def _view(self) -> NodeView | None:
+        store = self._admitting.store
+        return None if store is None else store.node.view
+
+    def _shared(self) -> Bits:
+        view = self._view()
+        return 0 if view is None else view.shared
+
+
+def _held(claim: PreparedClaim, view: NodeView | None) -> list[Pinning]:
+    """What each device of the claim has."""
+    own: Mapping[str, Bits] = {} if view is None else view.owners.get(claim.holder, {})
+    offline = 0 if view is None else view.offline
+    return [
+        Pinning(own.get(claim.container(index), 0) & ~offline, bits_of([device.numa_node]) if device.memory else 0)
+        for index, device in enumerate(claim.devices)
+    ]
+
+
+def _holders(view: NodeView, zone: Bits) -> Iterator[str]:
+    """Who has some of these CPUs, and which."""
+    for uid, named in view.owners.items():
+        cpus = union(named.values()) & zone
+        if cpus:
+            pod = view.pods.get(uid)
+            name = uid if pod is None else pod.spec.metadata.name
+            yield f"{name}: {format_bits(cpus)}"

@@ -1,0 +1,190 @@
+"""The node's slices in the API server: written at a start, when the machine or the policy is another, and when somebody
+has taken them away, as a kubelet does when it starts (cluster-integration A.2, A.4).
+
+A slice whose fields the server drops, because a gate is off, is written once and not again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+from podslice.core.dra.publish import SliceNames, slice_writes
+from podslice.core.dra.zones import DRIVER
+from podslice.k8s.podlist import ApiError
+from podslice.wire.listwatch import ListWatch
+from podslice.wire.nri import BackOff
+
+Json = dict[str, Any]
+LOOK_SECONDS = 1.0
+SETTLE_SECONDS = 2.0
+"""After somebody else's change: a kubelet that starts deletes one slice after the other."""
+
+
+class SliceChange(NamedTuple):
+    """One line of a watch: its kind, the slice, and the version to continue from."""
+
+    kind: str
+    slice: Json
+    version: str
+
+
+class SliceServer(Protocol):
+    """What is asked of an API server. Every call may raise `ApiError`."""
+
+    async def node_uid(self, node: str) -> str: ...
+    async def list_slices(self, node: str, driver: str) -> tuple[list[Json], str]: ...
+    def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]: ...
+    async def create_slice(self, one: Json) -> Json: ...
+    async def replace_slice(self, one: Json) -> Json: ...
+    async def delete_slice(self, one: Json) -> None: ...
+
+
+class Publisher:
+    """Keeps the slices of node `node`; `wanted` are their specs without generation, None while there is no state.
+    `writes` counts, `dropped` names fields that the server does not keep. `look` has them compared soon."""
+
+    def __init__(
+        self,
+        api: SliceServer,
+        node: str,
+        wanted: Callable[[], list[Json] | None],
+        *,
+        trouble: Callable[[str, str], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.writes = 0
+        self.published = False
+        self.dropped: tuple[str, ...] = ()
+        self._api = api
+        self._node = node
+        self._wanted = wanted
+        self._trouble = trouble
+        self._sleep = sleep
+        self._slices: dict[str, Json] = {}
+        self._listed = asyncio.Event()
+        self._stored: dict[int, tuple[Json, Json]] = {}
+        self._uid = ""
+        self._news = asyncio.Event()
+        self._last: list[Json] | None = None
+
+    def look(self) -> None:
+        """Something may have changed."""
+        self._news.set()
+
+    async def follow(self) -> None:
+        """Hear of everybody's changes, for ever."""
+
+        def watch(version: str) -> AsyncIterator[SliceChange]:
+            return self._api.watch_slices(self._node, DRIVER, version)
+
+        await ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run()
+
+    async def _list(self) -> str:
+        found, version = await self._api.list_slices(self._node, DRIVER)
+        self._slices = {one["metadata"]["name"]: one for one in found}
+        self._listed.set()
+        self.look()
+        return version
+
+    def _take(self, change: SliceChange) -> None:
+        name = change.slice.get("metadata", {}).get("name", "")
+        if not name:
+            return
+        known = self._slices.get(name)
+        if change.kind == "DELETED":
+            self._slices.pop(name, None)
+        elif known is None or _version(change.slice) >= _version(known):
+            self._slices[name] = change.slice
+        if change.kind == "DELETED" or known is None or known.get("spec") != change.slice.get("spec"):
+            self.look()
+
+    def _failed(self, cause: str) -> None:
+        self._trouble("resourceSlices", cause)
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """Write whatever is not as it should be, for ever; after a failure later and later."""
+        back_off = back_off or BackOff(1.0, 60.0)
+        await self._listed.wait()
+        while True:
+            wanted = self._wanted()
+            if wanted is None or (wanted == self._last and not self._news.is_set()):
+                await self._sleep(LOOK_SECONDS)
+                continue
+            if self._last is not None and wanted == self._last:
+                await self._sleep(SETTLE_SECONDS)
+            self._news.clear()
+            try:
+                await self.publish(wanted)
+            except ApiError as error:
+                self._failed(str(error))
+                self._news.set()
+                self.published = False
+                await self._sleep(back_off.next())
+                continue
+            self._last = wanted
+            self.published = True
+            back_off.reset()
+
+    async def publish(self, wanted: list[Json]) -> None:
+        """Make the server's slices these. Raises `ApiError`."""
+        name = SliceNames(DRIVER, self._node)
+        found, _ = await self._api.list_slices(self._node, DRIVER)
+        self._slices = {one["metadata"]["name"]: one for one in found}
+        plan = slice_writes(wanted, found, name, lambda index, spec: self._is_stored(index, wanted[index], spec))
+        if not plan:
+            return
+        self._uid = self._uid or await self._api.node_uid(self._node)
+        for one in plan.deletes:
+            await self._api.delete_slice(one)
+            self._slices.pop(one["metadata"]["name"], None)
+            self.writes += 1
+        replaced = await asyncio.gather(*(self._api.replace_slice(self._whole(one)) for one in plan.replaces))
+        created = await asyncio.gather(*(self._api.create_slice(self._whole(one)) for one in plan.creates))
+        for one in (*replaced, *created):
+            self.writes += 1
+            self._slices[one["metadata"]["name"]] = one
+            index = name.place(one["metadata"]["name"], len(wanted))
+            if index is not None:
+                self._stored[index] = wanted[index], _plain(one["spec"])
+                self._say_dropped(_plain(wanted[index]), _plain(one["spec"]))
+
+    def _is_stored(self, index: int, wanted: Json, spec: Json) -> bool:
+        """The server has what we want, or what it made of that when we wrote it."""
+        if _plain(spec) == _plain(wanted):
+            return True
+        sent, stored = self._stored.get(index, ({}, {}))
+        return sent == wanted and stored == _plain(spec)
+
+    def _say_dropped(self, wanted: Json, stored: Json) -> None:
+        gone = tuple(sorted(_missing(wanted, stored, "")))
+        if gone and gone != self.dropped:
+            self._trouble("resourceSlices", f"the API server does not keep {', '.join(gone)[:300]}: a gate is off")
+        self.dropped = gone
+
+    def _whole(self, one: Json) -> Json:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._uid, "controller": True}
+        kept = ("name", "generateName", "uid", "resourceVersion")
+        metadata = {key: value for key, value in one["metadata"].items() if key in kept} | {"ownerReferences": [owner]}
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": one["spec"]}
+
+
+def _version(one: Json) -> int:
+    text = str(one.get("metadata", {}).get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0
+
+
+def _plain(spec: Json) -> Json:
+    """Without what changes with every writing."""
+    return {**spec, "pool": {key: value for key, value in spec.get("pool", {}).items() if key == "name"}}
+
+
+def _missing(wanted: Any, stored: Any, path: str) -> set[str]:
+    """Fields that were sent and are not there, without the names of devices."""
+    if isinstance(wanted, dict) and isinstance(stored, dict):
+        lost = {f"{path}.{key}".lstrip(".") for key in wanted if key not in stored}
+        return lost.union(*(_missing(wanted[key], stored[key], f"{path}.{key}") for key in wanted if key in stored))
+    if isinstance(wanted, list) and isinstance(stored, list):
+        return set[str]().union(*(_missing(one, other, path) for one, other in zip(wanted, stored, strict=False)))
+    return set()

@@ -1,0 +1,230 @@
+"""The driver's sockets: services that the kubelet calls, and the one where it finds them (cluster-integration A.3).
+
+Whoever is registered is called, so the services listen before the registration socket is there, and that one goes first
+when the agent stops. Running containers need neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from podslice.agent.dra.book import ClaimBook
+from podslice.agent.dra.cdi import device_id
+from podslice.agent.exclusive import SocketFile
+from podslice.agent.local import owner_only
+from podslice.core.dra.objects import ResourceClaim
+from podslice.core.dra.prepared import ClaimError, PreparedClaim, prepared_from
+from podslice.core.dra.zones import DRIVER
+from podslice.core.errors import PodsliceError
+from podslice.k8s.podlist import ApiError
+from podslice.wire.proto import dra_pb2 as api
+
+REGISTRATION = "pluginregistration.Registration"
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+"""As registered, the kubelet takes the first that it knows; on the wire they are in its package."""
+_PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
+HEALTH = "v1alpha1.DRAResourceHealth"
+HEALTH_SECONDS = 10.0
+_HEALTH_LASTS = 30
+_MOST = 1024
+_LONGEST_MESSAGE = 1000
+
+
+class ClaimReader(Protocol):
+    """Where claims are read. Raises `ApiError`."""
+
+    async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None: ...
+
+
+class DRAService:
+    """Answers the kubelet. `zones` are the NUMA nodes of the machine; `devices` are pool, name, and what is wrong with
+    each device, empty while all is well."""
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        claims: ClaimReader,
+        node: str,
+        *,
+        zones: Callable[[], Iterable[int]],
+        devices: Callable[[], Iterable[tuple[str, str, str]]],
+        trouble: Callable[[str, str], None],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.registered = False
+        self.why_not = "the kubelet has not asked yet"
+        self.on_registered: Callable[[], None] = lambda: None
+        """A kubelet that has just started may have deleted the slices."""
+        self._endpoint = ""
+        self._book = book
+        self._claims = claims
+        self._node = node
+        self._zones = zones
+        self._devices = devices
+        self._trouble = trouble
+        self._now = now
+        self._changed = asyncio.Event()
+        self._servers: list[tuple[SocketFile, Any]] = []
+
+    # Sockets
+
+    async def start(self, plugins: Path, registry: Path) -> None:
+        """Serve below `plugins`, then register in `registry`. Raises `OSError`."""
+        endpoint = plugins / DRIVER / "dra.sock"
+        methods: dict[str, tuple[Any, Any]] = {"NodePrepareResources": (self.prepare, api.NodePrepareResourcesRequest),
+                   "NodeUnprepareResources": (self.unprepare, api.NodeUnprepareResourcesRequest)}  # fmt: skip
+        services = {
+            f"{_PACKAGE}.{name}": {one: _unary(*method) for one, method in methods.items()} for name in SERVICES
+        }
+        watch = grpc.unary_stream_rpc_method_handler(
+            self.watch, request_deserializer=api.NodeWatchResourcesRequest.FromString, response_serializer=_bytes
+        )
+        await self._serve(endpoint, services | {HEALTH: {"NodeWatchResources": watch}})
+        self._endpoint = str(endpoint)
+        told = {"GetInfo": _unary(self._info, api.InfoRequest),
+                "NotifyRegistrationStatus": _unary(self._notified, api.RegistrationStatus)}  # fmt: skip
+        await self._serve(registry / f"{DRIVER}-reg.sock", {REGISTRATION: told})
+
+    async def _serve(self, path: Path, services: dict[str, dict[str, Any]]) -> None:
+        file = SocketFile(path)
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        file.clear()
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(
+            tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
+        )
+        with owner_only():
+            server.add_insecure_port(f"unix://{path}")
+        await server.start()
+        file.bound()
+        self._servers.append((file, server))
+
+    async def close(self) -> None:
+        """The registration goes first; calls in flight may end."""
+        for file, server in reversed(self._servers):
+            file.remove()
+            with contextlib.suppress(Exception):
+                await server.stop(1.0)
+        self._servers.clear()
+        self.registered = False
+
+    async def _info(self, request: api.InfoRequest, context: Any) -> api.PluginInfo:
+        versions = [*SERVICES, HEALTH]
+        return api.PluginInfo(type="DRAPlugin", name=DRIVER, endpoint=self._endpoint, supported_versions=versions)
+
+    async def _notified(self, request: api.RegistrationStatus, context: Any) -> api.RegistrationStatusResponse:
+        self.registered = request.plugin_registered
+        self.why_not = "" if self.registered else request.error[:_LONGEST_MESSAGE]
+        if self.registered:
+            self.on_registered()
+        else:
+            self._trouble("dra", f"the kubelet does not register the driver: {self.why_not}")
+        return api.RegistrationStatusResponse()
+
+    # Claims
+
+    async def prepare(self, request: api.NodePrepareResourcesRequest, context: Any) -> api.NodePrepareResourcesResponse:
+        """Every claim that was asked for is in the answer."""
+        asked = list(request.claims)[:_MOST]
+        answers = await asyncio.gather(*(self._prepare(one) for one in asked))
+        return api.NodePrepareResourcesResponse(claims={one.uid: got for one, got in zip(asked, answers, strict=True)})
+
+    async def _prepare(self, asked: api.Claim) -> api.NodePrepareResourceResponse:
+        try:
+            claim = self._book.prepare(await self._read(asked))
+            return api.NodePrepareResourceResponse(devices=_devices(claim))
+        except PodsliceError as error:
+            return api.NodePrepareResourceResponse(error=self._failed(str(error)))
+        except Exception as error:
+            text = f"claim {asked.namespace}/{asked.name}: {type(error).__name__}: {str(error)[:200]}"
+            return api.NodePrepareResourceResponse(error=self._failed(text))
+
+    def _failed(self, text: str) -> str:
+        self._trouble("claims", text)
+        return text
+
+    async def _read(self, asked: api.Claim) -> PreparedClaim:
+        """From the API server; one that was prepared before is known without. Raises `ClaimError`."""
+        who = f"claim {asked.namespace}/{asked.name}"
+        try:
+            claim = await self._claims.read_claim(asked.namespace, asked.name)
+        except ApiError as error:
+            known = self._book.claims.get(asked.uid)
+            if known is not None:
+                return known
+            raise ClaimError(f"{who} cannot be read: {error}") from None
+        if claim is None:
+            raise ClaimError(f"{who} is not there")
+        return prepared_from(claim, uid=asked.uid, node=self._node, zones=self._zones())
+
+    async def unprepare(
+        self, request: api.NodeUnprepareResourcesRequest, context: Any
+    ) -> api.NodeUnprepareResourcesResponse:
+        """From what is known here, without the API server."""
+        answers = {one.uid: self._unprepare(one) for one in list(request.claims)[:_MOST]}
+        return api.NodeUnprepareResourcesResponse(claims=answers)
+
+    def _unprepare(self, asked: api.Claim) -> api.NodeUnprepareResourceResponse:
+        try:
+            self._book.unprepare(asked.uid)
+            return api.NodeUnprepareResourceResponse()
+        except Exception as error:
+            return api.NodeUnprepareResourceResponse(error=self._failed(str(error)[:_LONGEST_MESSAGE]))
+
+    # Health
+
+    def look(self) -> None:
+        """Something about the devices may have changed."""
+        self._changed.set()
+
+    async def watch(self, request: Any, context: Any) -> AsyncIterator[api.NodeWatchResourcesResponse]:
+        """All devices, again and again: what is not repeated is unknown to the kubelet."""
+        while True:
+            self._changed.clear()
+            yield self._health()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEALTH_SECONDS):
+                    await self._changed.wait()
+
+    def _health(self) -> api.NodeWatchResourcesResponse:
+        return api.NodeWatchResourcesResponse(
+            devices=[
+                api.DeviceHealth(
+                    device=api.DeviceIdentifier(pool_name=pool, device_name=device),
+                    health=api.UNHEALTHY if problem else api.HEALTHY,
+                    last_updated_time=int(self._now()),
+                    health_check_timeout_seconds=_HEALTH_LASTS,
+                    message=problem[:_LONGEST_MESSAGE],
+                )
+                for pool, device, problem in self._devices()
+            ]
+        )
+
+
+def _devices(claim: PreparedClaim) -> list[api.Device]:
+    return [
+        api.Device(
+            request_names=[device.request],
+            pool_name=device.pool,
+            device_name=device.device,
+            cdi_device_ids=[device_id(claim.uid, index)],
+            share_id=device.share_id,
+        )
+        for index, device in enumerate(claim.devices)
+    ]
+
+
+def _bytes(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _unary(method: Callable[[Any, Any], Awaitable[Any]], kind: Any) -> Any:
+    return grpc.unary_unary_rpc_method_handler(method, request_deserializer=kind.FromString, response_serializer=_bytes)

@@ -1,0 +1,283 @@
+"""Carrying out one resize: what is written, in which order, and how it is taken back (docs/resize.md, In the agent).
+
+At every moment a CPU is effective for one owner's containers at most, or for the shared ones: whoever loses CPUs leaves
+them, and the kernel says so, before they are anybody else's. What is about to change is on disk before it changes, so a
+process killed anywhere starts with the old CPUs or with the new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from podslice.agent.actuating import Cgroups, Leaving
+from podslice.agent.contract import ResizeNews
+from podslice.agent.exposure import Upcoming
+from podslice.agent.flights import CPUsLostError, Flight, ResizeRefusedError
+from podslice.agent.leavingmemory import LeavingMemory
+from podslice.agent.moverules import Threads
+from podslice.agent.movingmemory import Aside
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord
+from podslice.core.config.annotations import resize_wishes
+from podslice.core.config.policy import ExclusiveResize
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.state.model import Intent
+from podslice.core.values.cpuset import format_bits
+from podslice.host.resize_store import ResizeStore
+from podslice.host.store import StateWriteError
+
+LONGEST_CALL = 2.0
+"""Seconds after which a runtime that does not say so has written what it was answered."""
+
+
+class Flying:
+    """Carries out the flights of one node. `clock` counts seconds, `sleep` waits for them. `tell` brings a container's
+    file up to date."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        cgroups: Cgroups,
+        *,
+        memory: LeavingMemory | None = None,
+        threads: Threads | None = None,
+        aside: Aside = asyncio.to_thread,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._owner = owner
+        self._cgroups = cgroups
+        self._leaving = Leaving(owner, cgroups)
+        self._memory = memory
+        self._threads = threads
+        self._aside = aside
+        self._clock = clock
+        self._sleep = sleep
+        self.flights: dict[str, Flight] = {}
+        """By unit."""
+        self.tell: Callable[[ContainerRecord], None] = lambda record: None
+
+    async def fly(self, flight: Flight) -> None:
+        """Raises `ResizeRefusedError`."""
+        try:
+            await self._carry_out(flight)
+        finally:
+            self._owner.placing.withheld.pop(flight.unit, None)
+            if self.flights.get(flight.unit) is flight:
+                del self.flights[flight.unit]
+            flight.done.set()
+
+    async def _carry_out(self, flight: Flight) -> None:
+        """All steps but the answer to a container that waits in its call. Raises `ResizeRefusedError` where it was
+        undone; a pod that is gone ends it."""
+        store, unit = self.store, flight.unit
+        try:
+            if flight.operation != "keep":
+                store.begin_resize(unit, flight.intent)
+            if flight.gives:
+                self._owner.admitting.files.replace(flight.desired)
+                await self._answered(flight)
+                await self._delay(flight)
+                await self._count_bound(flight)
+                self._owner.placing.withheld[unit] = flight.changed
+                await self._leaving.leave(flight.gives, self.records(unit))
+            if self.active(unit) is None:
+                return
+            self._commit(store, flight)
+            await self._left(store, flight)
+            if self._memory is not None and (flight.gives or not flight.hook):
+                records = self.records(unit)
+                await self._memory.leave([(record, self._owner.placing.wanted(record)) for record in records])
+        except (OSError, StateWriteError, CPUsLostError) as error:
+            self._undo(store, flight)
+            raise self._failed(flight, error_text(error)) from None
+        except asyncio.CancelledError:
+            self._undo(store, flight)
+            raise
+        self._owner.placing.withheld.pop(unit, None)
+        if self.active(unit) is not None:
+            self._settle(store, flight)
+
+    async def _count_bound(self, flight: Flight) -> None:
+        """Look at the containers' threads while they still have what they are about to give back; only that they are
+        there is told, nobody's affinity is set."""
+        for record in self.records(flight.unit) if self._threads is not None else ():
+            if record.started and record.applied.cpus & flight.gives:
+                masks = (await self._aside(self._threads, record)).masks
+                flight.bound += sum(1 for mask in masks if mask and not mask & ~flight.gives)
+
+    async def _left(self, store: ResizeStore, flight: Flight) -> None:
+        """Nobody else is on what the pod has now, also where the machine changed meanwhile. Raises `OSError`, and
+        `CPUsLostError` where CPUs went that it was to get."""
+        machine, due = None, flight.changed
+        while machine is not self._owner.machine:
+            machine = self._owner.machine
+            await self._leaving.leave(due, self._owner.containers.values())
+            if gone := flight.takes & store.node.state.cpu.offline:
+                raise CPUsLostError(f"CPUs {format_bits(gone)} went offline meanwhile")
+            due = flight.changed | store.node.state.of_pod(flight.unit).cpus
+
+    async def _answered(self, flight: Flight) -> None:
+        """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""
+        if flight.hook:
+            await self.until(flight.applied, LONGEST_CALL)
+
+    async def until(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for the event, but no longer than that by our own sleep."""
+        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._sleep(seconds))]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _delay(self, flight: Flight) -> None:
+        """Containers that give back CPUs are told, and left time."""
+        seconds = self.delay_of(flight.before, flight.intent)
+        if not seconds:
+            return
+        flight.waiting = True
+        for record in self.records(flight.unit):
+            after = flight.intent.after.assignments.get(record.member)
+            if after is not None and after != flight.intent.before.assignments.get(record.member):
+                self._owner.placing.upcoming[record.id] = Upcoming(after, self._owner.admitting.now() + seconds)
+                self._owner.updates.on_placed(record)
+        try:
+            await self.until(flight.hurry, seconds)
+        finally:
+            flight.waiting = False
+            for record in self.records(flight.unit):
+                if self._owner.placing.upcoming.pop(record.id, None):
+                    self._owner.updates.on_placed(record)
+
+    def delay_of(self, pod: Pod, intent: Intent) -> float:
+        """How long the slowest of the containers that give back CPUs is waited for."""
+        delays = resize_wishes(self._owner.admitting.policy, pod).delays
+        before, after = intent.before.assignments, intent.after.assignments
+        running = {record.member for record in self.records(pod.metadata.uid)}
+        giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0) and name in running]
+        rule = self.policy.shrink_delay_seconds
+        whole = rule if intent.before.bubble & ~intent.after.bubble else 0.0
+        return max((delays.get(name, rule) for name in giving), default=whole)
+
+    def _commit(self, store: ResizeStore, flight: Flight) -> None:
+        """The state says what is to be. Raises `OSError`, `StateWriteError`."""
+        self._owner.placing.withheld[flight.unit] = flight.changed
+        state = store.node.state
+        before = state.of_pod(flight.unit)
+        flight.stays = flight.stays or self.memory_stays(flight.unit, flight.intent)
+        decision = store.resize(flight.desired, memory_stays=bool(flight.stays))
+        if flight.stays:
+            self._owner.admitting.journal.settle()
+        else:
+            self._owner.admitting.journal.resized(state, flight.desired, decision)
+        if decision.outcome not in ("Allocated", "Unchanged"):
+            raise StateWriteError(f"there is no room any more: {decision.message}")
+        flight.committed = True
+        flight.plan(flight.intent._replace(before=before, after=store.node.state.of_pod(flight.unit)))
+        self._owner.placing.withheld[flight.unit] = flight.changed
+        if not flight.gives:
+            self._owner.admitting.files.replace(flight.desired)
+
+    def _settle(self, store: ResizeStore, flight: Flight) -> None:
+        """Nobody is in the way: the pod's containers get what is theirs, everybody else what is left."""
+        active = self.active(flight.unit)
+        for record in self.records(flight.unit):
+            if active is not None:
+                self._allow(record, active)
+                self._owner.carried_out(record)
+            if record.id != flight.hook or flight.gives:
+                self._owner.updates.write_started(record, self._cgroups.write)
+            self.tell(record)
+        self._owner.updates.unit_changed(flight.unit)
+        self._owner.updates.pool_changed()
+        if flight.hook and not flight.gives:
+            asyncio.get_running_loop().call_soon(self.end, store, flight.unit)
+        else:
+            self.end(store, flight.unit)
+        seconds = self._clock() - flight.since
+        self._owner.reporter.resize_answered(
+            flight.identity, ResizeNews(flight.operation, "applied", flight.text(), seconds=seconds)
+        )
+        if flight.gives:
+            self._owner.made_room()
+
+    def end(self, store: ResizeStore, unit: str) -> None:
+        """No call waits for this: until it is written, the next process finds the resize done."""
+        flight = self.flights.get(unit)
+        if flight is not None and not flight.committed:
+            return
+        try:
+            store.end_resize(unit)
+        except StateWriteError as error:
+            self._owner.reporter.trouble("stateWrite", str(error))
+
+    def _allow(self, record: ContainerRecord, active: AdmissionPod) -> None:
+        """Limit and weight of what a container has now; the runtime's call says them too, sooner or later."""
+        container = next((one for one in active.containers if one.name == record.member), None)
+        limit = None if container is None else (container.spec.resources.limits or {}).get("cpu")
+        record.created = None
+        if limit is None or not record.started:
+            return
+        milli = limit.milli_value()
+        if record.limits is not None and record.limits.quota is not None:
+            record.limits = replace(record.limits, quota=milli * record.limits.period // 1000)
+        try:
+            self._cgroups.weigh(record, milli)
+        except OSError as error:
+            self._owner.reporter.trouble("resize", error_text(error))
+
+    def _undo(self, store: ResizeStore, flight: Flight) -> None:
+        """Everything is as it was: books, files, and, with the next writes, cgroups."""
+        self._owner.placing.withheld.pop(flight.unit, None)
+        try:
+            if self.active(flight.unit) is not None:
+                if flight.committed:
+                    store.undo_resize(flight.before, flight.intent.before)
+                self._owner.admitting.files.replace(flight.before)
+            store.end_resize(flight.unit)
+        except (OSError, StateWriteError) as error:
+            self._owner.reporter.trouble("stateWrite", error_text(error))
+        self._owner.updates.unit_changed(flight.unit)
+        self._owner.updates.pool_changed()
+
+    def _failed(self, flight: Flight, text: str) -> ResizeRefusedError:
+        self._owner.reporter.resize_answered(flight.identity, ResizeNews(flight.operation, "failed", text))
+        return ResizeRefusedError("failed", text)
+
+    def memory_stays(self, unit: str, intent: Intent) -> str:
+        """Why a pod's memory has to stay on NUMA nodes that it is to leave; empty where it need not."""
+        return "" if self._memory is None else self._memory.stays(intent, self.records(unit))
+
+    def records(self, unit: str) -> list[ContainerRecord]:
+        """The containers of a unit."""
+        return [record for record in self._owner.containers.values() if record.unit == unit]
+
+    @property
+    def store(self) -> ResizeStore:
+        """The state. Raises `ResizeRefusedError` where it cannot be trusted."""
+        store = self._owner.store
+        if store is None:
+            raise ResizeRefusedError("deferred", f"the state cannot be trusted: {self._owner.safe_mode}")
+        return store
+
+    @property
+    def policy(self) -> ExclusiveResize:
+        """What the node's policy says about resizes by now."""
+        return self._owner.admitting.policy.resize
+
+    def active(self, unit: str) -> AdmissionPod | None:
+        """The pod that was admitted under this unit, None for one that is gone."""
+        node = self._owner.node
+        return None if node is None else node.view.pods.get(unit)
+
+
+def error_text(error: Exception) -> str:
+    """One line with the file, where there is one."""
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error} (errno {error.errno})"
+    return str(error)

@@ -1,0 +1,192 @@
+"""What a claim that is allocated to this node holds here: read of its allocation, checked, and kept
+(cluster-integration A.3.2, E.5).
+
+The scheduler gave an amount of a NUMA node. Which CPUs these are is decided on the node, by the manager that also
+decides about pods: the claim's holder is admitted like one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.core.dra.objects import AllocationResult, ResourceClaim
+from podslice.core.dra.zones import DRIVER, device_name, pool_name
+from podslice.core.errors import PodsliceError
+from podslice.core.pod.claim_holder import CLAIMED, HOLDER_NAMESPACE, holder_container, holder_uid
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from podslice.core.values.quantity import BINARY_SI, Quantity
+
+_DEVICE = re.compile(r"podslice-numa-([0-9]{1,4})\Z")
+_PAGES = re.compile(r"hugepages([0-9]+[KMG]i)\Z")
+_SOME = 1 << 20
+_LONGEST = 256
+_MOST = 32
+"""Devices of one allocation, as the API server has it."""
+
+
+class ClaimError(PodsliceError):
+    """Why a claim cannot be prepared: a line that fits an event."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+
+
+class PreparedDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """One device of the allocation, and how much of it: CPUs, and bytes by resource."""
+
+    request: str
+    pool: str
+    device: str
+    numa_node: int
+    cpus: int = 0
+    memory: dict[str, int] = {}
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+
+
+class PreparedClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """A claim of this node; `pods` are the UIDs of those that may use it."""
+
+    uid: str
+    namespace: str
+    name: str
+    devices: tuple[PreparedDevice, ...] = ()
+    pods: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def holder(self) -> str:
+        """The UID under which it holds CPUs."""
+        return holder_uid(self.uid)
+
+    def container(self, index: int) -> str:
+        """The holder's container for one of the devices."""
+        return holder_container(index, self.devices[index].numa_node)
+
+    def holder_pod(self) -> Pod | None:
+        """The pod that holds its CPUs, None for a claim without any."""
+        containers = tuple(
+            _holding(self.container(index), device.cpus) for index, device in enumerate(self.devices) if device.cpus
+        )
+        if not containers:
+            return None
+        metadata = ObjectMeta(name=f"{self.namespace}.{self.name}", namespace=HOLDER_NAMESPACE, uid=self.holder)
+        return Pod(spec=PodSpec(containers=containers), metadata=metadata)
+
+
+def claimed_containers(pod: Pod, claims: Iterable[PreparedClaim]) -> list[str]:
+    """The containers of a pod that have CPUs by these claims, all of which it may use."""
+    prefix = f"{pod.metadata.name}-"
+    having: dict[str, set[str]] = {}
+    for one in pod.spec.resource_claims:
+        for claim in claims:
+            made = one.resource_claim_template_name and claim.name.startswith(f"{prefix}{one.name}-")
+            if claim.name == one.resource_claim_name or made:
+                having[one.name] = {device.request for device in claim.devices if device.cpus}
+    return [
+        container.name
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        if any(_asks(claim, having.get(str(claim.get("name")), set())) for claim in container.resources.claims or ())
+    ]
+
+
+def _asks(claim: Mapping[str, object], requests: set[str]) -> bool:
+    """A container asks for a claim as a whole or for one request of it."""
+    return bool(requests) and claim.get("request") in (None, "", *requests)
+
+
+def relieved(pod: Pod, claims: Iterable[PreparedClaim]) -> Pod:
+    """The pod, of which no container gets CPUs by its requests that has some by these claims."""
+    names = claimed_containers(pod, list(claims)) if pod.spec.resource_claims else []
+    if not names:
+        return pod
+    annotations = (pod.metadata.annotations or {}) | {CLAIMED: ",".join(names)}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def _holding(name: str, cpus: int) -> Container:
+    amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(_SOME, BINARY_SI)}
+    return Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
+
+
+def prepared_from(claim: ResourceClaim, *, uid: str, node: str, zones: Iterable[int]) -> PreparedClaim:
+    """What the claim of this UID holds on a node with these NUMA nodes. Raises `ClaimError`."""
+    metadata, allocation = claim.metadata, claim.status.allocation
+    who = f"claim {metadata.namespace}/{metadata.name}"
+    if metadata.uid != uid:
+        raise ClaimError(f"{who} has UID {metadata.uid}, asked for is {uid}: it was deleted and made again")
+    if allocation is None:
+        raise ClaimError(f"{who} is not allocated")
+    own = [one for one in allocation.devices.results if one.driver == DRIVER]
+    if not own or len(own) > _MOST:
+        raise ClaimError(f"{who} has {len(own)} devices of {DRIVER}, 1 to {_MOST} can be prepared")
+    pods = {one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group}
+    if len(pods) > 1:
+        raise ClaimError(
+            f"{who} is reserved for {len(pods)} pods, CPUs of a claim are for the containers of one pod; use a "
+            "ResourceClaimTemplate"
+        )
+    known = set(zones)
+    devices = tuple(_device(who, one, node, known) for one in own)
+    return PreparedClaim(uid, metadata.namespace, metadata.name, devices, tuple(sorted(pods)))
+
+
+def _device(who: str, result: AllocationResult, node: str, zones: set[int]) -> PreparedDevice:
+    match = _DEVICE.match(result.device)
+    if result.pool != pool_name(node):
+        raise ClaimError(f"{who} is allocated from pool {result.pool}, this node's is {pool_name(node)}")
+    if match is None or int(match[1]) not in zones or result.device != device_name(int(match[1])):
+        raise ClaimError(f"{who} is allocated device {result.device}, which this node does not have")
+    if result.admin_access:
+        raise ClaimError(f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have")
+    cpus, memory = 0, dict[str, int]()
+    for name, amount in (result.consumed_capacity or {}).items():
+        short, number = name.removeprefix(f"{DRIVER}/"), amount.as_int64()
+        if number is None or number < 0:
+            raise ClaimError(f"{who} is allocated {amount} {short} of {result.device}: only whole amounts can be given")
+        if short == "cpu":
+            cpus = number
+        elif number:
+            memory[_resource(who, short)] = number
+    if not cpus and not memory:
+        raise ClaimError(f"{who} asks {result.device} for nothing; name capacity.requests {DRIVER}/cpu or /memory")
+    request = result.request.partition("/")[0]
+    return PreparedDevice(request, result.pool, result.device, int(match[1]), cpus, memory, result.share_id)
+
+
+def _resource(who: str, capacity: str) -> str:
+    """The resource that a capacity of our slices is an amount of."""
+    pages = _PAGES.match(capacity)
+    if pages is not None:
+        return f"{HUGEPAGES_PREFIX}{pages[1]}"
+    if capacity != "memory":
+        raise ClaimError(f"{who} is allocated {capacity}, which this node does not offer")
+    return capacity
+
+
+def check_memory(claim: PreparedClaim, others: Iterable[PreparedClaim], kept: Mapping[int, Mapping[str, int]]) -> None:
+    """Raises `ClaimError` where claims together have more memory of a NUMA node than is kept for them."""
+    held = list(_amounts(others))
+    for device in claim.devices:
+        for name, size in device.memory.items():
+            room = kept.get(device.numa_node, {}).get(name, 0)
+            taken = sum(amount for numa, what, amount in held if (numa, what) == (device.numa_node, name))
+            if taken + size > room:
+                raise ClaimError(
+                    f"claim {claim} wants {size} bytes of {name} on NUMA node {device.numa_node}, where claims may "
+                    f"have {room} and have {taken}; unprepare others first"
+                )
+            held.append((device.numa_node, name, size))
+
+
+def _amounts(claims: Iterable[PreparedClaim]) -> Iterator[tuple[int, str, int]]:
+    for claim in claims:
+        for device in claim.devices:
+            for name, size in device.memory.items():
+                yield device.numa_node, name, size

@@ -1,0 +1,83 @@
+"""What to write so that the slices of a pool are what they should be, as drivers of upstream do it (cluster-integration
+A.2): readers never see a pool that is half old and half new under one generation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+Same = Callable[[int, Json], bool]
+
+
+class SliceNames(NamedTuple):
+    """Slices of a node's pool are named after their place in it, which is the order of allocation."""
+
+    driver: str
+    node: str
+
+    def prefix(self, index: int, count: int) -> str:
+        """What the API server completes (`generateName`)."""
+        width = len(f"{max(count - 1, 0):x}")
+        return f"{index:0{width}x}-{self.driver}-{self.node}-"
+
+    def place(self, name: str, count: int) -> int | None:
+        """The place of a slice of this name in a pool of so many, None where it has none."""
+        match = re.match(r"([0-9a-f]+)-", name)
+        if match is None:
+            return None
+        index = int(match[1], 16)
+        return index if index < count and name.startswith(self.prefix(index, count)) else None
+
+
+class SliceWrites(NamedTuple):
+    """What to delete, to replace and to create, in this order."""
+
+    deletes: tuple[Json, ...] = ()
+    replaces: tuple[Json, ...] = ()
+    creates: tuple[Json, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.deletes or self.replaces or self.creates)
+
+
+def slice_writes(wanted: Sequence[Json], there: Sequence[Json], name: SliceNames, same: Same) -> SliceWrites:
+    """`wanted` are the specs of the pool's slices in order, without generation; `there` what the server has of the
+    driver on this node. `same(index, spec)`: what is stored for that slice is what was sent for it."""
+    generation = max((_pool(one).get("generation", 0) for one in there), default=0)
+    kept: dict[int, Json] = {}
+    deletes = []
+    for one in sorted(there, key=lambda one: str(one["metadata"]["name"])):
+        index = name.place(str(one["metadata"]["name"]), len(wanted))
+        fits = _pool(one).get("generation", 0) == generation and index is not None and index not in kept
+        if index is not None and fits and _pool(one).get("name") == wanted[index]["pool"]["name"]:
+            kept[index] = one
+        else:
+            deletes.append(one)
+    count = len(wanted)
+    complete = len(kept) == count and all(_pool(one).get("resourceSliceCount") == count for one in kept.values())
+    changed = [index for index, one in kept.items() if not same(index, one["spec"])]
+    if complete and len(changed) <= 1:
+        return SliceWrites(tuple(deletes), tuple(_as(wanted[n], kept[n], generation) for n in changed))
+    replaces = tuple(_as(wanted[index], one, generation + 1) for index, one in sorted(kept.items()))
+    creates = tuple(
+        {"metadata": {"generateName": name.prefix(index, count)}, "spec": _generation(spec, generation + 1)}
+        for index, spec in enumerate(wanted)
+        if index not in kept
+    )
+    return SliceWrites(tuple(deletes), replaces, creates)
+
+
+def _pool(one: Json) -> Mapping[str, Any]:
+    pool: Mapping[str, Any] = one.get("spec", {}).get("pool", {})
+    return pool
+
+
+def _as(spec: Json, there: Json, generation: int) -> Json:
+    return {"metadata": there["metadata"], "spec": _generation(spec, generation)}
+
+
+def _generation(spec: Json, generation: int) -> Json:
+    return spec | {"pool": spec["pool"] | {"generation": generation}}

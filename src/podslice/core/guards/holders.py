@@ -1,0 +1,62 @@
+"""Who has CPUs of their own, and what they ask of guards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from podslice.core.config.annotations import CPU_POWER, IRQ, IRQ_CLAIM, ISOLATION, guard_wishes
+from podslice.core.values.cpuset import Bits, union
+from podslice.core.view import NodeView
+
+
+class GuardedHolder(NamedTuple):
+    """A container with CPUs of its own that are online; `container` is empty for what the containers of a pod share
+    among themselves. `irq`, `isolation` and `power` are what it asks for."""
+
+    uid: str
+    container: str
+    cpus: Bits
+    irq: str = "ban"
+    isolation: str = "root"
+    power: str = ""
+
+
+def holders(view: NodeView) -> Iterator[GuardedHolder]:
+    """All of a node, in order of admission."""
+    guards = view.policy.guards
+    default = guards.default_power if guards is not None else ""
+    for uid in dict.fromkeys((*view.owners, *view.bubbles)):
+        owned = view.owners.get(uid, {})
+        rest = view.bubbles.get(uid, 0) & ~union(owned.values())
+        pod = view.pods.get(uid)
+        wishes = {key: guard_wishes(view.policy, pod.spec, key) if pod else {} for key in (IRQ, ISOLATION, CPU_POWER)}
+        for name, cpus in (*owned.items(), *([("", rest)] if rest else [])):
+            online = cpus & view.topology.all_cpus & ~view.offline
+            if online:
+                irq, isolation, power = (wishes[key].get(name, "") for key in (IRQ, ISOLATION, CPU_POWER))
+                yield GuardedHolder(uid, name, online, irq or "ban", isolation or "root", power or default)
+
+
+def guarded_cpus(found: Iterable[GuardedHolder], cores: Iterable[Bits]) -> Bits:
+    """The CPUs that interrupts are to leave alone: all of who bans them, and of who keeps house all but the first
+    core."""
+    cores = list(cores)
+    guarded = 0
+    for one in found:
+        if one.irq == "housekeeping":
+            first = one.cpus & -one.cpus
+            guarded |= one.cpus & ~next((core for core in cores if core & first), first)
+        elif one.irq != "keep":
+            guarded |= one.cpus
+    return guarded
+
+
+def claimed(found: Iterable[GuardedHolder]) -> dict[str, Bits]:
+    """The CPUs of who claims interrupts, by the glob of their devices."""
+    claims: dict[str, Bits] = {}
+    for one in found:
+        if one.irq.startswith(IRQ_CLAIM):
+            glob = one.irq.removeprefix(IRQ_CLAIM)
+            claims[glob] = claims.get(glob, 0) | one.cpus
+    return claims

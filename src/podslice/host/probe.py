@@ -1,0 +1,56 @@
+"""A thread that sleeps and wakes on one CPU, as cyclictest's do: how late it is each time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+_NANO = 1_000_000_000
+
+
+class ProbeError(OSError):
+    """The thread cannot run on the CPU."""
+
+
+def wake_latencies(
+    *,
+    seconds: float,
+    interval: float,
+    now: Callable[[], int] = time.monotonic_ns,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[int]:
+    """Nanoseconds by which each wake-up came too late; `interval` in seconds. A wake-up that is later than the next
+    one's time is one, not several."""
+    step, late = int(interval * _NANO), list[int]()
+    due = now() + step
+    end = due + int(seconds * _NANO)
+    while due < end:
+        wait = due - now()
+        if wait > 0:
+            sleep(wait / _NANO)
+        woke = now()
+        late.append(max(0, woke - due))
+        due += step * max(1, -(-(woke - due) // step))
+    return late
+
+
+def probe_cpu(cpu: int, *, seconds: float, interval: float) -> list[int]:
+    """On a thread of its own that is bound to the CPU. Raises `ProbeError`."""
+    found: list[int] = []
+    failed: list[OSError] = []
+
+    def run() -> None:
+        try:
+            os.sched_setaffinity(0, {cpu})
+            found.extend(wake_latencies(seconds=seconds, interval=interval))
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=f"probe-{cpu}")
+    thread.start()
+    thread.join()
+    if failed:
+        raise ProbeError(failed[0].errno, failed[0].strerror)
+    return found

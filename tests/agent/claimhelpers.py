@@ -1,0 +1,127 @@
+"""An agent whose policy leaves CPUs to claims, and claims as the scheduler leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from podslice.agent.contract import Listed
+from podslice.agent.dra.book import ClaimBook
+from podslice.agent.dra.cdi import CDIFiles, device_id
+from podslice.agent.dra.claimfiles import ClaimFiles
+from podslice.agent.owner import Owner
+from podslice.core.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
+from podslice.core.dra.objects import ResourceClaim
+from podslice.core.dra.prepared import PreparedClaim, PreparedDevice
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import from_dict
+from podslice.core.values.cpuset import parse_bits, union
+from podslice.k8s.podlist import ApiError
+from tests.agent.helpers import MACHINE, Notes, World, agent_config
+
+POLICY = PodslicePolicy(claims=ClaimRules("8-15,24-31"))
+NODE = "n"
+
+
+def claim(name: str, *devices: tuple[int, int], pod: str = "", memory: dict[str, int] | None = None) -> PreparedClaim:
+    """With CPUs on NUMA nodes, for the pod of the same name."""
+    listed = tuple(
+        PreparedDevice(f"r{place}", f"{NODE}/podslice.io", f"podslice-numa-{numa}", numa, cpus, memory or {}, "share")
+        for place, (numa, cpus) in enumerate(devices)
+    )
+    return PreparedClaim(f"uid-{name}", "default", name, listed, (pod or name,))
+
+
+def with_memory(folder: Path) -> tuple[Any, PodslicePolicy]:
+    """A configuration with books of memory, and a policy that leaves some to claims."""
+    from podslice.core.config.kubelet import MemoryReservation
+
+    config = agent_config(
+        memory_manager_policy="Static",
+        system_reserved={"memory": "1Gi"},
+        reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+    )
+    return config, PodslicePolicy(claims=ClaimRules("8-15,24-31", (ClaimMemory(1, {"memory": "2Gi"}),)))
+
+
+def book_of(owner: Owner, folder: Path, notes: Notes) -> ClaimBook:
+    """The owner's book of claims."""
+    book = ClaimBook(owner.admitting, ClaimFiles(folder / "state"), CDIFiles(folder / "cdi"), notes)
+    owner.serve_claims(book)
+    return book
+
+
+class ClaimWorld(World):
+    """A world with a book of claims."""
+
+    book: ClaimBook
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **{"policy": POLICY, **options})
+
+    async def _connect(self) -> None:
+        self.book = book_of(self.owner, self.folder, self.notes)
+        await super()._connect()
+
+
+class Desk:
+    """An owner and its book without runtime; made anew, it is the process after."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = Notes()
+        self.owner = Owner(
+            folder / "state", from_synthetic(MACHINE), agent_config(), reporter=self.notes, policy=POLICY
+        )
+        self.book = book_of(self.owner, folder, self.notes)
+        self.owner.synchronize(Listed([], []))
+
+    def holds(self) -> dict[str, int]:
+        """CPUs by claim, as the node has them."""
+        view = self.owner.store.node.view  # type: ignore[union-attr]
+        return {uid.removeprefix("claim/"): union(named.values()) for uid, named in view.owners.items()}
+
+    def check(self) -> None:
+        """Nobody lost a CPU, nobody has another's; every claim that is known has its CPUs and its CDI file, and there
+        is nothing else."""
+        view = self.owner.store.node.view  # type: ignore[union-attr]
+        held = self.holds()
+        assert union(held.values()) | view.shared == view.topology.all_cpus
+        assert sum(cpus.bit_count() for cpus in held.values()) + view.shared.bit_count() == view.topology.num_cpus
+        assert union(held.values()) & ~parse_bits("8-15,24-31") == 0
+        assert set(held) == set(self.book.claims)
+        assert {path.stem for path in (self.folder / "state" / "claims").glob("*")} == set(held)
+        told = {path.name.removeprefix("podslice.io-claim_").removesuffix(".json")
+                for path in (self.folder / "cdi").glob("*")}  # fmt: skip
+        assert told == set(held)
+
+
+class FakeClaims:
+    """The API server's claims by namespace and name; `down`: it does not answer."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.down = False
+
+    def put(self, one: PreparedClaim, **more: Any) -> None:
+        """As the scheduler leaves it."""
+        results = [
+            {"request": d.request, "driver": "podslice.io", "pool": d.pool, "device": d.device, "shareID": d.share_id,
+             "consumedCapacity": {"podslice.io/cpu": str(d.cpus)}}
+            for d in one.devices
+        ]  # fmt: skip
+        reserved = [{"resource": "pods", "name": uid, "uid": uid} for uid in one.pods]
+        status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+        metadata = {"name": one.name, "namespace": one.namespace, "uid": one.uid}
+        self.objects[one.namespace, one.name] = {"metadata": metadata, "status": status, **more}
+
+    async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        if self.down:
+            raise ApiError("connection refused")
+        found = self.objects.get((namespace, name))
+        return None if found is None else from_dict(found, ResourceClaim)
+
+
+def ids(one: PreparedClaim) -> list[str]:
+    """What the kubelet is told for a claim."""
+    return [device_id(one.uid, place) for place in range(len(one.devices))]

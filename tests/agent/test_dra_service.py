@@ -1,0 +1,380 @@
+"""The driver towards the kubelet: registration, prepare, unprepare and health over real gRPC sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from podslice.agent.daemon import Agent
+from podslice.agent.dra.driver import Driver, kubelets_claims, wanted_slices
+from podslice.agent.dra.publisher import SliceChange
+from podslice.agent.podresources import PodResources
+from podslice.agent.settings import DRASettings, settings_from_dict
+from podslice.core.dra.objects import ResourceClaim
+from podslice.core.errors import InputError
+from podslice.core.values.cpuset import iter_bits, parse_bits
+from podslice.wire.proto import dra_pb2 as api
+from podslice.wire.proto import podresources_pb2 as resources_api
+from tests.agent.claimhelpers import NODE, POLICY, Desk, FakeClaims, claim, ids
+from tests.agent.fake_apiserver import FakeApiServer
+from tests.agent.helpers import World
+from tests.agent.test_claims import claiming, env
+from tests.agent.test_daemon import with_agent
+from tests.agent.test_grpc import COUNTS
+from tests.agent.test_grpc import ask as ask_resources
+from tests.clock import PATIENCE, until
+from tests.wire.fake_runtime import FakeRuntime
+
+WIRE = "k8s.io.kubelet.pkg.apis.dra"
+
+
+async def ask(path: Path, service: str, method: str, request: Any, kind: Any) -> Any:
+    """One call of a kubelet."""
+    async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+        call = channel.unary_unary(
+            f"/{service}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=kind.FromString,
+        )
+        return await call(request, timeout=PATIENCE)
+
+
+class Kubelet:
+    """Finds the driver as a kubelet does, and calls it."""
+
+    def __init__(self, folder: Path, version: str = "v1") -> None:
+        self.registration = folder / "registry" / "podslice.io-reg.sock"
+        self.version = version
+        self.endpoint = Path()
+
+    async def register(self, *, refused: str = "") -> api.PluginInfo:
+        """GetInfo, then whether it was taken."""
+        service = "pluginregistration.Registration"
+        info: api.PluginInfo = await ask(self.registration, service, "GetInfo", api.InfoRequest(), api.PluginInfo)
+        self.endpoint = Path(info.endpoint)
+        told = api.RegistrationStatus(plugin_registered=not refused, error=refused)
+        await ask(self.registration, service, "NotifyRegistrationStatus", told, api.RegistrationStatusResponse)
+        return info
+
+    async def prepare(self, *claims: Any) -> Any:
+        """Answers by UID."""
+        return await self._call("Prepare", api.NodePrepareResourcesRequest, api.NodePrepareResourcesResponse, claims)
+
+    async def unprepare(self, *claims: Any) -> Any:
+        """Answers by UID."""
+        types = api.NodeUnprepareResourcesRequest, api.NodeUnprepareResourcesResponse
+        return await self._call("Unprepare", *types, claims)
+
+    async def _call(self, verb: str, request: Any, answer: Any, claims: Any) -> Any:
+        asked = [api.Claim(namespace=one.namespace, uid=one.uid, name=one.name) for one in claims]
+        service = f"{WIRE}.{self.version}.DRAPlugin"
+        return (await ask(self.endpoint, service, f"Node{verb}Resources", request(claims=asked), answer)).claims
+
+
+def settings(folder: Path) -> DRASettings:
+    return DRASettings(
+        plugins=str(folder / "plugins"),
+        plugins_registry=str(folder / "registry"),
+        kubelet_state=str(folder / "dra_manager_state"),
+        cdi=str(folder / "cdi"),
+    )
+
+
+def with_driver(folder: Path, test: Callable[[Desk, Driver, FakeClaims], Awaitable[None]], **more: Any) -> None:
+    """Run a test beside a driver that serves."""
+
+    async def main() -> None:
+        desk, claims = Desk(folder), FakeClaims()
+        driver = Driver(settings(folder), desk.owner, claims, NODE, **more)  # type: ignore[arg-type]
+        desk.book = driver.book
+        desk.book.load()
+        await driver.start()
+        try:
+            await test(desk, driver, claims)
+        finally:
+            await driver.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_prepare(tmp_path: Path, version: str) -> None:
+    """Registered as the kubelet expects; a claim is prepared and given back, and asking again answers the same."""
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        kubelet = Kubelet(tmp_path, version)
+        info = await kubelet.register()
+        assert (info.type, info.name) == ("DRAPlugin", "podslice.io")
+        assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+        assert driver.service.registered
+        one = claim("a", (0, 4), (1, 2))
+        claims.put(one)
+        answers = await kubelet.prepare(one)
+        got = answers["uid-a"]
+        assert not got.error
+        assert [list(device.request_names) for device in got.devices] == [["r0"], ["r1"]]
+        assert [device.device_name for device in got.devices] == ["podslice-numa-0", "podslice-numa-1"]
+        assert [device.pool_name for device in got.devices] == ["n/podslice.io"] * 2
+        assert [list(device.cdi_device_ids) for device in got.devices] == [[one] for one in ids(one)]
+        assert [device.share_id for device in got.devices] == ["share"] * 2
+        assert (await kubelet.prepare(one))["uid-a"] == got
+        claims.down = True
+        assert (await kubelet.prepare(one))["uid-a"] == got
+        desk.check()
+        assert (await kubelet.unprepare(one))["uid-a"].error == ""
+        assert (await kubelet.unprepare(one, claim("never")))["uid-never"].error == ""
+        assert desk.holds() == {}
+
+    with_driver(tmp_path, test)
+
+
+def test_every_claim_is_answered(tmp_path: Path) -> None:
+    """One claim's refusal is its own: the others of the call are prepared."""
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        kubelet = Kubelet(tmp_path)
+        await kubelet.register()
+        good, large, gone = claim("good", (0, 4)), claim("large", (1, 99)), claim("gone", (0, 1))
+        claims.put(good)
+        claims.put(large)
+        answers = await kubelet.prepare(good, large, gone)
+        assert set(answers) == {"uid-good", "uid-large", "uid-gone"}
+        assert not answers["uid-good"].error
+        assert "wants 99 CPUs on NUMA node 1, where 8 of 8" in answers["uid-large"].error
+        assert "default/gone is not there" in answers["uid-gone"].error
+        claims.down = True
+        assert "cannot be read: connection refused" in (await kubelet.prepare(gone))["uid-gone"].error
+        desk.check()
+
+    with_driver(tmp_path, test)
+
+
+def test_registration_that_is_refused(tmp_path: Path) -> None:
+    """The kubelet's reason is told, and the driver goes on serving; it is found again when it stops and starts."""
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        kubelet = Kubelet(tmp_path)
+        await kubelet.register(refused="no such version")
+        assert not driver.service.registered
+        assert ("dra", "the kubelet does not register the driver: no such version") in desk.notes.troubles
+        await driver.close()
+        assert not kubelet.registration.exists()
+        await driver.start()
+        await kubelet.register()
+        assert driver.service.registered
+
+    with_driver(tmp_path, test)
+
+
+def test_health(tmp_path: Path) -> None:
+    """All devices are told, again when something changes; without a state that can be trusted none is healthy."""
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        kubelet = Kubelet(tmp_path)
+        await kubelet.register()
+        async with grpc.aio.insecure_channel(f"unix://{kubelet.endpoint}") as channel:
+            call = channel.unary_stream(
+                "/v1alpha1.DRAResourceHealth/NodeWatchResources",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=api.NodeWatchResourcesResponse.FromString,
+            )
+            stream = call(api.NodeWatchResourcesRequest())
+            first = await stream.read()
+            assert [one.device.device_name for one in first.devices] == ["podslice-numa-0", "podslice-numa-1"]
+            assert {one.health for one in first.devices} == {api.HEALTHY}
+            desk.owner.admitting.store = None
+            desk.owner.admitting.safe_mode = "a file is gone"
+            driver.service.look()
+            second = await stream.read()
+            assert {(one.health, one.message) for one in second.devices} == {(api.UNHEALTHY, "a file is gone")}
+            stream.cancel()
+
+    with_driver(tmp_path, test)
+
+
+def checkpoint(folder: Path, **claims: list[str]) -> None:
+    """The kubelet's list of claims."""
+    listed = [{"ClaimUID": uid, "PodUIDs": {pod: {} for pod in pods}} for uid, pods in claims.items()]
+    data = json.dumps({"kind": "DRACheckpoint", "ClaimInfoStateList": listed})
+    (folder / "dra_manager_state").write_text(json.dumps({"Data": data, "Checksum": 1}))
+
+
+def test_clean_up(tmp_path: Path) -> None:
+    """A claim that the kubelet has not prepared and nobody uses is given back after ten minutes, and not where the
+    kubelet's list cannot be read, or knows it."""
+    now = [0.0]
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        for name in ("known", "used", "stale"):
+            driver.book.prepare(claim(name, (0, 2)))
+        driver.book.in_use = lambda uid: ["app"] if uid == "uid-used" else []
+
+        def passes(seconds: float) -> set[str]:
+            now[0] += seconds
+            driver.clean_once()
+            return set(driver.book.claims)
+
+        assert len(passes(0)) == len(passes(10_000)) == 3
+        checkpoint(tmp_path, **{"uid-known": ["p"]})
+        assert kubelets_claims(tmp_path / "dra_manager_state") == {"uid-known": frozenset({"p"})}
+        assert len(passes(0)) == len(passes(599)) == 3
+        assert passes(1) == {"uid-known", "uid-used"}
+        (tmp_path / "dra_manager_state").write_text("{")
+        assert len(passes(10_000)) == 2
+        desk.check()
+
+    with_driver(tmp_path, test, now=lambda: now[0])
+
+
+def test_pod_resources(tmp_path: Path) -> None:
+    """PodResources names the claim of a container and lists the CPUs that are really its own."""
+
+    async def main() -> None:
+        world = World(tmp_path, policy=POLICY)
+        await world.start()
+        driver = Driver(settings(tmp_path), world.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
+        try:
+            one = driver.book.prepare(claim("p", (1, 4)))
+            world.source.add(claiming("p", "4"))
+            sandbox = await world.fake.run_pod("p")
+            await world.fake.create_container(sandbox, "app", env=env(one))
+            server = PodResources(world.owner, dict.fromkeys(COUNTS, 0))
+            await server.start(tmp_path / "resources.sock")
+            request, kind = resources_api.ListPodResourcesRequest(), resources_api.ListPodResourcesResponse
+            listed = await ask_resources(tmp_path / "resources.sock", "List", request, kind)
+            await server.close()
+            (container,) = listed.pod_resources[0].containers
+            (held,) = world.owner.node.view.owners["claim/uid-p"].values()  # type: ignore[union-attr]
+            assert list(container.cpu_ids) == list(iter_bits(held))
+            (dynamic,) = container.dynamic_resources
+            assert (dynamic.claim_name, dynamic.claim_namespace) == ("p", "default")
+            (device,) = dynamic.claim_resources
+            assert (device.driver_name, device.device_name, device.share_id) == (
+                "podslice.io",
+                "podslice-numa-1",
+                "share",
+            )
+            assert [cdi.name for cdi in device.cdi_devices] == ids(one)
+        finally:
+            await world.kill()
+
+    asyncio.run(main())
+
+
+def test_what_is_published(tmp_path: Path) -> None:
+    """A device for each NUMA node with exactly what the policy leaves to claims."""
+    desk = Desk(tmp_path)
+    (spec,) = wanted_slices(desk.owner.node, NODE)  # type: ignore[arg-type]
+    assert spec["pool"] == {"name": "n/podslice.io", "resourceSliceCount": 1}
+    assert [device["capacity"] for device in spec["devices"]] == [
+        {"podslice.io/cpu": {"value": "8", "requestPolicy": {"default": "0", "validRange": {"min": "0", "step": "1"}}}}
+    ] * 2
+
+
+POLICY_HEADER = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sources": {}}, "dra: needs an API server"),
+        ({"policy": {}}, "dra: nothing of the node is for claims"),
+        ({"policy": {**POLICY_HEADER, "spec": {"claims": {"cpus": ""}}}}, "dra: nothing of the node is for claims"),
+        ({"resources": {}}, "dra: needs a CPU Manager"),
+        ({"dra": {"plugin": "x"}}, "unknown field `plugin`"),
+    ],
+)
+def test_settings(changes: dict[str, Any], said: str) -> None:
+    """Claims need an API server, CPUs of their own and a static CPU Manager; what lacks is said with its place."""
+    whole = {
+        "apiVersion": "podslice.io/v1alpha1",
+        "kind": "AgentConfiguration",
+        "resources": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+        "sources": {"apiServer": True},
+        "policy": {**POLICY_HEADER, "spec": {"claims": {"cpus": "2-3"}}},
+        "dra": {},
+    }
+    assert settings_from_dict(whole).agent.dra == DRASettings()
+    with pytest.raises(InputError) as error:
+        settings_from_dict(whole | changes)
+    assert said in str(error.value)
+
+
+class ServerOfClaims(FakeApiServer):
+    """With claims, and slices by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims = FakeClaims()
+        self.slices: dict[str, Any] = {}
+
+    async def node_uid(self, node: str) -> str:
+        return "node-uid"
+
+    async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        return await self.claims.read_claim(namespace, name)
+
+    async def list_slices(self, node: str, driver: str) -> tuple[list[Any], str]:
+        return list(self.slices.values()), "1"
+
+    async def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]:
+        await asyncio.Event().wait()
+        yield SliceChange("BOOKMARK", {}, "1")
+
+    async def create_slice(self, one: Any) -> Any:
+        name = f"{one['metadata']['generateName']}{len(self.slices)}"
+        self.slices[name] = {**one, "metadata": {**one["metadata"], "name": name, "uid": name, "resourceVersion": "1"}}
+        return self.slices[name]
+
+    async def replace_slice(self, one: Any) -> Any:
+        self.slices[one["metadata"]["name"]] = one
+        return one
+
+    async def delete_slice(self, one: Any) -> None:
+        del self.slices[one["metadata"]["name"]]
+
+
+def test_the_whole_agent(tmp_path: Path) -> None:
+    """An agent with `dra` registers, publishes what the policy leaves to claims, prepares a claim, gives its container
+    those CPUs, tells of it in its status, and takes its registration away when it stops; a dry run does nothing of
+    that."""
+    registry = tmp_path / "registry" / "podslice.io-reg.sock"
+
+    async def test(agent: Agent, fake: FakeRuntime, stored: FakeApiServer) -> None:
+        await until(lambda: agent.owner.node is not None and bool(server.slices))
+        (published,) = server.slices.values()
+        assert published["spec"]["pool"]["name"] == f"{agent.node_name}/podslice.io"
+        made = claim("p", (1, 4))
+        one = replace(made, devices=(replace(made.devices[0], pool=f"{agent.node_name}/podslice.io"),))
+        server.claims.put(one)
+        kubelet = Kubelet(tmp_path)
+        await kubelet.register()
+        answers = await kubelet.prepare(one)
+        assert not answers["uid-p"].error
+        fake_pod = claiming("p", "4")
+        metadata = {"name": "p", "namespace": "default", "uid": "p"}
+        await server.apply({"metadata": metadata, "spec": msgspec.to_builtins(fake_pod.spec, enc_hook=str)})
+        sandbox = await fake.run_pod("p")
+        container = await fake.create_container(sandbox, "app", env=env(one))
+        assert parse_bits(container.cpus).bit_count() == 4
+        (told,) = agent.status().claims
+        assert (told.namespace, told.name, told.uid, told.pods) == ("default", "p", "uid-p", ("p",))
+        assert [(device.device, device.cpus) for device in told.devices] == [("podslice-numa-1", container.cpus)]
+
+    server = ServerOfClaims()
+    policy = {
+        "apiVersion": "podslice.io/v1alpha1",
+        "kind": "PodslicePolicy",
+        "spec": {"claims": {"cpus": "8-15,24-31"}},
+    }
+    fields = {"policy": policy, "dra": msgspec.to_builtins(settings(tmp_path))}
+    with_agent(tmp_path, test, api=server, **fields)
+    assert not registry.exists()

@@ -1,0 +1,171 @@
+"""Kubelets that decide by their own managers, observed by their state files and told to the cluster's service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from podslice.agent.observed import ObservedKubelet
+from podslice.core.cluster.events import Stamped, decode, encode
+from podslice.core.cluster.replica import Replica
+from podslice.core.cluster.rulebook import Rulebook
+from podslice.core.holding import holding_of
+from podslice.core.node import Node
+from podslice.k8s.podlist import KnownPod
+from tests.clusterservice.bench import LIKE, Bench, asked, pod_object
+
+VERSION = "hollow"
+
+
+def known(name: str, cpus: str, **more: Any) -> KnownPod:
+    """A pod as the API server has it."""
+    spec = pod_object(name, cpus, "a")["spec"]
+    return KnownPod(f"uid-{name}", "default", name, spec=json.dumps(spec).encode(), node="a", **more)
+
+
+class Observing:
+    """A kubelet played by the core, which writes its files, and who observes it; `replica` is the service's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kubelet = Node(LIKE.rules.machine, LIKE.rules.config, profile="kubelet-1.36", predicates=False)
+        self.pods: dict[str, KnownPod] = {}
+        self.troubles: list[str] = []
+        self.observed = ObservedKubelet(
+            folder, LIKE.rules.machine, LIKE.rules.config, profile="podslice", version=VERSION,
+            pods=lambda: list(self.pods.values()), ready=lambda: True,
+            trouble=lambda where, what: self.troubles.append(what),
+        )  # fmt: skip
+        self.replica = Replica(Rulebook(), {VERSION})
+        self.events: list[Stamped] = []
+        self.write()
+
+    def write(self) -> None:
+        for name, data in self.kubelet.files.items():
+            (self.folder / name).write_bytes(data)
+
+    def bound(self, pod: KnownPod) -> None:
+        """The API server has the pod on this node."""
+        self.pods[pod.uid] = pod
+
+    def starts(self, uid: str) -> None:
+        """The kubelet admits it."""
+        assert self.kubelet.admit(self.pods[uid].pod()).admitted
+        self.write()
+
+    def look(self) -> list[str]:
+        """What is told now, by what the replica makes of it."""
+        asyncio.run(self.observed.look())
+        journal = self.observed.journal.journal
+        if journal is None:
+            return []
+        found = [decode(encode(one)) for one in journal.after(self.replica.epoch, self.replica.sequence)]
+        self.events += found
+        return [self.replica.apply(one).outcome for one in found]
+
+    def cpus(self, uid: str) -> int:
+        """What a pod has by the replica."""
+        assert self.replica.state is not None
+        return sum(one.cpus for one in holding_of(self.replica.state, uid).containers)
+
+    def agrees(self) -> None:
+        """The replica has what the kubelet has."""
+        assert self.replica.state is not None
+        assert self.replica.proven
+        assert self.replica.observed
+        assert self.replica.state.cpu.default == self.kubelet.state.cpu.default
+        assert self.replica.state.cpu.assignments == self.kubelet.state.cpu.assignments
+
+
+def test_a_kubelet_is_followed(tmp_path: Path) -> None:
+    """What runs when the observer begins, what starts, and what ends: the replica has the CPUs of the files, and a pod
+    that got what it would by the rules is told as admitted."""
+    scene = Observing(tmp_path)
+    scene.bound(known("first", "4"))
+    scene.starts("uid-first")
+    assert scene.look() == ["adopted"]
+    scene.agrees()
+    assert scene.look() == []
+    scene.bound(known("second", "6"))
+    scene.bound(known("shares", "500m"))
+    scene.look()
+    scene.agrees()
+    scene.starts("uid-second")
+    outcomes = scene.look()
+    assert outcomes[0] == "equal"
+    assert {type(one.event).__name__ for one in scene.events} >= {"StateTold", "PodAdmitted"}
+    scene.agrees()
+    del scene.pods["uid-first"]
+    scene.look()
+    scene.agrees()
+    scene.kubelet.remove("uid-first")
+    scene.write()
+    scene.look()
+    scene.agrees()
+    assert scene.troubles == []
+
+
+def test_what_no_rule_would_give(tmp_path: Path) -> None:
+    """A pod that got other CPUs than expected, one that nobody knows, and a static pod under its kubelet's UID: the
+    files are believed."""
+    scene = Observing(tmp_path)
+    scene.bound(known("first", "4"))
+    scene.starts("uid-first")
+    scene.look()
+    scene.kubelet.admit(known("unknown", "2").pod())
+    scene.bound(known("late", "2"))
+    scene.starts("uid-late")
+    assert scene.look() == ["adopted"]
+    scene.agrees()
+    scene.bound(known("mirror", "2", mirror_of="uid-hash"))
+    scene.kubelet.admit(known("hash", "2").pod())
+    scene.write()
+    scene.look()
+    scene.agrees()
+    assert scene.replica.state is not None
+    assert "uid-hash" in scene.replica.state.pods
+    assert "uid-mirror" not in scene.replica.state.pods
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """Broken files, files of another policy and an empty folder are told once, and nothing new is told of the node."""
+    scene = Observing(tmp_path)
+    scene.look()
+    for broken in (b"{", b'{"policyName":"none","defaultCpuSet":"","checksum":1}'):
+        (tmp_path / "cpu_manager_state").write_bytes(broken)
+        assert (scene.look(), scene.look()) == ([], [])
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert scene.look() == []
+    assert len(scene.troubles) == 3
+    assert all("\n" not in one for one in scene.troubles)
+    scene.write()
+    scene.look()
+    scene.agrees()
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """The service sends such a node one pod at a time that wants something for itself, any number that do not, and the
+    next one once the first was seen in the files."""
+    scene, bench = Observing(tmp_path), Bench("a", heard=False)
+    scene.look()
+    bench.journals.feed("a", encode(scene.events[-1]))
+    first, second, shares = pod_object("first", "2"), pod_object("second", "2"), pod_object("shares", "500m")
+    assert bench.placing.filter(asked(first, ["a"]), "").nodes == ["a"]
+    reason = bench.placing.filter(asked(second, ["a"]), "").unresolvable
+    assert reason == {"a": "reserved for pods being bound"}
+    assert bench.placing.filter(asked(shares, ["a"]), "").nodes == ["a"]
+    assert not bench.placing.model.bind("uid-first", "a", 0.0).error
+    bench.tell(pod_object("first", "2", "a"), node_hears=False)
+    assert not bench.placing.filter(asked(second, ["a"]), "").nodes
+    scene.bound(known("first", "2"))
+    scene.starts("uid-first")
+    count = len(scene.events)
+    scene.look()
+    for stamped in scene.events[count:]:
+        bench.journals.feed("a", encode(stamped))
+    assert bench.placing.model.held() == ()
+    assert bench.placing.model.counts["agreed"] == 1
+    assert bench.placing.filter(asked(second, ["a"]), "").nodes == ["a"]

@@ -1,0 +1,217 @@
+"""What is asked of the API server, as its own audit log has it: all that the shipped roles give, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from e2e.controlplane import APPLY, Api, ControlPlane, Json, Settings
+from e2e.programs import find_programs
+from e2e.scheduling import Pods, create_node, eventually, extender, pod, started
+from e2e.sharedplane import prepare_namespace
+from lightkube.config.kubeconfig import KubeConfig
+
+from podslice.agent.apiclient import TOPOLOGIES, HTTPApiServer
+from podslice.agent.apiserver import ApiSource
+from podslice.agent.identity import Identity
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.report import ApiEvents
+from podslice.agent.statuspatch import status_patch
+from podslice.agent.topologyobject import TopologyObject
+from podslice.k8s.nodestate import NODE_STATES, node_state, status_of
+from tests.agent.test_cluster_chart import ON
+from tests.agent.test_cluster_chart import cluster as chart
+from tests.agent.test_journal import Followed
+from tests.clock import until
+from tests.cluster.beside import ACCOUNT, NODES, Beside, StreamingNodes, service_beside, streaming
+from tests.cluster.deployed import FOLDER, apply, deploy_rights, manifests
+from tests.cluster.test_node_states import NODE, pod_of_an_agent
+from tests.cluster.test_topologies import KIND
+
+SOON_GONE = (
+    "-c",
+    "import podslice.cluster.nodestates as states; states.SWEEP_SECONDS = 1.0; from podslice.entry import main; main()",
+)
+"""The program, which need not wait minutes for a node that has left."""
+OWN_OBJECTS = ("nodestate.yaml", "noderesourcetopology.yaml")
+APPLIED = ("topology.node.k8s.io", "noderesourcetopologies", "create")
+"""What server-side apply of an object that is not there needs besides; the log has it as a patch."""
+Asked = tuple[str, str, str]
+"""Group, resource with its subresource, and verb."""
+
+
+class AuditLog(NamedTuple):
+    """Whom the API server writes down, and where."""
+
+    folder: Path
+    user: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """For the API server."""
+        policy = self.folder / "audit-policy"
+        rules = [{"level": "Metadata", "users": [self.user], "omitStages": ["RequestReceived"]}, {"level": "None"}]
+        policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+        return f"--audit-policy-file={policy}", f"--audit-log-path={self.folder / 'audit.log'}"
+
+    def entries(self) -> list[Json]:
+        """All that was asked so far."""
+        text = (self.folder / "audit.log").read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def asked(self) -> set[Asked]:
+        """What was asked of objects."""
+        return {asked_of(one) for one in self.entries()}
+
+    def forbidden(self) -> list[str]:
+        """What it may not do and tried."""
+        found = self.entries()
+        return [str(one["requestURI"]) for one in found if one.get("responseStatus", {}).get("code") in (401, 403)]
+
+
+def asked_of(entry: Json) -> Asked:
+    about = entry.get("objectRef", {})
+    name = "/".join(part for part in (about.get("resource", entry["requestURI"]), about.get("subresource")) if part)
+    return about.get("apiGroup", ""), name, entry["verb"]
+
+
+def granted(roles: Iterable[Json]) -> set[Asked]:
+    """What roles give."""
+    return {
+        (group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_granted() -> None:
+    """Every combination of a rule is a right of its own."""
+    rule = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["list", "patch"]}
+    assert len(granted([{"rules": [rule]}, {"rules": [rule]}])) == 4
+
+
+@pytest.mark.parametrize("evict", [False, True])
+def test_what_is_granted_is_what_is_used(programs: None, tmp_path: Path, evict: bool) -> None:
+    """Pods are nominated and bound, agents show tokens, a node refuses a pod, a node has left; with `cluster.evict` one
+    pod leaves for another. Every right of the chart's role was used, nothing else was asked for, nothing forbidden."""
+    log = AuditLog(tmp_path, f"system:serviceaccount:podslice:{ACCOUNT}")
+    role: Any = chart(cluster={**ON["cluster"], "evict": evict})["ClusterRole", "podslice-cluster"]
+    kinds = [
+        one for one in yaml.safe_load_all((FOLDER / "nodestate.yaml").read_text()) if "names" in one.get("spec", {})
+    ]
+    options = ("--evict",) if evict else ()
+    started_by = {"settings": Settings(api_server=log.options), "manifests": [role, *kinds], "program": SOON_GONE}
+    with service_beside(tmp_path, *options, **started_by) as beside:
+        scene(beside, log, tmp_path, evict=evict)
+        assert log.asked() == granted([role])
+        assert log.forbidden() == []
+
+
+def test_the_agents_rights(programs: None, tmp_path: Path) -> None:
+    """An agent follows its pods, tells of one that it refused, marks it, and keeps the objects of its node: every right
+    of its three shipped roles is used, nothing else is asked for, nothing forbidden."""
+    log = AuditLog(tmp_path, "system:serviceaccount:podslice:podslice-agent")
+    told = Settings(api_server=log.options)
+    with ControlPlane(find_programs(), tmp_path / "plane", told) as plane, plane.api() as admin:
+        prepare_namespace(admin, "default")
+        deploy_rights(admin)
+        shipped = [one for name in OWN_OBJECTS for one in yaml.safe_load_all((FOLDER / name).read_text())]
+        for document in (KIND, *shipped):
+            assert apply(admin, document).code in (200, 201)
+        for path in (NODE_STATES, TOPOLOGIES):
+            eventually(lambda path=path: admin.ask("GET", path).code == 200)
+        admin.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
+        _, token = pod_of_an_agent(admin)
+        document = pod("p", "default-scheduler", nodeName=NODE)
+        uid = Pods(admin).create(document)["metadata"]["uid"]
+        config = KubeConfig.from_dict(plane.kubeconfig_of(token)).get()
+        asyncio.run(everything(HTTPApiServer(config), Identity(uid, "default", "p", {}), Followed(tmp_path), log))
+        roles = {one["metadata"]["name"]: one for one in (*manifests(), *shipped) if one["kind"] == "ClusterRole"}
+        mine = [roles["podslice-agent"], *(one for one in shipped if one["kind"] == "ClusterRole")]
+        assert log.asked() | {APPLIED} == granted(mine)
+        assert log.forbidden() == []
+        topologies = roles["podslice-agent-topology"]
+        topologies["rules"][0]["verbs"].remove("create")
+        assert apply(admin, topologies).code == 200
+        with Api(plane.port, plane.authority, token) as agent:
+            eventually(lambda: refused_without(admin, agent), f"{APPLIED} is not needed")
+
+
+def refused_without(admin: Api, agent: Api) -> bool:
+    """An object that is not there cannot be applied."""
+    path = f"{TOPOLOGIES}/{NODE}"
+    admin.ask("DELETE", path)
+    body = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": NODE}}
+    return agent.ask("PATCH", f"{path}?fieldManager=x&force=true", {**body, "zones": []}, APPLY).code == 403
+
+
+async def everything(api: HTTPApiServer, refused: Identity, node: Followed, log: AuditLog) -> None:
+    """What an agent does at the API server."""
+    troubles: list[str] = []
+
+    def trouble(where: str, what: str) -> None:
+        troubles.append(f"{where}: {what}")
+
+    source, events = ApiSource(api, NODE, trouble=trouble), ApiEvents(api, NODE)
+    topology = TopologyObject(
+        api, NODE, lambda: node.owner.node, node.journal, merges=True, version="7", trouble=trouble
+    )  # fmt: skip
+    tasks = [asyncio.ensure_future(loop.run()) for loop in (source, events, topology)]
+    try:
+        await until(lambda: source.find(refused))
+        events.emit(refused, "Warning", "TopologyAffinityError", "no room")
+        refusal = ReportedRefusal("TopologyAffinityError", "no room")
+        await api.patch_pod_status(refused.namespace, refused.name, status_patch(refused.uid, refusal, time.time()))
+        journal = node.journal.journal
+        assert journal is not None
+        await api.write_node_state(NODE, status_of(journal.state_told()))
+        await until(lambda: topology.writes)
+        for one in (("", "pods", "watch"), ("", "events", "create")):
+            await until(lambda one=one: one in log.asked())
+        assert troubles == []
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await api.close()
+
+
+def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
+    """Everything that the service does."""
+    for name in NODES:
+        create_node(beside.api, name, cpus=63)
+    for name, value in (("low", 1), ("high", 1000)):
+        body = {"metadata": {"name": name}, "value": value}
+        beside.api.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    eventually(lambda: beside.api.ask("GET", NODE_STATES).code == 200)
+    beside.api.call("POST", NODE_STATES, node_state("gone"))
+    started(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
+    pods = Pods(beside.api)
+
+    def play(nodes: StreamingNodes) -> None:
+        eventually(lambda: "podslice_cluster_nodes_proven 2.0" in beside.asked("/metrics"), "a node is not proven")
+        for number in range(8):
+            pods.create(pod(f"p{number}", "podslice", cpus="10", priorityClassName="low"))
+        eventually(lambda: len(nodes.decided) == 8 + len(NODES), "not every pod that fits was placed")
+        nodes.declines.add("small")
+        pods.create(pod("small", "podslice", cpus="2"))
+        eventually(lambda: [one for one in pods.events("small") if one["reason"] == "PodsliceRefused"], "no event")
+        if evict:
+            pods.create(pod("big", "podslice", cpus="14", priorityClassName="high"))
+            eventually(lambda: pods.node("big"), "nobody left for it")
+        eventually(lambda: ("podslice.io", "nodestates", "delete") in log.asked(), "a state of a node that left stays")
+
+    async def main() -> None:
+        async with streaming(beside, folder, StreamingNodes()) as nodes:
+            await asyncio.to_thread(play, nodes)
+
+    asyncio.run(main())

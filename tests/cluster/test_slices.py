@@ -1,0 +1,172 @@
+"""ResourceSlices and claims at a real API server: what the driver writes is taken, kept, and read by its own rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import yaml
+from e2e.controlplane import Api
+from e2e.sharedplane import Cluster, prepare_namespace
+from lightkube.config.kubeconfig import KubeConfig
+
+from podslice.agent.apiclient import RESOURCES, HTTPApiServer
+from podslice.agent.dra.driver import wanted_slices
+from podslice.agent.dra.publisher import Publisher
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import ClaimRules, PodslicePolicy
+from podslice.core.dra.prepared import prepared_from
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
+from podslice.wire.apiconnection import AnswerError
+from tests.clock import until
+from tests.cluster.deployed import FOLDER, apply, deploy_rights
+from tests.cluster.test_node_states import NODE, pod_of_an_agent
+
+SLICES = f"{RESOURCES}/resourceslices"
+
+
+@pytest.fixture
+def token(cluster: Cluster, admin: Api) -> Iterator[str]:
+    deploy_rights(admin)
+    for document in yaml.safe_load_all((FOLDER / "dra.yaml").read_text()):
+        answer = apply(admin, document)
+        assert answer.code in (200, 201), answer.message
+    for name in (NODE, "other"):
+        admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+    path, made = pod_of_an_agent(admin)
+    yield made
+    admin.call("DELETE", path)
+    admin.call("DELETE", SLICES)
+
+
+def node_of(numa: int) -> Node:
+    """A machine of so many NUMA nodes, of which all but CPU 0 is for claims."""
+    machine = from_synthetic(f"pack:1 numa:{numa}(memory=1GiB) core:4 pu:1")
+    cpus = f"1-{4 * numa - 1}"
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    return Node(machine, config, predicates=False, policy=PodslicePolicy(claims=ClaimRules(cpus)))
+
+
+def stored(admin: Api, node: str = NODE) -> list[dict[str, Any]]:
+    """The slices of a node in order of their names."""
+    found = admin.call("GET", f"{SLICES}?fieldSelector=spec.nodeName%3D{node}")["items"]
+    return sorted(found, key=lambda one: str(one["metadata"]["name"]))
+
+
+@asynccontextmanager
+async def publishing(cluster: Cluster, token: str, wanted: Callable[[], Any]) -> AsyncIterator[Publisher]:
+    """A publisher that runs."""
+    server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
+    troubles: list[str] = []
+    publisher = Publisher(server, NODE, wanted, trouble=lambda what, why: troubles.append(why))
+    tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
+    try:
+        yield publisher
+        assert troubles == []
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.close()
+
+
+@pytest.mark.parametrize("numa", [1, 3, 64])
+def test_published(cluster: Cluster, admin: Api, token: str, numa: int) -> None:
+    """Slices of 1 to 64 NUMA nodes are taken and kept as they were sent, belong to the Node, and are written once."""
+    node = node_of(numa)
+
+    async def main() -> None:
+        async with publishing(cluster, token, lambda: wanted_slices(node, NODE)) as publisher:
+            await until(lambda: publisher.published)
+            assert publisher.writes == 1
+            assert publisher.dropped == ()
+            publisher.look()
+            await until(lambda: not publisher._news.is_set())
+            assert publisher.writes == 1
+
+    asyncio.run(main())
+    (one,) = stored(admin)
+    assert len(one["spec"]["devices"]) == numa
+    assert one["spec"]["pool"] == {"name": f"{NODE}/podslice.io", "generation": 1, "resourceSliceCount": 1}
+    assert one["metadata"]["ownerReferences"][0]["kind"] == "Node"
+    assert one["metadata"]["name"].startswith(f"0-podslice.io-{NODE}-")
+
+
+def test_wiped_and_changed(cluster: Cluster, admin: Api, token: str) -> None:
+    """Slices that a kubelet has taken away come back; another machine is one change of one slice; somebody else's
+    slice of our driver goes."""
+    nodes = [node_of(2)]
+
+    async def main() -> None:
+        async with publishing(cluster, token, lambda: wanted_slices(nodes[0], NODE)) as publisher:
+            await until(lambda: publisher.published)
+            first = stored(admin)
+            admin.call("DELETE", SLICES)
+            await until(lambda: bool(stored(admin)))
+            second = stored(admin)
+            assert [one["spec"] for one in second] == [one["spec"] for one in first]
+            nodes[0] = node_of(3)
+            await until(lambda: len(stored(admin)[0]["spec"]["devices"]) == 3)
+            (third,) = stored(admin)
+            assert third["metadata"]["uid"] == second[0]["metadata"]["uid"]
+            assert third["spec"]["pool"]["generation"] == 1
+            odd = {**first[0], "metadata": {"name": "odd"}}
+            admin.call("POST", SLICES, odd)
+            await until(lambda: [one["metadata"]["name"] for one in stored(admin)] == [third["metadata"]["name"]])
+
+    asyncio.run(main())
+
+
+def test_other_nodes(cluster: Cluster, admin: Api, token: str) -> None:
+    """An agent writes and deletes no slice of another node, nor of another driver."""
+    (spec,) = wanted_slices(node_of(1), "other")
+    whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    spec["pool"]["generation"] = 1
+    theirs = admin.call("POST", SLICES, {**whole, "metadata": {"generateName": "x-"}, "spec": spec})
+
+    async def refused(write: Callable[[HTTPApiServer], Awaitable[Any]]) -> bool:
+        server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
+        try:
+            await write(server)
+        except AnswerError as error:
+            return "its own node only" in str(error)
+        finally:
+            await server.close()
+        return False
+
+    made = {**whole, "metadata": {"generateName": "y-"}, "spec": spec}
+    for write in (lambda server: server.create_slice(made), lambda server: server.replace_slice(theirs),
+                  lambda server: server.delete_slice(theirs)):  # fmt: skip
+        assert any(asyncio.run(refused(write)) for _ in range(30))
+
+
+def test_claim_is_read(cluster: Cluster, admin: Api, token: str) -> None:
+    """A claim as the server has it is what is prepared; one that is not there is none."""
+    prepare_namespace(admin, "claims")
+    path = f"{RESOURCES}/namespaces/claims/resourceclaims"
+    form = {"deviceClassName": "podslice.io", "capacity": {"requests": {"podslice.io/cpu": "2"}}}
+    requests = [{"name": "cpus", "exactly": form}]
+    made = admin.call("POST", path, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+    result = {"request": "cpus", "driver": "podslice.io", "pool": f"{NODE}/podslice.io", "device": "podslice-numa-0",
+              "shareID": "7d2c5b0e-8a2f-4a29-9a8e-0b5d3c8e1f00",
+              "consumedCapacity": {"podslice.io/cpu": "2"}}  # fmt: skip
+    pod = {"resource": "pods", "name": "p", "uid": "pod-uid"}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [pod]}
+    admin.call("PUT", f"{path}/c/status", {**made, "status": status})
+
+    async def main() -> None:
+        server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
+        found = await server.read_claim("claims", "c")
+        assert found is not None
+        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=NODE, zones=(0, 1))
+        assert (prepared.devices[0].cpus, prepared.devices[0].numa_node, prepared.pods) == (2, 0, ("pod-uid",))
+        assert prepared.devices[0].share_id == result["shareID"]
+        assert await server.read_claim("claims", "none") is None
+        await server.close()
+
+    asyncio.run(main())
+    admin.call("DELETE", f"{path}/c")

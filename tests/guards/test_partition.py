@@ -1,0 +1,149 @@
+"""Partitions of cpusets: taken from the top, given back from the bottom, undone where the kernel does not agree."""
+
+from __future__ import annotations
+
+import errno
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podslice.core.guards.files import bits_in
+from podslice.core.guards.partition import EXCLUSIVE, PARTITION, PartitionWish, partition_files, partition_paths
+from podslice.core.values.cpuset import Bits, format_bits, parse_bits
+from tests.guards.kernel import ONLINE, FakeKernel, KilledError
+
+MOUNT = "sys/fs/cgroup"
+PODS = {"kubepods/a/app": "kubepods/a", "kubepods/b/app": "kubepods/b", "kubepods/b/side": "kubepods/b"}
+
+
+class PartitionKernel(FakeKernel):
+    """cgroups of two pods with three containers. A partition is valid while every cgroup above has its CPUs, and no two
+    cgroups of one parent take the same CPU; `cpus` are those of the containers."""
+
+    def __init__(self, *, remote: bool = True) -> None:
+        super().__init__({})
+        self.cpus: dict[str, Bits] = {}
+        folders = ["kubepods", "kubepods/a", "kubepods/b", *PODS]
+        for folder in folders if remote else []:
+            self.files[f"{MOUNT}/{folder}/{EXCLUSIVE}"] = ""
+        for folder in folders:
+            self.files[f"{MOUNT}/{folder}/{PARTITION}"] = "member"
+
+    def take(self, path: str, text: str) -> None:
+        folder, _, name = path.removeprefix(f"{MOUNT}/").rpartition("/")
+        if name == EXCLUSIVE:
+            mine = bits_in(text, "list")
+            for other in ("kubepods/a", "kubepods/b"):
+                if folder.count("/") == 1 and folder != other and mine & self._taken(other):
+                    raise OSError(errno.EINVAL, "Invalid argument")
+        super().take(path, text)
+        for child in PODS:
+            there = f"{MOUNT}/{child}/{PARTITION}"
+            word = self.files[there].split()[0]
+            if word != "member":
+                valid = self.cpus.get(child, 0) and not self.cpus[child] & ~self._above(child)
+                self.files[there] = word if valid else f"{word} invalid (Parent has no such CPUs)"
+
+    def _taken(self, folder: str) -> Bits:
+        return bits_in(self.files[f"{MOUNT}/{folder}/{EXCLUSIVE}"], "list")
+
+    def _above(self, child: str) -> Bits:
+        return self._taken("kubepods") & self._taken(PODS[child])
+
+    def found(self, wishes: list[PartitionWish]) -> list:
+        texts = {
+            path: self.files[f"{MOUNT}/{path}"] for path in partition_paths(wishes) if f"{MOUNT}/{path}" in self.files
+        }
+        files = list(partition_files(wishes, texts, self.stored, mount=MOUNT))
+        known = {file.path for file in files}
+        return [*files, *(one for one in self.saved() if one.path not in known)]
+
+    def text(self, path: str) -> str:
+        return self.files[f"{MOUNT}/{path}"]
+
+    def owned(self, cpus: dict[str, str]) -> list[PartitionWish]:
+        self.cpus = {path: parse_bits(text) for path, text in cpus.items()}
+        return [PartitionWish(path, bits, "root") for path, bits in self.cpus.items()]
+
+
+def test_made_and_removed() -> None:
+    """Every cgroup above takes the CPUs, then the container is a partition; in the end all is as before."""
+    kernel = PartitionKernel()
+    first = dict(kernel.files)
+    guard = kernel.guard()
+    wishes = kernel.owned({"kubepods/a/app": "2-3", "kubepods/b/app": "4-5"})
+    guard.run(kernel.found(wishes), guarded=0, online=ONLINE)
+    assert [kernel.text(f"{path}/{EXCLUSIVE}") for path in ("kubepods", "kubepods/a", "kubepods/b")] == [
+        "2-5",
+        "2-3",
+        "4-5",
+    ]
+    assert [kernel.text(f"{path}/{PARTITION}") for path in PODS] == ["root", "root", "member"]
+    assert kernel.writes[0][0].endswith(f"kubepods/{EXCLUSIVE}")
+    guard.run(kernel.found(wishes[1:]), guarded=0, online=ONLINE)
+    assert (kernel.text(f"kubepods/a/app/{PARTITION}"), kernel.text(f"kubepods/{EXCLUSIVE}")) == ("member", "4-5")
+    guard.run(kernel.found([]), guarded=0, online=ONLINE)
+    assert (kernel.files, kernel.stored) == (first, {})
+
+
+def test_a_kernel_that_does_not_agree() -> None:
+    """A partition that the kernel calls invalid is left again and not asked for within the hour."""
+    kernel = PartitionKernel()
+    guard = kernel.guard()
+    wishes = kernel.owned({"kubepods/a/app": "2-3"})
+    kernel.cpus = {}
+    there = f"{MOUNT}/kubepods/a/app/{PARTITION}"
+    assert guard.run(kernel.found(wishes), guarded=0, online=ONLINE).refused == (there,)
+    assert kernel.files[there] == "member"
+    assert guard.is_paused(there)
+    assert guard.changed == {f"{MOUNT}/kubepods/{EXCLUSIVE}", f"{MOUNT}/kubepods/a/{EXCLUSIVE}"}
+    kernel.now += 7200
+    assert not guard.is_paused(there)
+
+
+def test_an_older_kernel() -> None:
+    """Where cgroups cannot take CPUs for one below (before 6.7), nothing is wished."""
+    kernel = PartitionKernel(remote=False)
+    assert kernel.found(kernel.owned({"kubepods/a/app": "2-3"})) == []
+
+
+def test_sets_that_change_hands() -> None:
+    """CPUs that one pod gives up can be taken by another in the same pass."""
+    kernel = PartitionKernel()
+    guard = kernel.guard()
+    guard.run(kernel.found(kernel.owned({"kubepods/a/app": "2-5"})), guarded=0, online=ONLINE)
+    wishes = kernel.owned({"kubepods/a/app": "2-3", "kubepods/b/app": "4-5"})
+    assert guard.run(kernel.found(wishes), guarded=0, online=ONLINE).refused == ()
+    assert [kernel.text(f"{path}/{PARTITION}") for path in PODS] == ["root", "root", "member"]
+
+
+OWNERS = st.fixed_dictionaries({}, optional=dict.fromkeys(PODS, st.integers(1, 7)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(OWNERS, st.integers(0, 14)), max_size=5))
+def test_killed_anywhere(life: list[tuple[dict[str, int], int]]) -> None:
+    """After any sequence of owners, with the agent killed before any store or write, no cgroup keeps a CPU or a
+    partition once nobody owns CPUs (P1, P6)."""
+    kernel = PartitionKernel()
+    first = dict(kernel.files)
+    guard = kernel.guard()
+    for owners, kill_at in life:
+        at, owned = 0, {}
+        for path, count in sorted(owners.items()):
+            cpus = (1 << min(count, 2)) - 1 << at
+            owned[path], at = format_bits(cpus), at + min(count, 2)
+        wishes = kernel.owned(owned)
+        kernel.kill_at, kernel.now = kill_at, kernel.now + 7200
+        try:
+            guard.run(kernel.found(wishes), guarded=0, online=ONLINE)
+        except KilledError:
+            guard = kernel.guard()
+        kernel.kill_at = 0
+    kernel.now += 7200
+    kernel.owned({})
+    guard = kernel.guard()
+    for _ in range(2):
+        guard.run(kernel.found([]), guarded=0, online=ONLINE)
+        kernel.now += 7200
+    assert (kernel.files, kernel.stored) == (first, {})

@@ -1,0 +1,180 @@
+"""Metrics of containers with exclusive CPUs: out of samples, only growing, absent where nothing was read."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podslice.agent.contract import Listed
+from podslice.agent.identity import Identity
+from podslice.agent.isolationmetrics import IsolationMetrics
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, PodRecord
+from podslice.agent.report import AgentReporter
+from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.core.isolation.counters import (
+    GAUGES,
+    GRADE,
+    HELP,
+    PREFIX,
+    Key,
+    NodeSample,
+    OwnedSample,
+    ThreadSample,
+    Who,
+    counted,
+    grades,
+)
+from podslice.core.values.cpuset import parse_bits
+from podslice.host.filesystem import MemoryFileSystem
+from podslice.host.isolation import IsolationSources
+from podslice.host.isolationcounters import read_cpus, read_owned
+from tests.conftest import make_node, make_pod
+from tests.isolation.node import FakeKernel
+
+LABELS = {"cpu_pressure_seconds_total": "kind", "cpus_irq_total": "kind", "numa_memory_bytes": "local",
+          "frequency_hertz": "stat"}  # fmt: skip
+WHO = "namespace pod container"
+ISOLATION = {
+    f"{PREFIX}{name}": ("gauge" if name in GAUGES else "counter", f"{WHO} {LABELS.get(name, '')}".strip())
+    for name in HELP
+} | {GRADE: ("gauge", WHO)}
+"""Types and labels of all of them."""
+CPUS = parse_bits("4-7")
+ME = ("default", "p", "app")
+
+
+def sources(kernel: FakeKernel) -> IsolationSources:
+    proc, cgroups, sys = map(MemoryFileSystem, (kernel.proc, kernel.cgroups, kernel.sys))
+    return IsolationSources(proc, cgroups, sys, {})
+
+
+def sample(kernel: FakeKernel, at: float = 0.0) -> NodeSample:
+    cpus, owned = read_cpus(sources(kernel).proc), read_owned("kubepods/pod1/app", CPUS, sources(kernel))
+    return NodeSample(at, {ME: owned}, cpus.busy, cpus.stolen, cpus.interrupts)
+
+
+def full_kernel() -> FakeKernel:
+    """One that says everything."""
+    kernel = FakeKernel()
+    kernel.cgroups["kubepods/pod1/app/cpu.stat"] = "usage_usec 1000000\nnr_throttled 5\nthrottled_usec 250000\n"
+    kernel.proc["100/status"] = "nonvoluntary_ctxt_switches:\t7\n"
+    kernel.proc["softirqs"] = "          CPU0       CPU4\n   TIMER:  9   5\n NET_RX:  1   2\n"
+    for cpu in range(4, 8):
+        kernel.sys[f"devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"] = f"{cpu}00000\n"
+    return kernel
+
+
+def test_a_sample_of_a_kernel() -> None:
+    """Every file is read as the kernel writes it."""
+    kernel = full_kernel()
+    found = sample(kernel)
+    assert found.interrupts["softirq"] == {0: 10, 4: 7}
+    assert found.interrupts["timer"][4] == 1000
+    one = found.containers[ME]
+    assert (one.usage, one.periods, one.throttled, one.full) == (1.0, 5, 0.25, 0.0)
+    assert (one.local, one.remote, one.hertz) == (1048576, 0, (400000000, 500000000, 600000000, 700000000))
+    assert one.threads == {100: ThreadSample(0.0, 3, 7)}
+    assert read_owned("kubepods/pod1/app", CPUS, sources(kernel), threads=False).threads == {}
+
+
+def test_what_is_counted_in_between() -> None:
+    """Interrupts, stolen time and time of strangers on its CPUs are counted from sample to sample."""
+    kernel = full_kernel()
+    first = sample(kernel)
+    series = counted({}, None, first)
+    assert series[ME]["cpu_seconds_total", ()] == 1.0
+    assert ("foreign_cpu_seconds_total", ()) not in series[ME]
+    kernel.proc["stat"] = kernel.stat({4: 300, 0: 500}, {4: 20})
+    kernel.proc["interrupts"] = kernel.interrupts({4: 30, 0: 99})
+    kernel.proc["100/schedstat"] = "1000 2000000000 1\n"
+    kernel.cgroups["kubepods/pod1/app/cpu.stat"] = "usage_usec 3000000\nnr_throttled 5\n"
+    second = sample(kernel, 10.0)
+    series = counted(series, first, second)
+    assert series[ME]["foreign_cpu_seconds_total", ()] == 1.0
+    assert series[ME]["cpus_steal_seconds_total", ()] == 0.2
+    assert series[ME]["cpus_irq_total", (("kind", "device"),)] == 30
+    assert series[ME]["run_delay_seconds_total", ()] == 2.0
+    assert counted(series, second, sample(kernel, 20.0))[ME] == series[ME]
+    assert grades(first, second) == {ME: 2}
+    assert grades(second, second._replace(at=20.0)) == {ME: 0}
+
+
+def test_what_cannot_be_read_has_no_series() -> None:
+    """Without files there are no values, and the grade is unknown; it is never good."""
+    nothing = NodeSample(0.0, {ME: OwnedSample(CPUS)})
+    assert counted(counted({}, None, nothing), nothing, nothing._replace(at=10.0)) == {ME: {}}
+    assert grades(nothing, nothing._replace(at=10.0)) == {ME: 3}
+
+
+COUNTS = st.integers(0, 1000)
+THREADS = st.dictionaries(st.integers(1, 5), st.builds(ThreadSample, COUNTS, COUNTS, st.none() | COUNTS), max_size=4)
+SAMPLES = st.builds(
+    lambda cpus, busy, irqs, threads, usage: NodeSample(
+        0.0, {ME: OwnedSample(cpus, usage, threads=threads, scale=2.0)}, busy, busy, {"device": irqs}
+    ),
+    st.integers(1, 15),
+    st.dictionaries(st.integers(0, 3), COUNTS, max_size=4),
+    st.dictionaries(st.integers(0, 3), COUNTS, max_size=4),
+    THREADS,
+    st.none() | COUNTS,
+)
+
+
+@given(st.lists(SAMPLES, min_size=2, max_size=6))
+def test_counters_only_grow(life: list[NodeSample]) -> None:
+    """Whatever comes, goes or is set back, no counter that we keep goes down."""
+    series: dict[Who, dict[Key, float]] = {}
+    for before, after in pairwise(life):
+        now = counted(series, before, after)
+        for key, value in series.get(ME, {}).items():
+            if key[0] != "cpu_seconds_total":
+                assert now[ME][key] >= value
+        series = now
+
+
+def agent(folder: Path, metrics: str) -> tuple[IsolationMetrics, FakeKernel, Owner]:
+    """A node with one container that owns four CPUs."""
+    policy = PodslicePolicy(guards=InterferenceGuards(metrics=metrics))  # type: ignore[arg-type]
+    made = make_node()
+    owner = Owner(folder, made.machine, made.view.config, reporter=AgentReporter(), policy=policy)
+    owner.synchronize(Listed([], []))
+    assert owner.node is not None
+    owner.node.admit(make_pod("u1", ("app", "4")))
+    owner.pods["u1"] = PodRecord(Identity(uid="u1", namespace="default", name="p", annotations={}))
+    owner.containers["c1"] = ContainerRecord(
+        "c1", "app", "u1", "s1", cgroups_path="/kubepods/pod1/app", unit="u1", member="app", started=True
+    )
+    kernel = full_kernel()
+    return IsolationMetrics(owner, sources(kernel), clock=lambda: 0.0), kernel, owner
+
+
+def test_on_the_page(tmp_path: Path) -> None:
+    """Each container has its series, at most 25, with types and labels as documented; they go with it."""
+    sampler, _, owner = agent(tmp_path, "containers")
+    for _ in range(2):
+        asyncio.run(sampler.sample())
+    text = sampler.text()
+    types = {name: kind for _, _, name, kind in (line.split() for line in text.splitlines() if line[:6] == "# TYPE")}
+    assert types == {name: kind for name, (kind, _) in ISOLATION.items()}
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) <= 25
+    assert all('{namespace="default",pod="p",container="app"' in line for line in lines)
+    owner.containers.clear()
+    asyncio.run(sampler.sample())
+    assert sampler.text() == ""
+
+
+def test_together_or_not_at_all(tmp_path: Path) -> None:
+    """`totals` has one series for all containers, `off` none."""
+    sampler, _, _ = agent(tmp_path / "a", "totals")
+    asyncio.run(sampler.sample())
+    assert "podslice_container_cpu_seconds_total 1.0" in sampler.text().splitlines()
+    assert "pod=" not in sampler.text()
+    sampler, _, _ = agent(tmp_path / "b", "off")
+    asyncio.run(sampler.sample())
+    assert sampler.text() == ""
