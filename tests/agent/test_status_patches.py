@@ -125,6 +125,28 @@ def test_what_is_written(tmp_path: Path) -> None:
     at_desk(tmp_path, test)
 
 
+def test_written_over_at_once(tmp_path: Path) -> None:
+    """A kubelet may write over a mark before the server's answer to it is here."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a")
+        patch = desk.api.patch_pod_status
+
+        async def overtaken(namespace: str, name: str, patch_: dict[str, Any]) -> None:
+            await patch(namespace, name, patch_)
+            if len(desk.api.patches) == 1:
+                desk.api.objects["a"]["status"] = {"phase": "Pending"}
+                desk.reject("a")
+
+        desk.api.patch_pod_status = overtaken  # type: ignore[method-assign]
+        desk.reject("a")
+        await asyncio.sleep((AGAIN_SECONDS + CHECK_SECONDS) / 2)
+        assert len(desk.api.patches) == 2
+        assert desk.phase("a") == "Failed"
+
+    at_desk(tmp_path, test)
+
+
 def test_again_while_the_server_is_away(tmp_path: Path) -> None:
     """Without connection a patch is tried again, more and more slowly and for as long as it takes."""
 

@@ -50,7 +50,8 @@ _ANOTHER = "metadata.uid: "
 
 class _Job(msgspec.Struct):
     """One pod to be failed. `due`: when it is looked at next; `answers` other than yes, `marks`: patches that were
-    accepted, the last of them at `marked`; `looks` at the pod after it had ended."""
+    accepted, the last of them at `marked`; `seen`: it has come up again since the last one was sent; `looks` at the pod
+    after it had ended."""
 
     identity: Identity
     refusal: ReportedRefusal
@@ -59,6 +60,7 @@ class _Job(msgspec.Struct):
     answers: int = 0
     marks: int = 0
     marked: float = 0.0
+    seen: bool = False
     looks: int = 0
 
 
@@ -106,6 +108,7 @@ class Rejecting:
         was marked and is there again is marked again soon."""
         known = self._jobs.get(identity.uid)
         if known is not None:
+            known.seen = True
             if known.marks:
                 self._hasten(known)
             return True
@@ -195,6 +198,7 @@ class Rejecting:
 
     async def _patch(self, job: _Job) -> float | None:
         identity = job.identity
+        job.seen = False
         try:
             patch = status_patch(identity.uid, job.refusal, self._now())
             await self._api.patch_pod_status(identity.namespace, identity.name, patch)
@@ -208,7 +212,7 @@ class Rejecting:
         if job.marks == 1:
             self._marked(identity, job.refusal)
             await self.rejected.add(rejected_pod(identity, job.refusal))
-        return CHECK_SECONDS
+        return AGAIN_SECONDS if job.seen else CHECK_SECONDS
 
     def _refused(self, job: _Job, error: AnswerError) -> float | None:
         """What an answer other than yes means."""
