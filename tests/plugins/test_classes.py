@@ -28,6 +28,8 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import cpu_topology
 from podslice.core.values.cpuset import CPUSet, bits_of, parse_bits, union
 from podslice.gallery import gallery_names
+from podslice.statefiles.formats import policy_state
+from podslice.statefiles.names import POLICY_STATE_FILE
 from tests.conftest import make_pod
 
 HYBRID = machine_named("hybrid-i9-12900k", "--machine")
@@ -167,6 +169,72 @@ def test_who_grows_stays_in_the_class_of_its_admission(wish: str) -> None:
     assert cpus(one, pod("b", "2")) == "18-19"
     assert one.resize(pod("a", "8")).outcome == "Allocated"
     assert one.view.owners["default.a"]["c"] == parse_bits("2-9")
+
+
+GROWS = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
+
+
+def test_the_class_of_the_admission_is_remembered() -> None:
+    """Who was given performance cores and nothing else grows in them and nothing else, whatever the rules say by then,
+    also after a restart; without the file by the rules of then."""
+    one, soft = node(STRICT, policy=GROWS), node(SOFT, policy=GROWS).rules.policy
+    assert cpus(one, pod("a", "14")) == "2-15"
+    one.change_policy(soft)
+    assert policy_state.decode(one.files[POLICY_STATE_FILE]).classes == {"default.a": {"c": ["performance!"]}}
+    assert cpus(one, pod("b", "2")) == "18-19"
+    assert policy_state.decode(one.files[POLICY_STATE_FILE]).classes["default.b"] == {
+        "c": ["performance", "efficiency"]
+    }
+    again = restarted(one, [pod("a", "14"), pod("b", "2")])
+    lost = restarted(one, [pod("a", "14"), pod("b", "2")], without=POLICY_STATE_FILE)
+    outcomes = [each.resize(pod("a", "16")).outcome for each in (one, again, lost)]
+    assert outcomes == ["Infeasible", "Infeasible", "Allocated"]
+    assert lost.view.owners["default.a"]["c"] == parse_bits("2-15,20-21")
+    again.remove("default.a")
+    assert "default.a" not in policy_state.decode(again.files[POLICY_STATE_FILE]).classes
+
+
+def test_the_class_of_a_pod_as_a_whole_is_remembered() -> None:
+    """A pod that has CPUs as a whole grows in the classes of the pod."""
+    config = {"topology_manager_scope": "pod", "feature_gates": {"PodLevelResourceManagers": True}}
+    one, soft = node(STRICT, policy=GROWS, **config), node(SOFT, policy=GROWS).rules.policy
+    assert one.admit(whole("14")).admitted
+    one.change_policy(soft)
+    assert policy_state.decode(one.files[POLICY_STATE_FILE]).classes == {"uid-w": {"": ["performance!"]}}
+    again = restarted(one, [whole("14")])
+    assert [each.resize(whole("16")).outcome for each in (one, again)] == ["Infeasible", "Infeasible"]
+
+
+def test_without_classes_nothing_is_remembered() -> None:
+    """The side-car is not there for the sake of nodes without classes, and one that a policy with classes left is
+    dropped where it is about nobody."""
+    one = node((), (), policy=GROWS)
+    assert cpus(one, pod("a", "4")) == "18-21"
+    assert POLICY_STATE_FILE not in one.files
+    gone = restarted(node_with_a(), [])
+    assert policy_state.decode(gone.files[POLICY_STATE_FILE]).classes == {}
+
+
+def node_with_a() -> Node:
+    one = node(STRICT, policy=GROWS)
+    one.admit(pod("a", "4"))
+    return one
+
+
+def restarted(one: Node, pods: list[Any], without: str = "") -> Node:
+    """The node on its own files, with its pods brought back."""
+    files = {name: data for name, data in one.files.items() if name != without}
+    made = Node(one.rules.machine, one.rules.config, files=files, policy=one.rules.policy)
+    assert made.readmit(pods) == []
+    return made
+
+
+def whole(cpu: str) -> Any:
+    """A pod with CPUs as a whole, of which its container shares all."""
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    resources = {"requests": amounts, "limits": amounts}
+    metadata = {"name": "w", "uid": "uid-w"}
+    return pod_from_dict({"metadata": metadata, "spec": {"resources": resources, "containers": [{"name": "c"}]}})
 
 
 def replace_cpu(resized: Any) -> Any:

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from podslice import ExclusiveResize, KubeletConfig, Node, PodslicePolicy
+from podslice.core.config.policy import AnnotationRules, MixedCPUs
+from podslice.core.pod.mixed import MixedShare
 from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
 from podslice.core.values.cpuset import format_bits
 from tests.agent.elastic import Elastic
 from tests.agent.test_resizing import app, in_elastic
 from tests.allocate.test_resize import ALLOWED
+from tests.mixed import helpers as mixed
 from tests.resize.test_exclusive import ALLOW, ELASTIC, MACHINE, held, one
 
 BEST, ALONE, RESTRICTED = (
@@ -63,6 +66,20 @@ def test_rows(config: dict[str, Any], rules: ExclusiveResize, lives: str, outcom
             assert here.admit(wanted).admitted
     promised = format_bits(here.state.cpu.promised("uid-p", "c0"))
     assert (answer, f"{held(here)} of {promised}") == (outcome, sets)
+
+
+@pytest.mark.parametrize("free", [1, 0])
+def test_row_10_mixed(free: int) -> None:
+    """Row 10 with `mixed-cpus: all`: 4 CPUs become 4500m by nothing but a part of what all share. With `free: 1` the
+    container had access to it before; with none the annotation was wrong at 4 CPUs and counted for nobody."""
+    rules = AnnotationRules(invalid="ignore")
+    policy = PodslicePolicy(resize=ELASTIC, annotations=rules)
+    here = mixed.node(MixedCPUs(free=free), policy=policy)
+    assert here.admit(mixed.pod("p", "4", asks="all")).admitted
+    assert (mixed.owns(here, "p"), mixed.runs_on(here, "p")) == ("2-5", "0-31" if free else "2-5")
+    assert here.resize(mixed.pod("p", "4500m", asks="all")).outcome == "Allocated"
+    assert (mixed.owns(here, "p"), mixed.runs_on(here, "p")) == ("2-5", "0-31")
+    assert here.mixed_shares == {"p": {"c0": MixedShare(4, 500)}}
 
 
 def named(options: CPUPolicyOptions) -> dict[str, str]:

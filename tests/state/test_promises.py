@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.errors import InputError
+from podslice.core.machine.identity import CPUIdentity, MachineRecord, NodeRecord
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, policy_state
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.content import read_content
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.tools.consequence import NodeFacts
+from podslice.statefiles.tools.migrate import migrate
 from podslice.statefiles.tools.promises import carry_promises, repair_promises
 from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.verify import verify
@@ -92,6 +94,43 @@ def test_show_of_memory_that_is_being_resized(kubelet: Path) -> None:
     assert "u1 (whole pod) 4 GiB on 0 6 GiB on 0,1" in lines
 
 
+OWNERS = {"classes": {"u1": {"c": ["fast!"]}}, "mixed": {"u1": {"c": {"exclusive": 6, "shared": 500}}}}
+
+
+def test_show_of_classes_and_mixed_containers(kubelet: Path) -> None:
+    """Under which classes somebody got CPUs, and who has shared ones besides, for people and for programs."""
+    (kubelet / "podslice_policy_state").write_bytes(policy_file(**OWNERS))
+    shown = _items("StateFileList", "show", kubelet)[-1]
+    assert {name: shown[name] for name in OWNERS} == OWNERS
+    lines = [line.split() for line in _run("show", kubelet).output.splitlines()]
+    assert ["u1", "c", "fast!"] in lines
+    assert ["u1", "c", "6", "500m"] in lines
+
+
+def test_classes_and_mixed_containers_stay() -> None:
+    """They hold where the CPU Manager's file knows the owner: nothing to find or to repair, and a machine whose CPUs
+    got other numbers takes nothing of them. A damaged one is dropped alone."""
+    data = policy_file(**OWNERS)
+    assert findings(data) == []
+    assert repair_promises(data, CPUS) == (data, "data", [])
+    cpus = {cpu: CPUIdentity(0, 0, cpu // 2, cpu % 2) for cpu in range(32)}
+    nodes = {0: NodeRecord((1 << 32) - 1, 1)}
+    swapped = cpus | {6: cpus[8], 7: cpus[9], 8: cpus[6], 9: cpus[7]}
+    files = {"cpu_manager_state": checkpoint_cpu.encode(CPUS, "v2"), "podslice_policy_state": data}
+    moved = migrate(files, MachineRecord(cpus, nodes), MachineRecord(swapped, nodes))
+    assert moved.outcome == "renumbered"
+    migrated = {**files, **moved.files}["podslice_policy_state"]
+    assert policy_state.decode(migrated).classes == OWNERS["classes"]
+    assert policy_state.decode(migrated).mixed == policy_state.decode(data).mixed
+    for member, wrong in (("classes", {"u1": {"c": "fast"}}), ("mixed", {"u1": {"c": {"exclusive": 0}}})):
+        mended = repair_promises(policy_file(**{**OWNERS, member: wrong}), CPUS)
+        assert mended.data == policy_file(**{name: one for name, one in OWNERS.items() if name != member})
+        assert mended.remarks == [f"{member}.u1: cannot be read; dropped"]
+    assert repair_promises(policy_file(classes={"u1": {"": ["fast"], "c": ["fast"]}}), CPUS).data == policy_file(
+        classes={"u1": {"c": ["fast"]}}
+    )
+
+
 def test_show_of_a_damaged_file(kubelet: Path) -> None:
     """A wrong checksum is exit 1; what is no such file at all one line that says what may help."""
     (kubelet / "podslice_policy_state").write_bytes(policy_file().replace(b"2-5", b"2-4"))
@@ -122,6 +161,9 @@ def test_intact() -> None:
         ({"order": {"u1": {"c": [7, 6, 2, 3, 4, 5]}}}, ("warning", "order", "order.u1.c")),
         ({"intents": {"u1": INTENT}}, ("warning", "unfinished", "intents.u1")),
         ({"guards": {}}, ("note", "unknown-member", "guards")),
+        ({"classes": {"gone": {"c": ["fast!"]}}}, ("warning", "no-such-owner", "classes.gone.c")),
+        ({"classes": {"u1": {"": ["fast"]}}}, ("warning", "no-such-owner", "classes.u1.")),
+        ({"mixed": {"u1": {"x": {"exclusive": 1, "shared": 500}}}}, ("warning", "no-such-owner", "mixed.u1.x")),
     ],
 )
 def test_findings(more: dict[str, Any], found: tuple[str, str, str]) -> None:

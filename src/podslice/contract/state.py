@@ -127,17 +127,29 @@ class ResizeUnderWay(msgspec.Struct, frozen=True, rename={"before": "from", "aft
     after: CPUsUnderResize
 
 
+class MixedContainer(msgspec.Struct, frozen=True):
+    """A container with CPUs of its own and shared ones: how many are its own, and the thousandths of a CPU that it asks
+    for besides."""
+
+    exclusive: int
+    shared: int
+
+
 class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="policy"):
     """podslice_policy_state, of containers that have more CPUs than were promised at their admission: the promised
     ones (`originals`, by pod UID and container) and those of whole pods (`podOriginals`); `order` where the others
     came in another order than ascending; `growth` is what they have beyond the promised ones, by cpu_manager_state
-    where that file is given too."""
+    where that file is given too. `classes` are the CPU classes under which containers got their CPUs (under an empty
+    name the pod as a whole), best first, `NAME!` where nothing else would do; `mixed` the containers that have shared
+    CPUs besides their own."""
 
     originals: dict[str, dict[str, str]]
     pod_originals: dict[str, str]
     growth: dict[str, dict[str, str]]
     order: dict[str, dict[str, tuple[int, ...]]]
     intents: dict[str, ResizeUnderWay]
+    classes: dict[str, dict[str, tuple[str, ...]]] = {}
+    mixed: dict[str, dict[str, MixedContainer]] = {}
 
 
 class StateFileList(msgspec.Struct, frozen=True):
@@ -269,6 +281,11 @@ def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | 
         intents={
             uid: ResizeUnderWay(_under_resize(intent.before), _under_resize(intent.after))
             for uid, intent in policy.intents.items()
+        },
+        classes={uid: {name: tuple(words) for name, words in own.items()} for uid, own in policy.classes.items()},
+        mixed={
+            uid: {name: MixedContainer(one.exclusive, one.shared) for name, one in own.items()}
+            for uid, own in policy.mixed.items()
         },
     )
 

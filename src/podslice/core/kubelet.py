@@ -56,7 +56,7 @@ from podslice.core.scheduling.predicates import (
     general_predicates,
     pod_on_node,
 )
-from podslice.core.state.model import FiledLoans
+from podslice.core.state.model import Remembered
 from podslice.core.state.tables import drop, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
@@ -87,7 +87,7 @@ class Kept(msgspec.Struct, frozen=True):
     cpu: CPUContent | None
     memory: MemoryContent | None
     device: DeviceFile | None
-    loans: FiledLoans
+    remembered: Remembered
     mixed: dict[str, Mapping[str, MixedShare]]
     view: tuple[tuple[object, ...], NodeView] | None
 
@@ -184,7 +184,7 @@ class Kubelet:
         made._hold(state)
         made.files = {}
         if kept is not None:
-            made.files, manager.filed_loans, manager.filed_mixed = kept.files, kept.loans, kept.mixed
+            made.files, manager.remembered, manager.filed_mixed = kept.files, kept.remembered, kept.mixed
             manager.cpu.filed, manager.memory.filed, manager.device.filed = kept.cpu, kept.memory, kept.device
         return made
 
@@ -240,7 +240,7 @@ class Kubelet:
         manager.context.metrics = old.context.metrics
         manager.cpu.filed, manager.memory.filed = old.cpu.filed, old.memory.filed
         manager.device.filed = old.device.filed
-        manager.filed_loans, manager.filed_mixed = old.filed_loans, old.filed_mixed
+        manager.remembered, manager.filed_mixed = old.remembered, old.filed_mixed
         self.manager, self.machine, self.policy = manager, rules.machine, rules.policy
         self._rules, self._resources, self._view = None, None, None
 
@@ -309,7 +309,7 @@ class Kubelet:
         """What goes along with the state."""
         manager = self.manager
         filed = manager.cpu.filed, manager.memory.filed, manager.device.filed
-        return Kept(self.files, *filed, manager.filed_loans, manager.filed_mixed, self._view)
+        return Kept(self.files, *filed, manager.remembered, manager.filed_mixed, self._view)
 
     def copy(self) -> Kubelet:
         """A kubelet in the same state, which goes its own way from now on."""

@@ -118,6 +118,20 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
             rows.append((uid, name, text, growth.get(uid, {}).get(name, "-"), order))
     headings = ("POD", "CONTAINER", "PROMISED", "BEYOND IT", "ORDER")
     parts = [format_table(headings, sorted(rows)) if rows else "Nobody has more CPUs than were promised."]
+    classes = [
+        (uid, name or "(whole pod)", ", ".join(words))
+        for uid, named in sorted(policy.classes.items())
+        for name, words in sorted(named.items())
+    ]
+    if classes:
+        parts.append("Grow in their classes:\n" + format_table(("POD", "CONTAINER", "CLASSES"), classes))
+    mixed = [
+        (uid, name, str(one.exclusive), f"{one.shared}m")
+        for uid, named in sorted(policy.mixed.items())
+        for name, one in sorted(named.items())
+    ]
+    if mixed:
+        parts.append("Own and shared CPUs:\n" + format_table(("POD", "CONTAINER", "OWN", "SHARED"), mixed))
     moves = [
         (uid, name, before.get(name, "-"), after.get(name, "-"))
         for uid, intent in sorted(policy.intents.items())

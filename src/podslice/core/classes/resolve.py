@@ -17,6 +17,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.claim_holder import claim_class, class_of_holder
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state.model import MadeUnder
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits, union
 
 OTHERS: Final = "default"
@@ -37,6 +38,18 @@ class Wish(NamedTuple):
     classes: tuple[str, ...]
     required: bool = False
     overflow: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> Wish:
+        """What `words` said, without a word about overflow."""
+        names = tuple(word.removesuffix("!") for word in words)
+        return cls(names, required=any(word.endswith("!") for word in words))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All classes that it may get, best first, `NAME!` where nothing else would do."""
+        mark = "!" if self.required else ""
+        return tuple(f"{name}{mark}" for name in (*self.classes, *self.overflow))
 
 
 class CPUClasses:
@@ -76,6 +89,21 @@ class CPUClasses:
             if _is_about(rule, pod, container, exclusive=exclusive):
                 return self._closed(rule.classes)
         return self._exclusive if exclusive else self.open_to_all
+
+    def to_own(
+        self, pod: AdmissionPod, container: AdmissionContainer | None, made_under: MadeUnder, held: Bits
+    ) -> Wish:
+        """The wish for CPUs of its own: the one under which it got those it has, else the one it has now; of who holds
+        CPUs already as `kept` says."""
+        words = made_under.get(pod.uid, {}).get("" if container is None else container.name)
+        wish = self.wish(pod, container, exclusive=True) if words is None else Wish.read(words)
+        return self.kept(wish, held)
+
+    def to_note(self, pod: AdmissionPod, container: AdmissionContainer | None, held: Bits) -> tuple[str, ...]:
+        """What is remembered of who has got CPUs; nothing where the policy has no classes but those of claims."""
+        if not self.policy.cpu_classes or pod.holds_claim:
+            return ()
+        return self.to_own(pod, container, {}, held).words
 
     def _closed(self, names: Sequence[str]) -> Wish:
         """With the classes that soft wishes overflow to."""

@@ -43,7 +43,7 @@ from podslice.core.merge.scored import ScoredMerge
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.mixed import MixedShare
 from podslice.core.quirks import PODSLICE, Quirks
-from podslice.core.state.model import FiledLoans
+from podslice.core.state.model import Remembered
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, readable_bits, union
@@ -97,13 +97,13 @@ class ContainerManager:
         "context",
         "cpu",
         "device",
-        "filed_loans",
         "filed_mixed",
         "inventory",
         "machine",
         "memory",
         "policy",
         "quirks",
+        "remembered",
         "reservation",
         "restored",
         "topology",
@@ -122,7 +122,7 @@ class ContainerManager:
     ) -> None:
         self.machine = machine
         self.policy = policy
-        self.filed_loans: FiledLoans = {}, {}
+        self.remembered: Remembered = {}, {}, {}
         """What the policy's state file holds."""
         self.filed_mixed: dict[str, Mapping[str, MixedShare]] = {}
         """And of containers with exclusive and shared CPUs."""
@@ -141,7 +141,7 @@ class ContainerManager:
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
-        made.policy, made.filed_loans, made.filed_mixed = rules.policy, ({}, {}), {}
+        made.policy, made.remembered, made.filed_mixed = rules.policy, ({}, {}, {}), {}
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
@@ -331,9 +331,10 @@ class ContainerManager:
                 files.update(self.changed_files())
         if self.elastic:
             cpu.state = policy_state.with_loans(cpu.state, files.get(POLICY_STATE_FILE))
-            self.filed_loans = cpu.state.loans, cpu.state.bubble_loans
         if POLICY_STATE_FILE in files and self.quirks == PODSLICE:
             self.filed_mixed = {**policy_state.mixed_in(files[POLICY_STATE_FILE], cpu.state.assignments)}
+            cpu.state = policy_state.with_classes(cpu.state, files[POLICY_STATE_FILE])
+        self.remembered = cpu.state.loans, cpu.state.bubble_loans, cpu.state.classes
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
@@ -392,11 +393,13 @@ class ContainerManager:
 
     def _promises_changed(self) -> bool:
         """The policy's state file is to hold something else than before."""
-        loans, mixed = (self.cpu.state.loans, self.cpu.state.bubble_loans), self.mixed
-        changed = (self.elastic and loans != self.filed_loans) or mixed != self.filed_mixed
-        if changed:
-            self.filed_loans, self.filed_mixed = loans, mixed
-        return changed
+        state, mixed = self.cpu.state, self.mixed
+        now = state.loans, state.bubble_loans, state.classes
+        changed = (self.elastic and now[:2] != self.remembered[:2]) or now[2] != self.remembered[2]
+        if changed or mixed != self.filed_mixed:
+            self.remembered, self.filed_mixed = now, mixed
+            return True
+        return False
 
     @property
     def mixed(self) -> dict[str, Mapping[str, MixedShare]]:

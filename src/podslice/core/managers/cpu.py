@@ -252,6 +252,7 @@ class CPUManager:
         if container.plain_init or self.state.reusable:
             self._update_reusable(pod.uid, container, cpus)
         if self.rules.plugins is not None:
+            self._note_classes(pod, container, cpus)
             cpu_plugins.grant(self, pod, container, cpus)
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
@@ -284,7 +285,7 @@ class CPUManager:
     def talk(self) -> PluginTalk | None:
         """Who asks the plugins, if there are any."""
         plugins = self.rules.plugins
-        return None if plugins is None else PluginTalk(plugins, self.rules, self.context)
+        return None if plugins is None else PluginTalk(plugins, self.rules, self.context, self.state.classes)
 
     def _allowed(
         self, pod: AdmissionPod, container: AdmissionContainer | None, count: int, cpus: Bits, *, anchor: Bits = 0
@@ -295,6 +296,14 @@ class CPUManager:
             return cpus
         ask = talk.ask(pod, container, count, anchor=anchor, operation="resize" if anchor else "admit")
         return talk.allowed(ask, cpus, self.state)
+
+    def _note_classes(self, pod: AdmissionPod, container: AdmissionContainer | None, cpus: Bits) -> None:
+        """Remember under which classes a container, or the pod as a whole, has got CPUs, if that is not known."""
+        classes, name = self.rules.classes, "" if container is None else container.name
+        if classes is not None and name not in self.state.classes.get(pod.uid, {}):
+            words = classes.to_note(pod, container, cpus)
+            if words:
+                self.state = self.state.note_classes(pod.uid, name, words)
 
     def may_have(self, pod: AdmissionPod, names: Container[str]) -> Bits:
         """CPUs that all of some containers of a pod may own, whoever has them now; of a pod that has CPUs as a whole,
@@ -400,6 +409,8 @@ class CPUManager:
             return
         if self.context.leftovers:
             self.remove_stale()
+        if pod.uid in self.state.bubbles:
+            self._note_classes(pod, None, self.state.bubbles[pod.uid])
         if self.rules.resizer is not None and pod.uid in self.state.bubbles:
             if self._running_bubble(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
                 self._check_shared_pool(pod)
@@ -422,6 +433,7 @@ class CPUManager:
         if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
         bubble = self._pick(pod, None, affinity, 0)
+        self._note_classes(pod, None, bubble)
         self.state = self.state.with_default(self.state.default & ~bubble).with_bubble(pod.uid, bubble)
         take = self._take if self.rules.plugins is None else cpu_plugins.slicing(self, pod)
         slices = pod_level.partition(pod, bubble, take, self._count_pick)

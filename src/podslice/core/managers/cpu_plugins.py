@@ -17,7 +17,7 @@ from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Op
 from podslice.core.plugins.profile import PluginProfile, Proposal
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import CPU_CLASS_UNAVAILABLE
-from podslice.core.state.model import CPUState, assignable
+from podslice.core.state.model import CPUState, MadeUnder, assignable
 from podslice.core.state.tables import put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import series
@@ -38,12 +38,13 @@ Effects = tuple[tuple[str, CPUEffects], ...]
 class PluginTalk:
     """One node's plugins and who tells them what."""
 
-    __slots__ = ("context", "profile", "rules")
+    __slots__ = ("context", "made_under", "profile", "rules")
 
-    def __init__(self, profile: PluginProfile, rules: CPURules, context: NodeContext) -> None:
+    def __init__(self, profile: PluginProfile, rules: CPURules, context: NodeContext, made_under: MadeUnder) -> None:
         self.profile = profile
         self.rules = rules
         self.context = context
+        self.made_under = made_under
 
     def ask(
         self,
@@ -58,7 +59,7 @@ class PluginTalk:
     ) -> CPUAsk:
         """What a container, or the pod as a whole, asks for."""
         classes = self.rules.classes
-        wish = None if classes is None else classes.kept(classes.wish(pod, container, exclusive=True), anchor)
+        wish = None if classes is None else classes.to_own(pod, container, self.made_under, anchor)
         return CPUAsk(
             AskingPod.of(pod, named=self.profile.sees_pods),
             container.name if container is not None and self.profile.sees_pods else "",

@@ -45,6 +45,7 @@ def leave_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> LeftLos
         left = _without(left, uid, one.name, offline)
     if bubble is not None and resized:
         left = left.resize_bubble(uid, bubble & ~offline) if bubble & ~offline else left.give_back_bubble(uid)
+        left = replace(left, classes=state.classes)
     return None if left is state else LeftLost(left, promised, whole)
 
 
@@ -72,5 +73,5 @@ def _without(state: CPUState, uid: str, name: str, offline: Bits) -> CPUState:
     if not held & offline:
         return state
     if not held & ~offline:
-        return state.unassign(uid, name)
+        return replace(state.unassign(uid, name), classes=state.classes)
     return state.resize_slice(uid, name, held & ~offline)

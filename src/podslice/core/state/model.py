@@ -33,8 +33,13 @@ Loans = dict[str, dict[str, tuple[int, ...]]]
 """CPUs beyond the promised ones, by pod and container, in the order in which they came."""
 
 
-FiledLoans = tuple[Loans, dict[str, Bits]]
-"""Those of containers, and those of pods with a BUBBLE: what the policy's state file holds."""
+MadeUnder = dict[str, dict[str, tuple[str, ...]]]
+"""The CPU classes under which CPUs were given, best first, `NAME!` where it was required, by pod and container; under
+an empty name those of a BUBBLE."""
+
+
+Remembered = tuple[Loans, dict[str, Bits], MadeUnder]
+"""Loans of containers, those of pods with a BUBBLE, and classes: what the policy's state file holds."""
 
 T = TypeVar("T")
 
@@ -127,7 +132,8 @@ class CPUState(msgspec.Struct, frozen=True):
     their first admission, in the order in which they came, ascending where they came together; `bubble_loans` those
     that pods have beyond their first bubble. `offline`: CPUs that went offline while the node ran; assignments and
     bubbles may name them, DEFAULT never does. `grants`: what plugins were told and said of what containers were given,
-    by pod and container (`core.managers.cpu_plugins`).
+    by pod and container (`core.managers.cpu_plugins`). `classes`: the CPU classes that assignments were made under, on
+    nodes that have some.
     """
 
     default: Bits = 0
@@ -140,6 +146,7 @@ class CPUState(msgspec.Struct, frozen=True):
     bubble_loans: dict[str, Bits] = {}
     offline: Bits = 0
     grants: dict[str, dict[str, Any]] = {}
+    classes: MadeUnder = {}
 
     # Questions
 
@@ -223,8 +230,13 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def unassign(self, pod: str, container: str) -> CPUState:
         """The container is forgotten; the pod goes with its last one."""
-        loans = drop_in(self.loans, pod, container)
-        return replace(self, assignments=drop_in(self.assignments, pod, container), loans=loans)
+        loans, classes = drop_in(self.loans, pod, container), drop_in(self.classes, pod, container)
+        assignments = drop_in(self.assignments, pod, container)
+        return replace(self, assignments=assignments, loans=loans, classes=classes)
+
+    def note_classes(self, pod: str, container: str, classes: tuple[str, ...]) -> CPUState:
+        """What a container, or under an empty name the pod as a whole, has was given under these classes."""
+        return replace(self, classes=put_in(self.classes, pod, container, classes))
 
     def resize(self, pod: str, container: str, cpus: Bits) -> CPUState:
         """A container with CPUs has these now; what it gains is loaned, and what it loses is free in DEFAULT, unless an
@@ -257,7 +269,8 @@ class CPUState(msgspec.Struct, frozen=True):
         """A pod's BUBBLE is part of DEFAULT again."""
         bubbles, loans = drop(self.bubbles, pod), drop(self.bubble_loans, pod)
         default = (self.default | self.bubbles[pod]) & ~self.offline
-        return replace(self, default=default, bubbles=bubbles, bubble_loans=loans)
+        classes = drop_in(self.classes, pod, "")
+        return replace(self, default=default, bubbles=bubbles, bubble_loans=loans, classes=classes)
 
     def leave_reusable(self, reusable: dict[str, Bits]) -> CPUState:
         """Other CPUs are left by init containers."""
@@ -289,12 +302,13 @@ class CPUState(msgspec.Struct, frozen=True):
         `bubbles` its BUBBLE went with it."""
         written, containers = drop(self.written, pod), drop(self.containers, pod)
         grants = drop(self.grants, pod) if self.grants else self.grants
+        classes = drop(self.classes, pod) if self.classes else self.classes
         loans = self.loans, self.bubble_loans
         if self.loans or self.bubble_loans:
             loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
         if freed is None:
             kept = self.default, self.assignments, self.bubbles, self.reusable
-            return CPUState(*kept, written, containers, *loans, self.offline, grants)
+            return CPUState(*kept, written, containers, *loans, self.offline, grants, classes)
         return CPUState(
             (self.default | freed) & ~self.offline,
             drop(self.assignments, pod),
@@ -305,6 +319,7 @@ class CPUState(msgspec.Struct, frozen=True):
             *loans,
             self.offline,
             grants,
+            classes,
         )
 
     def swap(self, pod: str, others: Mapping[int, int]) -> CPUState:
@@ -359,6 +374,7 @@ class CPUState(msgspec.Struct, frozen=True):
             bubble_loans,
             self.offline,
             self.grants,
+            self.classes,
         )
 
     def lend(self, pod: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> CPUState:

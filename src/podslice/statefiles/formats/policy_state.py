@@ -5,7 +5,9 @@
 `originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
 pods with a bubble; `order` the CPUs in the
 order in which they came, where that is not the promised ones and then the others, both ascending. The managers' files
-always win: what contradicts them is dropped. `mixed` are the containers with exclusive and shared CPUs: how many are
+always win: what contradicts them is dropped. `classes` are the CPU classes under which containers got their CPUs, under
+an empty name the pod as a whole, best first, `NAME!` where it was required: who grows does so in them, whatever the
+rules say by then. `mixed` are the containers with exclusive and shared CPUs: how many are
 their own, and the thousandths of a CPU that they ask for besides. `intents` are resizes and moves that were being
 written when the process ended.
 `bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start after a
@@ -38,7 +40,9 @@ class BootRecord(NamedTuple):
 
 
 VERSION = 1
-MEMBERS: Final = frozenset({"version", "bootId", "machine", "originals", "podOriginals", "order", "mixed", "intents"})
+MEMBERS: Final = frozenset(
+    {"version", "bootId", "machine", "originals", "podOriginals", "order", "classes", "mixed", "intents"}
+)
 """What this release knows of it."""
 Mixed: TypeAlias = Mapping[str, Mapping[str, MixedShare]]
 """Containers with exclusive and shared CPUs, by pod UID and name."""
@@ -134,6 +138,7 @@ class PolicyContent(msgspec.Struct, rename="camel"):
     originals: dict[str, dict[str, str]] = {}
     pod_originals: dict[str, str] = {}
     order: dict[str, dict[str, list[CPUId]]] = {}
+    classes: dict[str, dict[str, list[str]]] = {}
     mixed: dict[str, dict[str, MixedTexts]] = {}
     intents: dict[str, IntentTexts] = {}
 
@@ -170,6 +175,8 @@ def encode(
     if state.bubble_loans:
         content["podOriginals"] = {uid: format_bits(state.promised_bubble(uid)) for uid in sorted(state.bubble_loans)}
     content |= {"order": order} if order else {}
+    if state.classes:
+        content["classes"] = {uid: dict(sorted(named.items())) for uid, named in sorted(state.classes.items())}
     if mixed:
         content["mixed"] = {
             uid: {name: MixedTexts(*share) for name, share in sorted(mixed[uid].items())} for uid in sorted(mixed)
@@ -239,6 +246,23 @@ def with_loans(state: CPUState, data: bytes | None) -> CPUState:
     for uid, name, loaned in _loans(content, state.assignments):
         loans.setdefault(uid, {})[name] = loaned
     return replace(state, loans=loans, bubble_loans=dict(_bubble_loans(content, state.bubbles)))
+
+
+def with_classes(state: CPUState, data: bytes) -> CPUState:
+    """The state with the classes that a file names of who has CPUs; without any where it is damaged."""
+    try:
+        named = decode(data).classes
+    except CheckpointError:
+        return state
+    found = {
+        uid: {name: tuple(words) for name, words in own.items() if words and _has_cpus(state, uid, name)}
+        for uid, own in named.items()
+    }
+    return replace(state, classes={uid: own for uid, own in found.items() if own})
+
+
+def _has_cpus(state: CPUState, uid: str, name: str) -> bool:
+    return bool(state.assignment(uid, name) if name else state.bubbles.get(uid))
 
 
 def intents_in(data: bytes | None) -> dict[str, Intent]:

@@ -198,7 +198,9 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
         uid: {name: [mapping[cpu] for cpu in cpus if cpu in mapping] for name, cpus in named.items()}
         for uid, named in content.order.items()
     }
-    for name, member in (("originals", originals), ("podOriginals", pods), ("order", order)):
+    members = {"originals": originals, "podOriginals": pods, "order": order}
+    members |= {"classes": content.classes, "mixed": content.mixed}
+    for name, member in members.items():
         if member:
             plain[name] = member
     return policy_state.enveloped(msgspec.to_builtins(plain))

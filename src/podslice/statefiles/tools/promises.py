@@ -18,7 +18,13 @@ from podslice.statefiles.formats import policy_state
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_data import decode_data
 from podslice.statefiles.formats.content import Content
-from podslice.statefiles.formats.policy_state import IntentTexts, MachineTexts, PodCPUTexts, PolicyContent
+from podslice.statefiles.formats.policy_state import (
+    IntentTexts,
+    MachineTexts,
+    MixedTexts,
+    PodCPUTexts,
+    PolicyContent,
+)
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.go.gojson import CheckpointError, Members, dump_map, dump_string, dump_value, parse
 from podslice.statefiles.tools.convert import Rewritten
@@ -49,6 +55,7 @@ def check_promises(policy: PolicyContent, unknown: str, cpus: CPUCheckpoint | No
         held = None if cpus is None else format_bits((cpus.pod_entries or {}).get(uid, 0))
         yield from _check_promise(f"podOriginals.{uid}", text, held, "pod")
     yield from _check_order(policy, cpus)
+    yield from _check_owners(policy, cpus)
     for uid, intent in policy.intents.items():
         what, by = (
             ("move", "what the CPU Manager's file says") if intent.move else ("resize", "what the pod was granted")
@@ -84,6 +91,18 @@ def _check_order(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[
                 yield StateFinding("warning", "order", f"order.{uid}.{name}", text)
 
 
+def _check_owners(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[StateFinding]:
+    if cpus is None:
+        return
+    for member, pods in (("classes", policy.classes), ("mixed", policy.mixed)):
+        for uid, named in pods.items():
+            own = {name for name, text in ((cpus.entries or {}).get(uid) or {}).items() if readable_bits(text)}
+            own |= {""} if (cpus.pod_entries or {}).get(uid) else set()
+            for name in sorted(named.keys() - own):
+                text = f"the {'container' if name else 'pod'} has no CPUs in its file: podslice starts without this"
+                yield StateFinding("warning", "no-such-owner", f"{member}.{uid}.{name}", text)
+
+
 def _count(text: str) -> int:
     return readable_bits(text).bit_count()
 
@@ -116,6 +135,8 @@ def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
         ("originals", dict[str, dict[str, str]]),
         ("podOriginals", dict[str, str]),
         ("order", dict[str, dict[str, list[policy_state.CPUId]]]),
+        ("classes", dict[str, dict[str, list[str]]]),
+        ("mixed", dict[str, dict[str, MixedTexts]]),
         ("intents", dict[str, IntentTexts]),
     ):
         if member in content:
@@ -171,10 +192,10 @@ def _drop(content: dict[str, Any], path: str) -> None:
     member, _, rest = path.partition(".")
     named = content[member]
     uid = max((uid for uid in named if rest == uid or rest.startswith(f"{uid}.")), key=len)
-    name = rest[len(uid) + 1 :]
-    if not name:
+    if rest == uid:
         del named[uid]
         return
+    name = rest[len(uid) + 1 :]
     named[uid] = {other: value for other, value in named[uid].items() if other != name}
     if not named[uid]:
         del named[uid]
