@@ -24,8 +24,8 @@ from tests.wire.fake_runtime import FakeRuntime
 
 from benchmarks.agent_soak import Silent, Soak
 from podslice.agent.actuating import TreeCgroups
+from podslice.agent.actuator import Actuator
 from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.flying import Flying
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.reconcile import Reconciler
@@ -109,7 +109,7 @@ async def answers(state: Path, tree: Cpusets | PlainFiles, *, shared: int, round
     machine = from_synthetic("numa:1(memory=64GB) core:64 pu:1")
     owner = Owner(state, machine, _CONFIG, reporter=Silent(), policy=policy, find=sources.find)
     reconciler = Reconciler(owner, tree)
-    resizing = Resizing(owner, sources, Flying(owner, TreeCgroups(tree, reconciler.write)))
+    resizing = Resizing(owner, sources, Actuator(owner, TreeCgroups(tree, reconciler.write)))
     plugin = AgentPlugin(owner, sources, ContainerFiles(None), Silent(), write=reconciler.write, resizing=resizing)
     launch = Launch("podslice", "90", fake.connect, False)
     task = asyncio.ensure_future(

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from podslice.agent.actuating import TreeCgroups
+from podslice.agent.actuator import Actuator
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.crossing import Crossings
-from podslice.agent.flying import Flying
 from podslice.agent.leavingmemory import LeavingMemory
 from podslice.agent.moverules import ThreadMasks
 from podslice.agent.moving import Moving
@@ -97,8 +97,8 @@ class Elastic:
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
         leaving = LeavingMemory(self.kernel, lambda node: self.free.get(node, 1 << 40), aside=at_once)
         threads = lambda record: self.masks  # noqa: E731
-        flying = Flying(self.owner, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock)
-        self.resizing = Resizing(self.owner, sources, flying, clock=clock)
+        actuator = Actuator(self.owner, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock)
+        self.resizing = Resizing(self.owner, sources, actuator, clock=clock)
         crossings = Crossings(
             self.owner,
             self.resizing,
@@ -266,7 +266,7 @@ class Elastic:
 
     async def settle(self) -> None:
         """What is on its way is done, and the shared containers have their sets."""
-        for flight in list(self.resizing.flying.flights.values()):
+        for flight in list(self.resizing.actuator.flights.values()):
             await flight.done.wait()
         for _ in self.owner.updates.write(self.reconciler.write):
             pass
@@ -274,7 +274,7 @@ class Elastic:
 
     async def bury(self) -> None:
         """After a kill: what the process still had to do is not done."""
-        tasks = [flight.task for flight in self.resizing.flying.flights.values() if flight.task is not None]
+        tasks = [flight.task for flight in self.resizing.actuator.flights.values() if flight.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

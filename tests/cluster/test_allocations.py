@@ -8,7 +8,7 @@ import pytest
 from e2e.allocations import compare
 from e2e.controlplane import Api
 
-from podslice.core.dra.zones import ZoneAmounts, machine_slices
+from podslice.core.dra.numa_devices import ClaimableAmounts, machine_slices
 from podslice.gallery import gallery_names, load_gallery
 
 
@@ -25,7 +25,7 @@ def test_slices_of_machines(admin: Api) -> None:
     """A real API server keeps the slices of every ready-made machine as they are."""
     path = "/apis/resource.k8s.io/v1/resourceslices"
     for name in gallery_names():
-        for one in machine_slices(load_gallery(name), "n", ZoneAmounts(whole_cores=True)):
+        for one in machine_slices(load_gallery(name), "n", ClaimableAmounts(whole_cores=True)):
             answer = admin.ask("POST", path, one)
             assert answer.code == 201, answer.message
             assert answer.body["spec"] == one["spec"]

@@ -192,12 +192,14 @@ def allocated(**changes: Any) -> ResourceClaim:
 
 def test_read_of_an_allocation() -> None:
     """What the scheduler gave of our driver, by request, NUMA node, CPUs and bytes."""
-    found = prepared_from(allocated(), uid="u", node="n", zones=(0, 1))
+    found = prepared_from(allocated(), uid="u", node="n", numa_nodes=(0, 1))
     device = PreparedDevice("cpus", "n/podslice.io", "podslice-numa-1", 1, 4, {"memory": 1 << 30}, "s")
     assert found == PreparedClaim("u", "default", "c", (device,), ("pod-uid",))
-    assert prepared_from(allocated(request="cpus/large"), uid="u", node="n", zones=(1,)).devices[0].request == "cpus"
+    assert (
+        prepared_from(allocated(request="cpus/large"), uid="u", node="n", numa_nodes=(1,)).devices[0].request == "cpus"
+    )
     pages = allocated(consumedCapacity={"podslice.io/hugepages2Mi": "4Mi"})
-    assert prepared_from(pages, uid="u", node="n", zones=(1,)).devices[0].memory == {"hugepages-2Mi": 4 << 20}
+    assert prepared_from(pages, uid="u", node="n", numa_nodes=(1,)).devices[0].memory == {"hugepages-2Mi": 4 << 20}
 
 
 @pytest.mark.parametrize(
@@ -219,14 +221,14 @@ def test_read_of_an_allocation() -> None:
 def test_refused(changes: dict[str, Any], said: str) -> None:
     """What the node cannot give is said in one line that fits an event."""
     with pytest.raises(ClaimError, match=said) as error:
-        prepared_from(allocated(**changes), uid="u", node="n", zones=(0, 1))
+        prepared_from(allocated(**changes), uid="u", node="n", numa_nodes=(0, 1))
     assert len(str(error.value)) <= 256
 
 
 def test_made_again() -> None:
     """A claim of the same name with another UID is not the one that was asked for; nor is one without allocation."""
     with pytest.raises(ClaimError, match="deleted and made again"):
-        prepared_from(allocated(), uid="old", node="n", zones=(0, 1))
+        prepared_from(allocated(), uid="old", node="n", numa_nodes=(0, 1))
     bare = from_dict({"metadata": {"name": "c", "namespace": "d", "uid": "u"}}, ResourceClaim)
     with pytest.raises(ClaimError, match="is not allocated"):
-        prepared_from(bare, uid="u", node="n", zones=(0, 1))
+        prepared_from(bare, uid="u", node="n", numa_nodes=(0, 1))

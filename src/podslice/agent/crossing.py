@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from podslice.advise.defrag.plan import Lent, Move, apply_move
 from podslice.agent.actuating import LONGEST_LEAVING, POLL_SECONDS, Cgroups, Leaving, until_left
+from podslice.agent.actuator import LONGEST_CALL, error_text
 from podslice.agent.contract import MoveNews
 from podslice.agent.exposure import Upcoming
-from podslice.agent.flying import LONGEST_CALL, error_text
 from podslice.agent.identity import Identity
 from podslice.agent.live import movable_now
 from podslice.agent.moverules import Threads, books_problem, permission_problem, pinned_problem
@@ -192,7 +192,7 @@ class Crossings:
         intent = store.plan_move(move.uid, place_and_look)
         after, promised = seen[0]
         steps = tuple(self._steps(move.uid, before, after))
-        known = frozenset(record.id for record in self._resizing.flying.records(move.uid))
+        known = frozenset(record.id for record in self._resizing.actuator.records(move.uid))
         crossing = Crossing(move, identity, intent, before, after, place, steps, known, promised)
         if crossing.takes & ~before.assignable:
             raise SurpriseError(f"CPUs {format_bits(crossing.takes & ~before.assignable)} are not free")
@@ -205,7 +205,7 @@ class Crossings:
 
     def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[CrossingStep]:
         """Its containers that run and get other sets."""
-        placing, records = self._owner.placing, self._resizing.flying.records(unit)
+        placing, records = self._owner.placing, self._resizing.actuator.records(unit)
         wanted = []
         for view in (before, after):
             placing.crossing[unit] = view
@@ -272,7 +272,7 @@ class Crossings:
 
     async def _announce(self, crossing: Crossing) -> None:
         """Containers that are to go are told where, and left time."""
-        seconds = self._resizing.flying.delay_of(crossing.before.pods[crossing.unit].spec, crossing.intent)
+        seconds = self._resizing.actuator.delay_of(crossing.before.pods[crossing.unit].spec, crossing.intent)
         if not seconds:
             return
         placing, updates = self._owner.placing, self._owner.updates
@@ -281,7 +281,7 @@ class Crossings:
             placing.upcoming[record.id] = Upcoming(after.exclusive or after.cpus, at)
             updates.on_placed(record)
         try:
-            await self._resizing.flying.until(self.stopping, seconds)
+            await self._resizing.actuator.until(self.stopping, seconds)
         finally:
             for record, _, _ in crossing.steps:
                 placing.upcoming.pop(record.id, None)
@@ -294,7 +294,7 @@ class Crossings:
         `SurpriseError`."""
         updates = self._owner.updates
         while (seconds := updates.answered_at + LONGEST_CALL - updates.clock()) > 0:
-            await self._resizing.flying.until(self.stopping, seconds)
+            await self._resizing.actuator.until(self.stopping, seconds)
             if self.stopping.is_set():
                 raise SurpriseError("the agent is being stopped")
 
@@ -303,7 +303,7 @@ class Crossings:
         node = self._store.node
         if crossing.unit not in node.view.pods:
             raise SurpriseError("the pod has gone")
-        now = {record.id for record in self._resizing.flying.records(crossing.unit)}
+        now = {record.id for record in self._resizing.actuator.records(crossing.unit)}
         gone = [step.record.name for step in crossing.steps if step.record.id not in now]
         if gone or now != crossing.known:
             raise SurpriseError(f"container {gone[0]} has ended" if gone else "the pod has another container by now")
@@ -339,9 +339,9 @@ class Crossings:
         """The books say that it is done: its containers are told, and the others may have what it left."""
         owner = self._owner
         owner.placing.crossing.pop(crossing.unit, None)
-        for record in self._resizing.flying.records(crossing.unit):
+        for record in self._resizing.actuator.records(crossing.unit):
             owner.updates.write_started(record, self._cgroups.write)
-            self._resizing.flying.tell(record)
+            self._resizing.actuator.tell(record)
         try:
             self._store.end_resize(crossing.unit)
         except StateWriteError as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from podslice.agent.actuating import Cgroups, NoCgroups, TreeCgroups
+from podslice.agent.actuator import Actuator
 from podslice.agent.apiserver import ApiServer
 from podslice.agent.automatic import Automatic
 from podslice.agent.checkpoint import Checkpoint
@@ -26,7 +27,6 @@ from podslice.agent.crossing import Crossings
 from podslice.agent.deviceplugins import DevicePlugins
 from podslice.agent.dra.driver import ClaimsServer, Driver
 from podslice.agent.exclusive import DirectoryLock, SocketFile
-from podslice.agent.flying import Flying
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
 from podslice.agent.hotplug import MachineSource, MachineWatch
@@ -156,7 +156,9 @@ class Agent:
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         memory = None if observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
         threads = ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None)
-        self.resizing = Resizing(self.owner, self.sources, Flying(self.owner, cgroups, memory=memory, threads=threads))
+        self.resizing = Resizing(
+            self.owner, self.sources, Actuator(self.owner, cgroups, memory=memory, threads=threads)
+        )
         self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
         self.guards = self._guarding(kernel, boot)
         self.isolation = self._sampling(kernel)

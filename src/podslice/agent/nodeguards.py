@@ -137,15 +137,17 @@ class NodeGuards:
     def _housekeeping(self, view: NodeView) -> Iterator[GuardedFile]:
         """Of the system's units, and of sandboxes, for which reserved CPUs do."""
         online = view.topology.all_cpus & ~view.offline
-        house = online & ~view.owned
-        if not view.owned or not house:
+        housekeeping = online & ~view.owned
+        if not view.owned or not housekeeping:
             return
         saved, mount = self._guard.saved, self._mount
         units = self._files.texts(f"{mount}/{unit}/cpuset.cpus" for unit in UNITS)
-        yield from housekeeping_files(units, saved, guard="units", house=house)
+        yield from housekeeping_files(units, saved, guard="units", housekeeping=housekeeping)
         cgroups = {cgroup_path(pod.identity.sandbox_cgroup) for pod in self._owner.pods.values()} - {None}
         sandboxes = self._files.texts(f"{mount}/{path}/cpuset.cpus" for path in sorted(map(str, cgroups)))
-        yield from housekeeping_files(sandboxes, saved, guard="sandboxes", house=house & view.reserved or house)
+        yield from housekeeping_files(
+            sandboxes, saved, guard="sandboxes", housekeeping=housekeeping & view.reserved or housekeeping
+        )
 
     def _partitions(self, view: NodeView, found: list[GuardedHolder]) -> Iterator[GuardedFile]:
         """Of containers that run on their CPUs and nothing else."""

@@ -79,7 +79,7 @@ class AgentPlugin:
         self._outdated: dict[str, ContainerRecord] = {}
         owner.updates.on_placed = self._outdate
         if resizing is not None and not observe:
-            resizing.flying.tell = self._write
+            resizing.actuator.tell = self._write
 
     def configured(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()

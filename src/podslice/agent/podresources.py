@@ -25,8 +25,8 @@ from podslice.agent.kubeletresources import (
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord
+from podslice.core.dra.numa_devices import DRIVER
 from podslice.core.dra.prepared import PreparedClaim
-from podslice.core.dra.zones import DRIVER
 from podslice.core.machine.devices import Device
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state.model import OWNING

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from podslice.agent.actuator import Actuator
 from podslice.agent.contract import ResizeNews
-from podslice.agent.demands import Demands, Specifications, restarts
 from podslice.agent.flights import Flight, ResizeRefusedError
-from podslice.agent.flying import Flying
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
+from podslice.agent.resizerequests import ResizeRequests, Specifications, restarts
 from podslice.agent.seam import failure_of
 from podslice.agent.translate import update_of
 from podslice.agent.waiting import or_after
@@ -53,19 +53,19 @@ class _Wanted(NamedTuple):
 
 
 class Resizing:
-    """Of one node, whose resizes are carried out by `flying`; `clock` counts seconds."""
+    """Of one node, whose resizes are carried out by `actuator`; `clock` counts seconds."""
 
     def __init__(
         self,
         owner: Owner,
         specifications: Specifications,
-        flying: Flying,
+        actuator: Actuator,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._owner = owner
-        self.flying = flying
-        self._demands = Demands(owner, specifications, flying)
+        self.actuator = actuator
+        self._requests = ResizeRequests(owner, specifications, actuator)
         self._clock = clock
         self._refused: dict[str, _Refused] = {}
         self._wanted: dict[str, _Wanted] = {}
@@ -74,16 +74,16 @@ class Resizing:
         owner.on_room = self._room.set
         owner.on_policy = self._policy_changed
         owner.pending_resizes = lambda: self.pending
-        owner.will_resize = lambda record: self._demands.missed(record) is not None
+        owner.will_resize = lambda record: self._requests.missed(record) is not None
 
     @property
     def pending(self) -> int:
         """Resizes that wait for room or for their delay."""
-        return len(self._wanted) + len(self.flying.flights)
+        return len(self._wanted) + len(self.actuator.flights)
 
     def waits(self, unit: str) -> bool:
         """True when a resize of a pod waits or is on its way."""
-        return unit in self._wanted or unit in self.flying.flights
+        return unit in self._wanted or unit in self.actuator.flights
 
     # The runtime's calls
 
@@ -93,10 +93,10 @@ class Resizing:
         if store is None:
             return
         for unit in store.unfinished:
-            if unit not in self.flying.flights:
-                for record in self.flying.records(unit):
-                    self.flying.tell(record)
-                self.flying.end(store, unit)
+            if unit not in self.actuator.flights:
+                for record in self.actuator.records(unit):
+                    self.actuator.tell(record)
+                self.actuator.end(store, unit)
         for unit, desired in store.take_waiting().items():
             self._want(unit, desired)
         self._look_again()
@@ -104,50 +104,50 @@ class Resizing:
     def concerns_new(self, identity: Identity, message: nri.Container) -> bool:
         """True when a container that is about to be created asks for other resources than it had: its resize policy
         wants it restarted, or it ended while its resize waited."""
-        record = self._demands.newcomer(identity, message)
-        if record is None or self._demands.of_container(record, message.linux.resources) is None:
+        record = self._requests.newcomer(identity, message)
+        if record is None or self._requests.of_container(record, message.linux.resources) is None:
             return False
         if record.unit != identity.uid:
             return True
-        found = self._demands.find(identity)
+        found = self._requests.find(identity)
         if found is None:
             return False
-        return self._demands.says(found, record, message.linux.resources) or restarts(found, record)
+        return self._requests.says(found, record, message.linux.resources) or restarts(found, record)
 
     async def new(self, identity: Identity, message: nri.Container) -> None:
         """The container gets what it asks for as it is created; where it cannot, it begins with what it had, and the
         resize waits."""
-        record, resources = self._demands.newcomer(identity, message), message.linux.resources
+        record, resources = self._requests.newcomer(identity, message), message.linux.resources
         if record is None:
             return
         try:
             await self._landed(record.unit)
-            if (wish := self._demands.of_container(record, resources)) is None:
+            if (wish := self._requests.of_container(record, resources)) is None:
                 return
             pod = self._owner.pods[identity.uid]
-            desired = await self._demands.container(pod, wish, record, resources)
+            desired = await self._requests.container(pod, wish, record, resources)
             await self.resize(pod, desired)
-            if (flight := self.flying.flights.get(record.unit)) is not None:
+            if (flight := self.actuator.flights.get(record.unit)) is not None:
                 await flight.done.wait()
         except ResizeRefusedError:
             return
 
     def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
         """True when a call asks for something that `container` has to decide."""
-        return self._demands.of_container(record, resources) is not None or record.unit in self.flying.flights
+        return self._requests.of_container(record, resources) is not None or record.unit in self.actuator.flights
 
     async def container(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
         """The answer to an update of a container. Raises `ResizeRefusedError`."""
         pod = self._owner.pods[record.pod_uid]
         await self._landed(record.unit)
-        if (wish := self._demands.of_container(record, resources)) is not None:
-            desired = await self._demands.container(pod, wish, record, resources)
+        if (wish := self._requests.of_container(record, resources)) is not None:
+            desired = await self._requests.container(pod, wish, record, resources)
             await self.resize(pod, desired, hook=record.id)
         return self._answer(record, resources)
 
     def applied(self, container: str) -> None:
         """The runtime has written what it was answered for a container."""
-        for flight in self.flying.flights.values():
+        for flight in self.actuator.flights.values():
             if flight.hook == container:
                 flight.applied.set()
 
@@ -155,12 +155,12 @@ class Resizing:
         """An update of what a pod may use as a whole. Raises `ResizeRefusedError`."""
         uid = pod.identity.uid
         await self._landed(uid)
-        if (wish := self._demands.of_pod(pod, resources)) is not None:
-            await self.resize(pod, await self._demands.pod(pod, wish, resources))
+        if (wish := self._requests.of_pod(pod, resources)) is not None:
+            await self.resize(pod, await self._requests.pod(pod, wish, resources))
 
     def concerns_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> bool:
         """True when a call asks for something that `pod` has to decide."""
-        return self._demands.of_pod(pod, resources) is not None
+        return self._requests.of_pod(pod, resources) is not None
 
     def _answer(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
         """Its own sets, then some of the others'; the set it loses stays until it has left it by its cgroup."""
@@ -168,8 +168,10 @@ class Resizing:
             return []
         if record.limits is not None:
             asked = record.limits.updated(resources)
-            flying = record.unit in self.flying.flights
-            record.limits = replace(asked, quota=record.limits.quota, period=record.limits.period) if flying else asked
+            in_flight = record.unit in self.actuator.flights
+            record.limits = (
+                replace(asked, quota=record.limits.quota, period=record.limits.period) if in_flight else asked
+            )
         record.applied = self._owner.placing.wanted(record)
         updates = self._owner.updates
         others = updates.take(but=record.id) or updates.late(but=record.id)
@@ -181,8 +183,8 @@ class Resizing:
     async def resize(self, pod: PodRecord, desired: Pod, *, hook: str = "") -> None:
         """Decide, and carry it out: at once where CPUs only come, beside everything else where some go. Raises
         `ResizeRefusedError`."""
-        unit, gates = desired.metadata.uid, self.flying.store.node.rules.gates
-        active, flight = self.flying.active(unit), self.flying.flights.get(unit)
+        unit, gates = desired.metadata.uid, self.actuator.store.node.rules.gates
+        active, flight = self.actuator.active(unit), self.actuator.flights.get(unit)
         if active is None:
             return
         if flight is not None:
@@ -200,9 +202,9 @@ class Resizing:
         if flight is None:
             return
         flight.hook = hook
-        self.flying.flights[unit] = flight
+        self.actuator.flights[unit] = flight
         if not flight.gives:
-            await self.flying.fly(flight)
+            await self.actuator.carry_out(flight)
         else:
             pod.resize = f"resize in progress: {flight.text()}"
             flight.task = asyncio.ensure_future(self._follow(pod, flight))
@@ -211,11 +213,11 @@ class Resizing:
         """What to do; None where nothing is. Raises `ResizeRefusedError`."""
         stays = ""
         try:
-            plan = self.flying.store.plan_resize(desired)
+            plan = self.actuator.store.plan_resize(desired)
             if plan.decision.outcome == "Allocated" and (
-                stays := self.flying.memory_stays(desired.metadata.uid, plan.intent)
+                stays := self.actuator.memory_stays(desired.metadata.uid, plan.intent)
             ):
-                plan = self.flying.store.plan_resize(desired, memory_stays=True)
+                plan = self.actuator.store.plan_resize(desired, memory_stays=True)
         except PodsliceError as error:
             raise self._refuse(pod, desired, "infeasible", str(error)) from None
         decision = plan.decision
@@ -224,7 +226,7 @@ class Resizing:
         self._forget(pod, desired.metadata.uid)
         if decision.outcome != "Allocated":
             return None
-        lost = self.flying.store.node.state.cpu.offline
+        lost = self.actuator.store.node.state.cpu.offline
         flight = Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
         flight.stays = stays
         return flight
@@ -239,7 +241,7 @@ class Resizing:
             self._want(unit, desired)
         news = str(error) != pod.resize
         pod.resize = str(error)
-        active = self.flying.active(unit)
+        active = self.actuator.active(unit)
         operation = "grow" if active is None else _direction(active.spec, desired)
         self._owner.reporter.resize_answered(pod.identity, ResizeNews(operation, result, message, told=not news))
         return error
@@ -256,7 +258,7 @@ class Resizing:
 
     async def _landed(self, unit: str) -> None:
         """Another resize of the pod that is being written is done. Raises `ResizeRefusedError`."""
-        flight = self.flying.flights.get(unit)
+        flight = self.actuator.flights.get(unit)
         if flight is None or flight.waiting:
             return
         try:
@@ -268,7 +270,7 @@ class Resizing:
     async def _follow(self, pod: PodRecord, flight: Flight) -> None:
         """A flight that nobody waits for; it comes again when it fails."""
         try:
-            await self.flying.fly(flight)
+            await self.actuator.carry_out(flight)
             pod.resize = ""
         except ResizeRefusedError as error:
             self._want(flight.unit, flight.desired)
@@ -295,7 +297,7 @@ class Resizing:
     def _look_again(self) -> None:
         """Resizes that the kubelet thinks are done, and that are not, are wanted."""
         for record in self._owner.containers.values():
-            if (found := self._demands.missed(record)) is not None:
+            if (found := self._requests.missed(record)) is not None:
                 self._want(record.unit, found)
         if self._wanted:
             self._room.set()
@@ -313,7 +315,7 @@ class Resizing:
                 self._wanted.pop(unit, None)
                 self._refused.pop(unit, None)
                 continue
-            if self._outdated(pod, unit, wanted.desired) or unit in self.flying.flights:
+            if self._outdated(pod, unit, wanted.desired) or unit in self.actuator.flights:
                 continue
             self._refused.pop(unit, None)
             at = wanted.at
@@ -327,21 +329,21 @@ class Resizing:
         """True when the kubelet asked lately, or thinks that it is done."""
         if self._clock() - wanted.at <= ASKED_LATELY:
             return True
-        return any(self._demands.missed(record) is not None for record in self.flying.records(unit))
+        return any(self._requests.missed(record) is not None for record in self.actuator.records(unit))
 
     def _outdated(self, pod: PodRecord, unit: str, desired: Pod) -> bool:
         """True when the pod's specification says something else by now."""
-        found = self._demands.find(pod.identity) if unit == pod.identity.uid else None
-        return found is not None and not same_resources(found, desired, self.flying.store.node.rules.gates)
+        found = self._requests.find(pod.identity) if unit == pod.identity.uid else None
+        return found is not None and not same_resources(found, desired, self.actuator.store.node.rules.gates)
 
     async def close(self) -> None:
         """End what is on its way: a delay is cut short."""
-        flying: list[asyncio.Task[None]] = []
-        for flight in self.flying.flights.values():
+        tasks: list[asyncio.Task[None]] = []
+        for flight in self.actuator.flights.values():
             flight.hurry.set()
-            flying += [flight.task] if flight.task is not None else []
-        if flying:
-            await asyncio.wait(flying, timeout=LONGEST_LANDING)
+            tasks += [flight.task] if flight.task is not None else []
+        if tasks:
+            await asyncio.wait(tasks, timeout=LONGEST_LANDING)
 
 
 def _direction(before: Pod, desired: Pod) -> str:

@@ -152,7 +152,7 @@ def _node_name(text: str) -> str:
 
 def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool) -> None:
     """Devices of claims, one for each NUMA node."""
-    from podslice.core.dra.zones import ZoneAmounts, machine_slices
+    from podslice.core.dra.numa_devices import ClaimableAmounts, machine_slices
     from podslice.core.values.cpuset import CPUSet
 
     try:
@@ -162,7 +162,7 @@ def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_c
     there = CPUSet(one for numa in machine.nodes for core in numa.cores for one in core.threads)
     if cpus is not None and cpus - there:
         raise InputError(f"the machine has no CPUs {cpus - there}", path="--claim-cpus", remedy=f"it has {there}")
-    slices = machine_slices(machine, node, ZoneAmounts(cpus, whole_cores=whole_cores))
+    slices = machine_slices(machine, node, ClaimableAmounts(cpus, whole_cores=whole_cores))
     print_data({"apiVersion": "v1", "kind": "List", "items": slices}, "yaml")
 
 

@@ -147,12 +147,12 @@ class ClaimBook:
             return f"claim {claim}: {refusal.message}"
         said = []
         for device in claim.devices:
-            zone = view.cpu_classes.ownable.get(claim_class(device.numa_node), 0)
-            free = (zone & view.shared).bit_count()
+            claimable = view.cpu_classes.ownable.get(claim_class(device.numa_node), 0)
+            free = (claimable & view.shared).bit_count()
             if device.cpus > free:
-                owners = ", ".join(_holders(view, zone)) or "nobody"
+                owners = ", ".join(_holders(view, claimable)) or "nobody"
                 said.append(
-                    f"{device.cpus} CPUs on NUMA node {device.numa_node}, where {free} of {zone.bit_count()} for "
+                    f"{device.cpus} CPUs on NUMA node {device.numa_node}, where {free} of {claimable.bit_count()} for "
                     f"claims are free (held by {owners})"
                 )
         return f"claim {claim} wants {' and '.join(said)}" if said else f"claim {claim}: {refusal.message}"
@@ -270,10 +270,10 @@ def _held(claim: PreparedClaim, view: NodeView | None) -> list[Pinning]:
     ]
 
 
-def _holders(view: NodeView, zone: Bits) -> Iterator[str]:
+def _holders(view: NodeView, claimable: Bits) -> Iterator[str]:
     """Who has some of these CPUs, and which."""
     for uid, named in view.owners.items():
-        cpus = union(named.values()) & zone
+        cpus = union(named.values()) & claimable
         if cpus:
             pod = view.pods.get(uid)
             name = uid if pod is None else pod.spec.metadata.name

@@ -20,8 +20,8 @@ from podslice.agent.dra.publisher import Publisher, SliceServer
 from podslice.agent.dra.service import ClaimReader, DRAService
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings
+from podslice.core.dra.numa_devices import ClaimableAmounts, device_name, machine_slices, pool_name
 from podslice.core.dra.prepared import ClaimError
-from podslice.core.dra.zones import ZoneAmounts, device_name, machine_slices, pool_name
 from podslice.core.managers.memory_rules import claim_memory
 from podslice.core.node import Node
 from podslice.core.values.cpuset import CPUSet, format_bits, parse_bits
@@ -70,9 +70,9 @@ def wanted_slices(node: Node, name: str) -> list[dict[str, Any]]:
     view = node.view
     cpus = parse_bits(claims.cpus) & view.topology.all_cpus & ~view.reserved
     if view.cpu_options.strict_cpu_reservation and not view.topology.all_cpus & ~view.reserved & ~cpus:
-        cpus = cpus & (cpus - 1)
+        cpus &= cpus - 1  # without the first: the shared pool keeps a CPU, as it may not use reserved ones
     memory = claim_memory(claims)
-    amounts = ZoneAmounts(CPUSet.from_bits(cpus), memory, view.cpu_options.full_pcpus_only)
+    amounts = ClaimableAmounts(CPUSet.from_bits(cpus), memory, view.cpu_options.full_pcpus_only)
     specs = [one["spec"] for one in machine_slices(view.machine, name, amounts)]
     return [{**spec, "pool": {k: v for k, v in spec["pool"].items() if k != "generation"}} for spec in specs]
 
@@ -105,7 +105,7 @@ class Driver:
             self.book,
             api,
             node,
-            zones=lambda: [numa.id for numa in owner.machine.nodes],
+            numa_nodes=lambda: [numa.id for numa in owner.machine.nodes],
             devices=lambda: list(self._devices()),
             trouble=trouble,
         )

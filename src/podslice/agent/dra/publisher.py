@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
+from podslice.core.dra.numa_devices import DRIVER
 from podslice.core.dra.publish import SliceNames, slice_writes
-from podslice.core.dra.zones import DRIVER
 from podslice.k8s.podlist import ApiError
 from podslice.wire.listwatch import ListWatch
 from podslice.wire.nri import BackOff

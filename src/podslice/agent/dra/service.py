@@ -19,9 +19,9 @@ from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
+from podslice.core.dra.numa_devices import DRIVER
 from podslice.core.dra.objects import ResourceClaim
 from podslice.core.dra.prepared import ClaimError, PreparedClaim, prepared_from
-from podslice.core.dra.zones import DRIVER
 from podslice.core.errors import PodsliceError
 from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import dra_pb2 as api
@@ -44,7 +44,7 @@ class ClaimReader(Protocol):
 
 
 class DRAService:
-    """Answers the kubelet. `zones` are the NUMA nodes of the machine; `devices` are pool, name, and what is wrong with
+    """Answers the kubelet. `numa_nodes` are those of the machine; `devices` are pool, name, and what is wrong with
     each device, empty while all is well."""
 
     def __init__(
@@ -53,7 +53,7 @@ class DRAService:
         claims: ClaimReader,
         node: str,
         *,
-        zones: Callable[[], Iterable[int]],
+        numa_nodes: Callable[[], Iterable[int]],
         devices: Callable[[], Iterable[tuple[str, str, str]]],
         trouble: Callable[[str, str], None],
         now: Callable[[], float] = time.time,
@@ -66,7 +66,7 @@ class DRAService:
         self._book = book
         self._claims = claims
         self._node = node
-        self._zones = zones
+        self._numa_nodes = numa_nodes
         self._devices = devices
         self._trouble = trouble
         self._now = now
@@ -162,7 +162,7 @@ class DRAService:
             raise ClaimError(f"{who} cannot be read: {error}") from None
         if claim is None:
             raise ClaimError(f"{who} is not there")
-        return prepared_from(claim, uid=asked.uid, node=self._node, zones=self._zones())
+        return prepared_from(claim, uid=asked.uid, node=self._node, numa_nodes=self._numa_nodes())
 
     async def unprepare(
         self, request: api.NodeUnprepareResourcesRequest, context: Any

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from podslice.core.dra.numa_devices import DRIVER, device_name, pool_name
 from podslice.core.dra.objects import AllocationResult, ResourceClaim
-from podslice.core.dra.zones import DRIVER, device_name, pool_name
 from podslice.core.errors import PodsliceError
 from podslice.core.pod.claim_holder import CLAIMED, HOLDER_NAMESPACE, holder_container, holder_uid
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
@@ -115,7 +115,7 @@ def _holding(name: str, cpus: int) -> Container:
     return Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
 
 
-def prepared_from(claim: ResourceClaim, *, uid: str, node: str, zones: Iterable[int]) -> PreparedClaim:
+def prepared_from(claim: ResourceClaim, *, uid: str, node: str, numa_nodes: Iterable[int]) -> PreparedClaim:
     """What the claim of this UID holds on a node with these NUMA nodes. Raises `ClaimError`."""
     metadata, allocation = claim.metadata, claim.status.allocation
     who = f"claim {metadata.namespace}/{metadata.name}"
@@ -132,16 +132,16 @@ def prepared_from(claim: ResourceClaim, *, uid: str, node: str, zones: Iterable[
             f"{who} is reserved for {len(pods)} pods, CPUs of a claim are for the containers of one pod; use a "
             "ResourceClaimTemplate"
         )
-    known = set(zones)
+    known = set(numa_nodes)
     devices = tuple(_device(who, one, node, known) for one in own)
     return PreparedClaim(uid, metadata.namespace, metadata.name, devices, tuple(sorted(pods)))
 
 
-def _device(who: str, result: AllocationResult, node: str, zones: set[int]) -> PreparedDevice:
+def _device(who: str, result: AllocationResult, node: str, numa_nodes: set[int]) -> PreparedDevice:
     match = _DEVICE.match(result.device)
     if result.pool != pool_name(node):
         raise ClaimError(f"{who} is allocated from pool {result.pool}, this node's is {pool_name(node)}")
-    if match is None or int(match[1]) not in zones or result.device != device_name(int(match[1])):
+    if match is None or int(match[1]) not in numa_nodes or result.device != device_name(int(match[1])):
         raise ClaimError(f"{who} is allocated device {result.device}, which this node does not have")
     if result.admin_access:
         raise ClaimError(f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have")

@@ -136,7 +136,7 @@ def guarded_masks(guarded: Bits, online: Bits) -> Wish:
     guarded &= online
     if guarded == online:
         guarded = 0
-    house = online & ~guarded
+    housekeeping = online & ~guarded
 
     def wish(file: GuardedFile, before: str) -> str | None:
         if file.guard != "irq":
@@ -145,7 +145,11 @@ def guarded_masks(guarded: Bits, online: Bits) -> Wish:
         if claimed:
             return text_of(claimed, file.form)
         first = bits_in(before, file.form)
-        return text_of(first & house or file.near & house or house, file.form) if first & guarded else None
+        return (
+            text_of(first & housekeeping or file.near & housekeeping or housekeeping, file.form)
+            if first & guarded
+            else None
+        )
 
     return wish
 

@@ -39,8 +39,8 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
 
 
 def guarded_cpus(found: Iterable[GuardedHolder], cores: Iterable[Bits]) -> Bits:
-    """The CPUs that interrupts are to leave alone: all of who bans them, and of who keeps house all but the first
-    core."""
+    """The CPUs that interrupts are to leave alone: all of who bans them, and all but the first core of who takes them
+    on that core (`housekeeping`)."""
     cores = list(cores)
     guarded = 0
     for one in found:

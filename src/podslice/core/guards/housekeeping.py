@@ -12,12 +12,12 @@ UNITS: Final = ("system.slice", "user.slice", "init.scope")
 
 
 def housekeeping_files(
-    texts: Mapping[str, str], saved: Mapping[str, SavedFile], *, guard: Guard, house: Bits
+    texts: Mapping[str, str], saved: Mapping[str, SavedFile], *, guard: Guard, housekeeping: Bits
 ) -> Iterator[GuardedFile]:
-    """Sets of cgroups (`cpuset.cpus` by path) without CPUs that are not of `house`; one that allows everything says so
-    by saying nothing."""
+    """Sets of cgroups (`cpuset.cpus` by path) without CPUs that are not of `housekeeping`; one that allows everything
+    says so by saying nothing."""
     for path, text in texts.items():
         known = saved.get(path)
         first = bits_in(text if known is None else known.before, "list")
-        wanted = (first & house or house) if not first or first & ~house else 0
+        wanted = (first & housekeeping or housekeeping) if not first or first & ~housekeeping else 0
         yield GuardedFile(path, "list", text, guard=guard, wanted=format_bits(wanted) if wanted else None)

@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from podslice.cli.main import cli
 from podslice.core.dra.nodes import ClusterDevices
+from podslice.core.dra.numa_devices import NUMA_NODE, ClaimableAmounts, machine_slices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 from podslice.core.dra.pools import LabelledNode
 from podslice.core.dra.search import WantedClaim
 from podslice.core.dra.validate import slice_errors
-from podslice.core.dra.zones import NUMA_NODE, ZoneAmounts, machine_slices
 from podslice.core.pod.spec import from_dict
 from podslice.core.values.cpuset import CPUSet
 from podslice.gallery import gallery_names, load_gallery
@@ -38,7 +38,7 @@ def granted(slices: list[dict[str, Any]], **amounts: str) -> dict[str, int] | No
 def test_every_machine(name: str, whole_cores: bool) -> None:
     """Nothing that the API server refuses; all CPUs are there; a claim takes all that a zone has, and not one more."""
     machine = load_gallery(name)
-    slices = machine_slices(machine, "n", ZoneAmounts(whole_cores=whole_cores))
+    slices = machine_slices(machine, "n", ClaimableAmounts(whole_cores=whole_cores))
     assert [error for one in slices for error in slice_errors(from_dict(one, ResourceSlice))] == []
     devices = [device for one in slices for device in one["spec"]["devices"]]
     zones = {device["attributes"][NUMA_NODE]["int"]: device["capacity"] for device in devices}
@@ -55,8 +55,8 @@ def test_every_machine(name: str, whole_cores: bool) -> None:
 def test_whole_cores() -> None:
     """A core of which a thread is kept back is not given at all, and odd numbers are rounded up."""
     machine = load_gallery("xeon-6338-2s")
-    apart = machine_slices(machine, "n", ZoneAmounts(CPUSet.parse("1-127")))
-    cores = machine_slices(machine, "n", ZoneAmounts(CPUSet.parse("1-127"), whole_cores=True))
+    apart = machine_slices(machine, "n", ClaimableAmounts(CPUSet.parse("1-127")))
+    cores = machine_slices(machine, "n", ClaimableAmounts(CPUSet.parse("1-127"), whole_cores=True))
     values = [one[0]["spec"]["devices"][0]["capacity"]["podslice.io/cpu"]["value"] for one in (apart, cores)]
     assert values == ["63", "62"]
     for slices, taken in ((apart, 3), (cores, 4)):

@@ -35,7 +35,7 @@ LONGEST_CALL = 2.0
 """Seconds after which a runtime that does not say so has written what it was answered."""
 
 
-class Flying:
+class Actuator:
     """Carries out the flights of one node. `clock` counts seconds, `sleep` waits for them. `tell` brings a container's
     file up to date."""
 
@@ -62,7 +62,7 @@ class Flying:
         """By unit."""
         self.tell: Callable[[ContainerRecord], None] = lambda record: None
 
-    async def fly(self, flight: Flight) -> None:
+    async def carry_out(self, flight: Flight) -> None:
         """Raises `ResizeRefusedError`."""
         try:
             await self._carry_out(flight)

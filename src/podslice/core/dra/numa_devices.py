@@ -34,7 +34,7 @@ def pool_name(node: str) -> str:
     return f"{node}/{DRIVER}"
 
 
-class ZoneAmounts(NamedTuple):
+class ClaimableAmounts(NamedTuple):
     """What of a machine claims may have: `cpus`, and bytes by NUMA node and resource; None: all there is.
     `whole_cores`: claims take cores with all their threads, of which all must be among `cpus`."""
 
@@ -43,10 +43,10 @@ class ZoneAmounts(NamedTuple):
     whole_cores: bool = False
 
 
-EVERYTHING = ZoneAmounts()
+EVERYTHING = ClaimableAmounts()
 
 
-def machine_slices(machine: Machine, node: str, amounts: ZoneAmounts = EVERYTHING) -> list[Json]:
+def machine_slices(machine: Machine, node: str, amounts: ClaimableAmounts = EVERYTHING) -> list[Json]:
     """The slices of a node of that name."""
     devices = list(machine_devices(machine, amounts))
     parts = [devices[first : first + _MOST_DEVICES] for first in range(0, len(devices), _MOST_DEVICES)]
@@ -63,7 +63,7 @@ def machine_slices(machine: Machine, node: str, amounts: ZoneAmounts = EVERYTHIN
     ]
 
 
-def machine_devices(machine: Machine, amounts: ZoneAmounts) -> Iterator[Json]:
+def machine_devices(machine: Machine, amounts: ClaimableAmounts) -> Iterator[Json]:
     """A device for each NUMA node that has something for claims."""
     for numa in machine.nodes:
         capacity = dict(_capacity(numa, amounts))
@@ -90,7 +90,7 @@ def _attributes(machine: Machine, numa: NUMANode) -> Iterator[tuple[str, Json]]:
         yield f"{DRIVER}/coreType", {"string": kinds[0]}
 
 
-def _capacity(numa: NUMANode, amounts: ZoneAmounts) -> Iterator[tuple[str, Json]]:
+def _capacity(numa: NUMANode, amounts: ClaimableAmounts) -> Iterator[tuple[str, Json]]:
     cpus, whole_cores = amounts.cpus, amounts.whole_cores
     cores = [[one for one in core.threads if cpus is None or one in cpus] for core in numa.cores]
     if whole_cores:

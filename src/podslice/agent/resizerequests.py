@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from podslice.agent.actuator import Actuator
 from podslice.agent.derived import unit_uid
-from podslice.agent.flying import Flying
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
@@ -27,13 +27,13 @@ class Specifications(Protocol):
         """Give them time to tell about a pod, until this holds."""
 
 
-class Demands:
-    """Of one node, whose resizes are carried out by `flying`."""
+class ResizeRequests:
+    """Of one node, whose resizes are carried out by `actuator`."""
 
-    def __init__(self, owner: Owner, specifications: Specifications, flying: Flying) -> None:
+    def __init__(self, owner: Owner, specifications: Specifications, actuator: Actuator) -> None:
         self._owner = owner
         self._specifications = specifications
-        self._flying = flying
+        self._actuator = actuator
 
     def of_container(self, record: ContainerRecord, resources: nri.LinuxResources) -> Pod | None:
         """The pod once a container has what a call asks for; None where that is nothing new."""
@@ -49,10 +49,10 @@ class Demands:
 
     def target(self, unit: str) -> Pod | None:
         """What a pod has or is about to have; None for one that has no CPUs to resize."""
-        active = self._flying.active(unit)
-        if not self._flying.policy.exclusive or active is None or not active.guaranteed:
+        active = self._actuator.active(unit)
+        if not self._actuator.policy.exclusive or active is None or not active.guaranteed:
             return None
-        flight = self._flying.flights.get(unit)
+        flight = self._actuator.flights.get(unit)
         return active.spec if flight is None else flight.desired
 
     async def container(self, pod: PodRecord, wish: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> Pod:
@@ -70,7 +70,7 @@ class Demands:
         found = self.find(pod.identity) if unit == pod.identity.uid else None
         if found is None or target is None:
             return wish
-        gates = self._flying.store.node.rules.gates
+        gates = self._actuator.store.node.rules.gates
         if says(found):
             return found
         if is_step(wish, found, target, gates):
@@ -89,7 +89,7 @@ class Demands:
             found = self._specifications.find(identity)
         except InputError:
             return None
-        return None if found is None else default_pod(found, self._flying.store.node.rules.gates)
+        return None if found is None else default_pod(found, self._actuator.store.node.rules.gates)
 
     def newcomer(self, identity: Identity, message: nri.Container) -> ContainerRecord | None:
         """A container that is about to be created in a pod that was admitted with it, None for others."""
@@ -97,7 +97,7 @@ class Demands:
         if pod is None or pod.rejected or RESOURCES_ANNOTATION in identity.annotations:
             return None
         unit = identity.uid if identity.uid in pod.units else own if own in pod.units else ""
-        active = self._flying.active(unit)
+        active = self._actuator.active(unit)
         if active is None or message.name not in {one.name for one in active.containers}:
             return None
         limits = limits_of(message)
