@@ -162,7 +162,7 @@ def test_claim_is_read(cluster: Cluster, admin: Api, token: str) -> None:
         server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
         found = await server.read_claim("claims", "c")
         assert found is not None
-        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=NODE, zones=(0, 1))
+        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=NODE, numa_nodes=(0, 1))
         assert (prepared.devices[0].cpus, prepared.devices[0].numa_node, prepared.pods) == (2, 0, ("pod-uid",))
         assert prepared.devices[0].share_id == result["shareID"]
         assert await server.read_claim("claims", "none") is None
