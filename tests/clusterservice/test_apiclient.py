@@ -10,9 +10,10 @@ import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.cluster import apiclient
-from podslice.cluster.apiclient import Binding, EventLines, HTTPClusterApi, read_changes
+from podslice.cluster.apiclient import Binding, HTTPClusterApi, read_changes
 from podslice.k8s.podlist import ApiError, GoneError
 from podslice.wire.apiconnection import AnswerError
+from podslice.wire.lines import LineCutter, LongLineError
 from tests.wire.test_leanhttp import Server
 
 BINDING = Binding("default", "p", "uid-1", "n1", {"podslice.io/plan": "{}"})
@@ -96,7 +97,7 @@ def event(kind: str, **document: Any) -> bytes:
 def test_lines_in_any_cut(cut: int) -> None:
     """A watch has the same events however its bytes arrive."""
     events = [event("ADDED", metadata={"resourceVersion": str(number), "name": "ä\\n"}) for number in range(20)]
-    lines, whole = EventLines("/x"), b"\n".join(events) + b"\n"
+    lines, whole = LineCutter(12 << 20), b"\n".join(events) + b"\n"
     found = [line for start in range(0, len(whole), cut) for line in lines.feed(whole[start : start + cut])]
     assert found == events
     assert [change.version for line in found for change in read_changes(line)] == [str(n) for n in range(20)]
@@ -104,10 +105,10 @@ def test_lines_in_any_cut(cut: int) -> None:
 
 def test_line_without_end() -> None:
     """An event that does not end is an error before it fills the memory."""
-    lines = EventLines("/x")
+    lines = LineCutter(12 << 20)
     for _ in range(12):
         assert lines.feed(b"x" * (1 << 20)) == []
-    with pytest.raises(ApiError, match="too large"):
+    with pytest.raises(LongLineError):
         lines.feed(b"x")
 
 

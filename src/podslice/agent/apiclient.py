@@ -154,9 +154,9 @@ class HTTPApiServer:
             "resourceVersion": version,
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        stream = self._connection.pieces(f"{RESOURCES}/resourceslices", parameters, ends=True)
-        async with contextlib.aclosing(stream) as pieces:
-            async for line in lines_of(pieces, _LARGEST_OBJECT):
+        watch = self._connection.lines(f"{RESOURCES}/resourceslices", parameters, most=_LARGEST_OBJECT)
+        async with contextlib.aclosing(watch) as lines:
+            async for line in lines:
                 yield slice_change(line)
 
     async def create_slice(self, one: dict[str, Any]) -> dict[str, Any]:
@@ -236,18 +236,6 @@ def slice_change(line: bytes) -> SliceChange:
         return SliceChange(kind, {} if kind == "BOOKMARK" else found, version)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ApiError(f"{RESOURCES}: a watch that makes no sense: {str(error)[:200]}") from None
-
-
-async def lines_of(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
-    """The lines of an answer, of at most so many bytes each. Raises `ApiError`."""
-    rest = b""
-    async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-        if len(rest) > most:
-            raise ApiError(f"a line of a watch is larger than {most} bytes")
 
 
 def _selector(node: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from podslice.agent.status import AgentStatus
 from podslice.core.errors import InputError
+from podslice.wire.lines import LineCutter
 
 LARGEST_STATUS = 64 << 20
 LONGEST_MOVE = 600.0
@@ -29,17 +30,16 @@ def read_status(path: str) -> AgentStatus:
 def ask(path: str, request: Mapping[str, Any], *, patience: float = 30.0) -> Iterator[dict[str, Any]]:
     """The lines of the answer to a request: `progress`, then `answer`. Raises `InputError`, also for what the agent
     refuses to read."""
-    line, answered = b"", False
+    lines, answered = LineCutter(LARGEST_STATUS), False
     for chunk in _heard(path, msgspec.json.encode(request) + b"\n", patience=patience):
-        *whole, line = (line + chunk).split(b"\n")
-        for one in whole:
+        for one in lines.feed(chunk):
             data = _read(one, path)
             if "error" in data:
                 raise InputError(str(data["error"]), source=path)
             answered = answered or "answer" in data
             yield data
     if not answered:
-        problem = "it went away before it had answered" if not line else "what answers knows no requests"
+        problem = "it went away before it had answered" if not lines.begun else "what answers knows no requests"
         raise InputError(problem, source=path, remedy="look at podslice status, or at the agent's log")
 
 

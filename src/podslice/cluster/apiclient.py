@@ -127,12 +127,10 @@ class HTTPClusterApi:
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
             "timeoutSeconds": str(WATCH_SECONDS),
         } | ({"fieldSelector": selector} if selector else {})  # fmt: skip
-        lines = EventLines(path)
-        async with contextlib.aclosing(self._connection.pieces(path, parameters, ends=True)) as pieces:
-            async for piece in pieces:
-                for line in lines.feed(piece):
-                    for change in read_changes(line):
-                        yield change
+        async with contextlib.aclosing(self._connection.lines(path, parameters, most=LARGEST_ITEM)) as lines:
+            async for line in lines:
+                for change in read_changes(line):
+                    yield change
 
     async def ask(self, path: str, body: bytes) -> bytes:
         """What is answered to a POST, such as a review. Raises `ApiError`."""
@@ -189,29 +187,6 @@ class HTTPClusterApi:
                     raise
             await asyncio.sleep(wait)
         raise AssertionError("the last try returns or raises")
-
-
-class EventLines:
-    """A watch cut into its events, one a line as API servers write them. `path` is for errors."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._begun: list[bytes] = []
-        self._size = 0
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this piece. Raises `ApiError` for one beyond `LARGEST_ITEM`."""
-        first, *lines = piece.split(b"\n")
-        self._begun.append(first)
-        self._size += len(first)
-        if self._size > LARGEST_ITEM:
-            raise ApiError(f"{self._path}: watch: an event is too large")
-        if not lines:
-            return []
-        found = [b"".join(self._begun), *lines]
-        last = found.pop()
-        self._begun, self._size = [last], len(last)
-        return [line for line in found if line.strip()]
 
 
 async def list_pages(api: ClusterApi, path: str, selector: str) -> AsyncIterator[ObjectPage]:

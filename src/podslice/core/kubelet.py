@@ -642,7 +642,7 @@ class Kubelet:
         """What the managers hold for a container right now."""
         cpu = self.manager.cpu
         exclusive = cpu.container_has_exclusive_cpus(pod, container)
-        unthrottled = exclusive and not cpu.is_throttled(container)
+        unthrottled = exclusive and not container.is_throttled(cpu.rules.mixed)
         return StartedContainer(
             started=started,
             cpus=cpu.affinity(pod.uid, container.name),

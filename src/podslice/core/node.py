@@ -363,7 +363,7 @@ class Node:
                 format_bits(cpu.affinity_beside(pod, container, running)),
                 format_bits(kubelet.manager.memory.numa_nodes(uid, container.name)),
                 cpu.container_has_exclusive_cpus(pod, container),
-                cpu.is_throttled(container),
+                container.is_throttled(cpu.rules.mixed),
             )
             for container in pod.containers
         }

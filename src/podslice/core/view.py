@@ -279,14 +279,11 @@ class NodeView(msgspec.Struct, frozen=True):
             memory_nodes=self.numa_nodes(pod.uid, container.name),
             isolation=model.isolation(pod, container, own.cpus, borrowed=own.borrowed),
             has_exclusive_cpus=exclusive,
-            cpu_quota_disabled=exclusive and self.quota_can_be_disabled and not self._throttles(container),
+            cpu_quota_disabled=exclusive and self.quota_can_be_disabled and not container.is_throttled(self.mixed_pool),
             blocks=self.blocks_of(pod.uid, container.name),
             devices=self.devices_of(pod.uid, container.name),
             shared_cpus=self.shared_part(pod.uid, container.name),
         )
-
-    def _throttles(self, container: AdmissionContainer) -> bool:
-        return container.mixed and self.mixed_pool is not None and self.mixed_pool.throttled
 
 
 def view_of(

@@ -16,6 +16,7 @@ from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, GoneError
 from podslice.k8s.trust import trust_as_go
 from podslice.wire.leanhttp import LeanAnswer, LeanClient, with_query
+from podslice.wire.lines import LineCutter, LongLineError
 from podslice.wire.proxycalls import ProxyCalls, authorization_of, proxied
 from podslice.wire.reach import LARGEST_SAID, answered, said_by, why
 
@@ -115,6 +116,19 @@ class ApiConnection:
                 except TimeoutError:
                     if not ends:
                         raise
+
+    async def lines(self, path: str, parameters: dict[str, str], *, most: int) -> AsyncGenerator[bytes, None]:
+        """What a watch says until it ends, an event a line of at most `most` bytes. Raises `ApiError`,
+        `GoneError`."""
+        cutter = LineCutter(most)
+        async with contextlib.aclosing(self.pieces(path, parameters, ends=True)) as pieces:
+            async for piece in pieces:
+                try:
+                    lines = cutter.feed(piece)
+                except LongLineError:
+                    raise ApiError(f"{path}: watch: an event is too large") from None
+                for line in lines:
+                    yield line
 
     async def send(
         self, method: str, path: str, body: bytes, *, kind: str = "application/json", good: tuple[int, ...] = (200, 201)

@@ -645,10 +645,6 @@ class CPUManager:
         pod_level = self.rules.pod_level
         return model.has_exclusive_cpus(pod, container, own.cpus, pod_level=pod_level, borrowed=own.borrowed)
 
-    def is_throttled(self, container: AdmissionContainer) -> bool:
-        """A container with CPUs of its own keeps its CFS quota, because the policy wants that of mixed ones."""
-        return container.mixed and self.rules.mixed is not None and self.rules.mixed.throttled
-
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
         held = self.state.assignments.get(pod.uid, {})

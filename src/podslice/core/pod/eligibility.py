@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 
@@ -23,6 +24,13 @@ from podslice.core.values.quantity import Quantity
 _INT64 = 1 << 63
 _NANO = 10**9
 NOBODY_MIXED: Mapping[str, MixedShare] = MappingProxyType({})
+
+
+class QuotaRule(Protocol):
+    """Of a policy with mixed containers. `throttled`: their CPU limits are enforced."""
+
+    @property
+    def throttled(self) -> bool: ...
 
 
 class AdmissionContainer(msgspec.Struct, frozen=True):
@@ -58,6 +66,10 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     def shares(self) -> bool:
         """It needs shared CPUs."""
         return not self.exclusive_cpus or self.remainder is not None
+
+    def is_throttled(self, rule: QuotaRule | None) -> bool:
+        """It keeps its CFS quota though it has CPUs of its own, because the policy wants that of mixed containers."""
+        return self.remainder is not None and rule is not None and rule.throttled
 
 
 class AdmissionPod(msgspec.Struct, frozen=True):
