@@ -33,7 +33,8 @@ ACCOUNTS = ("serviceaccount-controller", "serviceaccount-token-controller", "roo
 """The controllers that pods with service accounts need."""
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-_READY = 180.0
+_READY = 900.0
+"""Seconds. What stops is seen at once; a machine with other work may need minutes."""
 _GROUPS = {ADMIN: "system:masters"}
 _SAN = f"IP:127.0.0.1,IP:10.0.2.2,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
 
