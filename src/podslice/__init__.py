@@ -98,7 +98,17 @@ if TYPE_CHECKING:
     from podslice.core.machine.delta import MachineConsequence, MachineDelta, machine_delta, without_cpus
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
     from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
-    from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
+    from podslice.core.machine.model import (
+        Cache,
+        Core,
+        CoreType,
+        CPUGroup,
+        HugePages,
+        KernelNode,
+        Machine,
+        MaxFrequency,
+        NUMANode,
+    )
     from podslice.core.machine.topology import CPUTopology
     from podslice.core.managers.context import ReleasedCPUs
     from podslice.core.managers.device_plugin import (
@@ -228,6 +238,7 @@ __all__ = [
     "MachineChanged",
     "MachineConsequence",
     "MachineDelta",
+    "MaxFrequency",
     "MemoryReservation",
     "MemoryTable",
     "MergeStep",
@@ -398,6 +409,7 @@ _ON_USE = {
     "LoadedConfig": "podslice.k8s.kubeletconfig",
     "LoadedPod": "podslice.k8s.manifest",
     "Machine": "podslice.core.machine.model",
+    "MaxFrequency": "podslice.core.machine.model",
     "MemoryReservation": "podslice.core.config.kubelet",
     "MemoryTable": "podslice.core.machine.memory",
     "MergeStep": "podslice.advise.explain.trace",

@@ -250,8 +250,42 @@ WHOLE = merged(
     {f"{CPU}/cpu0/topology/core_cpus": "3", f"{CPU}/cpu1/topology/package_cpus_list": "0-1"},
     {f"{NODE}/node0/distance": "10 20 30", f"{NODE}/node0/cpumap": "3", f"{NODE}/node1/cpulist": "2"},
     {f"{NODE}/node0/hugepages/hugepages-2048kB/nr_hugepages": "1", "sys/devices/cpu_core/cpus": "0-1"},
-    {"proc/cpuinfo": "physical id : 0", "proc/meminfo": "MemTotal: 4096 kB"},
+    {"proc/cpuinfo": "physical id : 0", "proc/meminfo": "MemTotal: 4096 kB", f"{CPU}/nohz_full": "1"},
+    {"proc/cmdline": "quiet rcu_nocbs=1-2", f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq": "5200000"},
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parameter", "cpus"),
+    [
+        ("rcu_nocbs=1-2", "1-3"),
+        ("rcu_nocbs=all", "0-7"),
+        ("quiet rcu_nocbs=5-N,0 ro", "0,3,5-7"),
+        ("rcu_nocbs=0-7:2/4", "0-1,3-5"),
+        ("rcu_nocbs=0-7:4/2", "3"),
+        ("rcu_nocbs=six", "3"),
+        ("rcu_nocbs xrcu_nocbs=0", "3"),
+    ],
+)
+def test_how_the_kernel_was_started(parameter: str, cpus: str) -> None:
+    """CPUs without a tick, and those whose RCU callbacks run elsewhere: by the kernel's lists, and all without a
+    tick."""
+    files = merged(*(cpu(number, number) for number in range(8)), {"proc/cmdline": f"{parameter}\n"})
+    machine = discover(MemoryFileSystem(files | {f"{CPU}/nohz_full": "3,99"}))
+    assert (str(machine.nohz_full), str(machine.rcu_nocbs)) == ("3", cpus)
+    assert not discover(MemoryFileSystem(files | {f"{CPU}/nohz_full": "(null)"})).nohz_full
+
+
+def test_highest_clocks() -> None:
+    """CPUs by how high they clock, where that differs and is known of all."""
+    base = merged(*(cpu(number, number) for number in range(3)))
+    clocks = {f"{CPU}/cpu{number}/cpufreq/cpuinfo_max_freq": khz for number, khz in enumerate(("5200", "4900", "5200"))}
+    found = discover(MemoryFileSystem(base | clocks)).max_frequencies
+    assert [(one.khz, str(one.cpus)) for one in found] == [(5200, "0,2"), (4900, "1")]
+    for other in ({**clocks, f"{CPU}/cpu1/cpufreq/cpuinfo_max_freq": "5200"}, dict(list(clocks.items())[:2])):
+        assert discover(MemoryFileSystem(base | other)).max_frequencies == ()
+
+
 ODD = ["", "\0", "x", "-1", "0-", "9" * 30, "0-99999999999", "f" * 70000, "10  20", "٣", "(null)", "ffff,x", "1e3"]
 
 

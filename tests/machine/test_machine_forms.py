@@ -20,6 +20,7 @@ from podslice.core.machine.model import (
     HugePages,
     KernelNode,
     Machine,
+    MaxFrequency,
     NUMANode,
 )
 from podslice.core.machine.topology import CPUTopology
@@ -284,6 +285,9 @@ def machines(draw: st.DrawFn) -> Machine:
         isolated=draw(cpusets),
         caches=tuple(draw(st.lists(st.builds(Cache, st.integers(1, 4), texts, sizes, cpusets), max_size=2))),
         core_types=tuple(draw(st.lists(st.builds(CoreType, texts, cpusets, st.integers(0, 1024)), max_size=2))),
+        max_frequencies=tuple(draw(st.lists(st.builds(MaxFrequency, st.integers(1, 10**7), cpusets), max_size=2))),
+        nohz_full=draw(cpusets),
+        rcu_nocbs=draw(cpusets),
         groups=tuple(draw(st.lists(st.builds(CPUGroup, texts, st.integers(-1, 9), cpusets), max_size=2))),
         kernel_nodes=tuple(
             draw(st.lists(st.builds(KernelNode, st.integers(0, 9), cpusets, sizes, pools, distances), max_size=2))

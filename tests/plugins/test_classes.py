@@ -23,7 +23,7 @@ from podslice.core.config.policy import (
     ExclusiveResize,
 )
 from podslice.core.machine.cores import reachable
-from podslice.core.machine.model import Machine
+from podslice.core.machine.model import Machine, MaxFrequency
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import cpu_topology
 from podslice.core.values.cpuset import CPUSet, bits_of, parse_bits, union
@@ -142,6 +142,26 @@ def test_isolated_cpus_are_a_class() -> None:
     assert cpus(one, pod("b")) == "0-7,16-23"
     assert cpus(one, pod("a", "4")) == "2-5"
     assert cpus(one, pod("i", "4", annotation="isolated!")) == "8-11"
+
+
+@pytest.mark.parametrize(
+    ("match", "wanted"),
+    [
+        (ClassMatch(max_frequency_at_least=5_100_000), "4-7"),
+        (ClassMatch(max_frequency_at_least=4_900_000), "0-15"),
+        (ClassMatch(nohz_full=True), "6-9"),
+        (ClassMatch(nohz_full=False, core_type="performance"), "0-5,10-15"),
+        (ClassMatch(rcu_nocbs=True, max_frequency_at_least=5_100_000), "6-7"),
+    ],
+)
+def test_what_a_class_matches(match: ClassMatch, wanted: str) -> None:
+    """Highest clocks, and how the kernel was started; all that is said must hold."""
+    clocks = MaxFrequency(5_200_000, CPUSet.parse("4-7")), MaxFrequency(4_900_000, CPUSet.parse("0-3,8-15"))
+    ticking = CPUSet.parse("6-9")
+    machine = replace(HYBRID, max_frequencies=clocks, nohz_full=ticking, rcu_nocbs=ticking)
+    found = node((), (CPUClass("mine", match),), machine).view.cpu_classes
+    assert found is not None
+    assert found.cpus["mine"] == parse_bits(wanted)
 
 
 def test_a_grown_container_stays_in_its_class() -> None:

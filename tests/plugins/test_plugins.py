@@ -92,6 +92,14 @@ def test_a_cache_that_fits_is_filled() -> None:
     assert (cpus_of(node, "a"), cpus_of(node, "b"), cpus_of(node, "c")) == ("2-7", "8-9", "16-23")
 
 
+def test_holes_stay_whole() -> None:
+    """`keep-whole` takes the NUMA node that is broken already, where that is no worse; `static` takes the lower one."""
+    for name, wanted in (("static", "0-3"), ("keep-whole", "20-23")):
+        node = named(name, hint_scores=True, reserved_system_cpus="16-19")
+        node.admit(make_pod("a", ("c", "4")))
+        assert cpus_of(node, "a") == wanted
+
+
 def test_power_is_spread() -> None:
     """`spread-power` takes CPUs of the socket with most free ones."""
     node = named("spread-power", "balance-numa", machine=TWO_NODES, topology_manager_policy="none")

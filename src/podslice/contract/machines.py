@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.core.machine import devices
-from podslice.core.machine.model import Core, CoreType, CPUGroup
+from podslice.core.machine.model import Core, CoreType, CPUGroup, MaxFrequency
 from podslice.core.values.cpuset import CPUSet
 
 
@@ -59,6 +59,9 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     isolated: CPUSet = CPUSet()
     caches: tuple[FileCache, ...] = ()
     core_types: tuple[CoreType, ...] = ()
+    max_frequencies: tuple[MaxFrequency, ...] = ()
+    nohz_full: CPUSet = CPUSet()
+    rcu_nocbs: CPUSet = CPUSet()
     groups: tuple[CPUGroup, ...] = ()
     kernel_nodes: tuple[FileKernelNode, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from podslice.core.machine.model import Cache, CoreType, CPUGroup, KernelNode
-from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.core.machine.model import Cache, CoreType, CPUGroup, KernelNode, MaxFrequency
+from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel_text import (
     kilobytes,
+    parse_boot_list,
     read_cpus,
     read_optional_number,
     read_optional_text,
@@ -43,6 +44,8 @@ class Hardware:
         present = read_cpus(fs, f"{CPU}/present")
         self.offline = (self._directories if present is None else present) & ~self.online
         self.isolated = read_cpus(fs, f"{CPU}/isolated") or 0
+        self.nohz_full = (read_cpus(fs, f"{CPU}/nohz_full") or 0) & (self.online | self.offline)
+        self.rcu_nocbs = (self._boot_list("rcu_nocbs") | self.nohz_full) & (self.online | self.offline)
 
     def _online(self) -> Bits:
         listed = read_cpus(self.fs, f"{CPU}/online")
@@ -52,6 +55,14 @@ class Hardware:
         described = bits_of(cpu for cpu in cpus if self.fs.entries(f"{CPU}/cpu{cpu}/topology"))
         switched_off = bits_of(cpu for cpu in cpus if self._number(cpu, "online") == 0)
         return (described or self._directories) & ~switched_off
+
+    def _boot_list(self, parameter: str) -> Bits:
+        last = (self.online | self.offline).bit_length() - 1
+        found = re.search(rf"(?:^|\s){parameter}=(\S+)", read_optional_text(self.fs, "proc/cmdline"))
+        try:
+            return parse_boot_list(found[1], last) if found else 0
+        except CPUSetError:
+            return 0
 
     def _number(self, cpu: int, name: str) -> int | None:
         return read_optional_number(self.fs, f"{CPU}/cpu{cpu}/{name}")
@@ -174,6 +185,18 @@ class Hardware:
             if len(types) > 1:
                 return types
         return ()
+
+    def max_frequencies(self) -> tuple[MaxFrequency, ...]:
+        """CPUs by their highest clock; empty where all have the same or one tells none."""
+        by_clock: dict[int, Bits] = {}
+        for cpu in iter_bits(self.online):
+            khz = self._number(cpu, "cpufreq/cpuinfo_max_freq")
+            if khz is None:
+                return ()
+            by_clock[khz] = by_clock.get(khz, 0) | 1 << cpu
+        if len(by_clock) < 2:
+            return ()
+        return tuple(MaxFrequency(khz, CPUSet.from_bits(by_clock[khz])) for khz in sorted(by_clock, reverse=True))
 
     def _types_by_pmu(self) -> tuple[CoreType, ...]:
         found = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, iter_bits, parse_bits
 from podslice.core.values.golang import GoSyntaxError, atoi
 from podslice.host.filesystem import FileSystem
 
@@ -62,9 +62,26 @@ def parse_list(text: str) -> Bits:
     return 0 if text == "(null)" else parse_bits(text)
 
 
+def parse_boot_list(text: str, last: int) -> Bits:
+    """A CPU list of the kernel's command line as bits: `all`, `N` for the last CPU, `1-9:2/4` for two of every four.
+    Raises `CPUSetError`."""
+    cpus = 0
+    for item in text.replace("all", "0-N").replace("N", str(last)).split(","):
+        span, _, stride = item.partition(":")
+        members = parse_bits(span)
+        used, _, group = stride.partition("/")
+        if stride and (not used.isdecimal() or not group.isdecimal() or not 0 < int(used) <= int(group)):
+            raise CPUSetError(f"{item[:40]!r} is no CPU list")
+        if stride:
+            low = (members & -members).bit_length() - 1
+            members = bits_of(cpu for cpu in iter_bits(members) if (cpu - low) % int(group) < int(used))
+        cpus |= members
+    return cpus
+
+
 def read_cpus(fs: FileSystem, *paths: str) -> Bits | None:
-    """CPUs of the first of the paths that can be read: a list where the name ends in `list`, `online`, `offline`,
-    `isolated` or `cpus` below a PMU, else a mask. None where none can be read."""
+    """CPUs of the first of the paths that can be read: a mask where the name ends in `map`, `siblings` or `_cpus`,
+    else a list. None where none can be read."""
     for path in paths:
         text = read_optional_text(fs, path)
         if not text:

@@ -111,7 +111,10 @@ def _facts(machine: Machine, nodes: Sequence[NUMANode], paint: _Paint) -> list[s
         ("Offline", cpus_text(machine.offline.bits) if machine.offline else ""),
         ("Not seen", _unseen_fact(machine)),
         ("Isolated", cpus_text(machine.isolated.bits) if machine.isolated else ""),
+        ("nohz_full", cpus_text(machine.nohz_full.bits) if machine.nohz_full else ""),
+        ("rcu_nocbs", cpus_text(machine.rcu_nocbs.bits) if machine.rcu_nocbs else ""),
         ("Core types", "; ".join(f"{t.name} {cpus_text(t.cpus.bits)}" for t in machine.core_types)),
+        ("Clocks", "; ".join(f"{f.khz / 1e6:g} GHz {cpus_text(f.cpus.bits)}" for f in machine.max_frequencies)),
         ("Source", machine.source if machine.source not in ("/", "") else ""),
     ]
     width = terminal_width()

@@ -202,12 +202,19 @@ def _members(
 
 def _matching(match: ClassMatch, path: str, machine: Machine, topology: CPUTopology) -> Bits:
     cpus = topology.all_cpus
-    if match.isolated is not None:
-        cpus &= machine.isolated.bits if match.isolated else ~machine.isolated.bits
+    for wanted, members in (
+        (match.isolated, machine.isolated.bits),
+        (match.nohz_full, machine.nohz_full.bits),
+        (match.rcu_nocbs, machine.rcu_nocbs.bits),
+    ):
+        if wanted is not None:
+            cpus &= members if wanted else ~members
     if match.core_type is not None:
         cpus &= union(one.cpus.bits for one in machine.core_types if one.name == match.core_type)
     if match.capacity_at_least is not None:
         cpus &= union(one.cpus.bits for one in machine.core_types if one.capacity >= match.capacity_at_least)
+    if match.max_frequency_at_least is not None:
+        cpus &= union(one.cpus.bits for one in machine.max_frequencies if one.khz >= match.max_frequency_at_least)
     if match.numa_nodes is not None:
         cpus &= topology.cpus_in_numa_nodes(bits_of(match.numa_nodes))
     if match.cpus is not None:

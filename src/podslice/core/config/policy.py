@@ -97,11 +97,15 @@ class PluginRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 class ClassMatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Which CPUs are of a class: those that meet everything that is said. `core_type` as discovery names it
-    (`performance`, `efficiency`), `capacity_at_least` 0 to 1024, `cpus` a list by hand."""
+    (`performance`, `efficiency`), `capacity_at_least` 0 to 1024, `max_frequency_at_least` in kHz, `isolated`,
+    `nohz_full` and `rcu_nocbs` as the kernel was started, `cpus` a list by hand."""
 
     isolated: bool | None = None
+    nohz_full: bool | None = None
+    rcu_nocbs: bool | None = None
     core_type: str | None = None
     capacity_at_least: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
+    max_frequency_at_least: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] | None = None
     numa_nodes: tuple[Annotated[int, msgspec.Meta(ge=0, le=1023)], ...] | None = None
     cpus: str | None = None
 

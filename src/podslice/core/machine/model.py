@@ -64,6 +64,13 @@ class CoreType(msgspec.Struct, frozen=True, rename="camel"):
     capacity: int = 0
 
 
+class MaxFrequency(msgspec.Struct, frozen=True, rename="camel"):
+    """CPUs that clock as high as each other at most, in kHz."""
+
+    khz: int
+    cpus: CPUSet
+
+
 class CPUGroup(msgspec.Struct, frozen=True, rename="camel"):
     """Online CPUs that share a piece of hardware. `kind` is `core`, `cluster`, `die`, `package`, `book` or `drawer`;
     `id` is the kernel's, which need not be unique on the machine."""
@@ -105,6 +112,12 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     isolated: CPUSet = CPUSet()
     caches: tuple[Cache, ...] = ()
     core_types: tuple[CoreType, ...] = ()
+    max_frequencies: tuple[MaxFrequency, ...] = ()
+    """The highest first; none where all CPUs are alike or nothing is known."""
+    nohz_full: CPUSet = CPUSet()
+    """CPUs without the kernel's tick while they run one thread (`nohz_full=`)."""
+    rcu_nocbs: CPUSet = CPUSet()
+    """CPUs whose RCU callbacks run elsewhere (`rcu_nocbs=`, and all of `nohz_full=`)."""
     groups: tuple[CPUGroup, ...] = ()
     kernel_nodes: tuple[KernelNode, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -7,8 +7,8 @@ a set has, and the weighted sum decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate, combinations
+from operator import itemgetter
 from typing import NamedTuple
 
 from podslice.core.hints.hint import Hint
@@ -19,8 +19,10 @@ MILLION = 10**6
 DEVICES, MEMORY, HUGE_PAGES = "devices", "memory", "hugepages-"
 _FEW_NODES = 8
 _MOST = 512
-_SMALL = 256
+_SMALL = 255
 """Up to such a need what a set is worth is looked up."""
+_SUMS = bytes(range(_SMALL)) + bytes([_SMALL]) * (_SMALL + 1)
+"""From a number on: that number more than each, at most `_SMALL`."""
 SortKey = Callable[[Bits], tuple[int, Bits]]
 
 
@@ -33,6 +35,19 @@ class Quality(NamedTuple):
     millionths: int
 
 
+class _Masks(NamedTuple):
+    """Sets of equally many nodes; `of` takes what a table by mask says of each."""
+
+    masks: Sequence[Bits]
+    size: int
+    of: Callable[[bytes], Sequence[int]]
+
+    @classmethod
+    def of_size(cls, masks: Sequence[Bits]) -> _Masks:
+        one = masks[0]
+        return cls(masks, one.bit_count(), itemgetter(*masks) if len(masks) > 1 else lambda table: (table[one],))
+
+
 class ScoredMerge:
     """Scores sets of NUMA nodes; `weights` by resource, `devices` for all others."""
 
@@ -40,24 +55,27 @@ class ScoredMerge:
         self._weights = weights
         self._nodes = nodes
         ids = list(iter_bits(nodes))
-        self._listed: list[list[Bits]] = []
+        self._listed: list[_Masks] = []
         if len(ids) <= _FEW_NODES:
             sizes = range(1, len(ids) + 1)
-            self._listed = [[bits_of(some) for some in combinations(ids, size)] for size in sizes]
+            self._listed = [_Masks.of_size([bits_of(some) for some in combinations(ids, size)]) for size in sizes]
 
     def best(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> Bits | None:
         """The set with the highest score, of equal ones the one that upstream prefers; upstream's winner where nothing
         scores."""
         supplies = self._supplies(providers)
         target = max((one.hints.narrowest.nodes for one in supplies if isinstance(one.hints, HintSet)), default=1)
+        smallest = max((one.smallest for one in supplies), default=1)
         best: tuple[int, bool, int, tuple[int, Bits]] | None = None
-        for masks in self._by_size(supplies, winner):
-            size = masks[0].bit_count()
+        for some in self._by_size(supplies, winner):
+            masks, size = some.masks, some.size
             if best is not None and -best[0] > sum([one.weight * one.bound(size) for one in supplies]):
+                if size >= smallest:
+                    return best[3][1]  # from here on larger sets are worth ever less
                 continue
             scores = [0] * len(masks)
             for one in supplies:
-                scores = one.added(scores, masks, size)
+                scores = one.added(scores, some)
             most = max(scores)
             if best is None or -best[0] <= most:
                 found = min([key(mask) for mask, score in zip(masks, scores, strict=True) if score == most])
@@ -86,7 +104,7 @@ class ScoredMerge:
             return self._weights.get(MEMORY, 0)
         return self._weights.get(DEVICES, 0)
 
-    def _by_size(self, supplies: Sequence[_Supply], winner: Bits | None) -> Iterator[Sequence[Bits]]:
+    def _by_size(self, supplies: Sequence[_Supply], winner: Bits | None) -> Iterator[_Masks]:
         if self._listed:
             yield from self._listed
             return
@@ -96,7 +114,7 @@ class ScoredMerge:
         pairs = {mask | other for mask in known for other in known if mask and other}
         found = sorted({mask & self._nodes for mask in pairs} - {0}, key=lambda mask: (mask.bit_count(), mask))[:_MOST]
         for size in sorted({mask.bit_count() for mask in found}):
-            yield [mask for mask in found if mask.bit_count() == size]
+            yield _Masks.of_size([mask for mask in found if mask.bit_count() == size])
 
 
 def _few(hints: HintSet | list[Hint]) -> Iterable[Bits]:
@@ -124,28 +142,29 @@ class _Supply:
                     self._tops = list(accumulate(sorted(need.values.values(), reverse=True)))
         else:
             self.smallest = min([hint.mask.bit_count() for hint in hints if hint.mask] or [1])
+        self._given_by_mask = self._table()
 
-    def added(self, scores: list[int], masks: Sequence[Bits], size: int) -> list[int]:
+    def added(self, scores: list[int], some: _Masks) -> list[int]:
         """The scores with what this resource thinks of each mask."""
-        given = self._given_by_mask
+        given, size = self._given_by_mask, some.size
         if given is None:
-            return [score + self.weight * self.quality(mask, size) for score, mask in zip(scores, masks, strict=True)]
+            return [
+                score + self.weight * self.quality(mask, size) for score, mask in zip(scores, some.masks, strict=True)
+            ]
         smallest, whole = min(self.smallest, size), self._amount * size
         worth = [self.weight * (MILLION * some * smallest // whole) for some in range(self._amount + 1)]
-        worth += [worth[-1]] * max(0, given[-1] - self._amount)
-        return [score + worth[given[mask]] for score, mask in zip(scores, masks, strict=True)]
+        return [score + worth[amount] for score, amount in zip(scores, some.of(given), strict=True)]
 
-    @cached_property
-    def _given_by_mask(self) -> list[int] | None:
+    def _table(self) -> bytes | None:
         """How much of what is needed each set of nodes has, where that is a sum of small numbers."""
-        values = self._values
-        if values is None or self._amount > _SMALL or self._width > _FEW_NODES:
+        values, amount = self._values, self._amount
+        if values is None or amount > _SMALL or self._width > _FEW_NODES:
             return None
-        given = [0]
+        given = b"\0"
         for node in range(self._width):
-            value = values.get(node, 0)
-            given += [some + value for some in given] if value else given
-        return given
+            more = min(values.get(node, 0), _SMALL)
+            given += given.translate(_SUMS[more : more + _SMALL + 1]) if more else given
+        return given.translate(_SUMS[:amount] + _SUMS[amount : amount + 1] * (_SMALL + 1 - amount))
 
     def bound(self, size: int) -> int:
         """No set of so many nodes is better."""

@@ -90,8 +90,8 @@ class CPUOwner(NamedTuple):
 class CPUMachine:
     """The machine of a node: CPUs by id of what they belong to, and what is known of single CPUs.
 
-    `core_types` by name (`performance`, `efficiency`), `classes` those of the policy. `capacities` only
-    of CPUs of which they are known.
+    `core_types` by name (`performance`, `efficiency`), `classes` those of the policy. `capacities` and
+    `max_frequencies` (kHz) only of CPUs of which they are known.
     """
 
     __slots__ = (
@@ -105,8 +105,11 @@ class CPUMachine:
         "dies",
         "distances",
         "isolated",
+        "max_frequencies",
+        "nohz_full",
         "numa_nodes",
         "numa_of",
+        "rcu_nocbs",
         "sockets",
         "topology",
     )
@@ -128,7 +131,10 @@ class CPUMachine:
         self.capacities = MappingProxyType(
             {cpu: one.capacity for one in machine.core_types if one.capacity for cpu in one.cpus}
         )
+        self.max_frequencies = MappingProxyType({cpu: one.khz for one in machine.max_frequencies for cpu in one.cpus})
         self.isolated = machine.isolated.bits
+        self.nohz_full = machine.nohz_full.bits
+        self.rcu_nocbs = machine.rcu_nocbs.bits
         self.classes = MappingProxyType(dict(classes))
 
 

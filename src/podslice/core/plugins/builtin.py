@@ -9,6 +9,9 @@ from podslice.core.plugins.arguments import Arguments
 from podslice.core.plugins.profile import STATIC
 from podslice.core.values.cpuset import Bits, iter_bits, union
 
+_MOST_CACHES = 4
+"""Caches of which a set is offered."""
+
 
 class StaticPlugin(CPUPlugin):
     """The CPU Manager's own way. Its Select is what every profile ends with, so naming it changes nothing."""
@@ -83,42 +86,85 @@ class BalanceNUMA(CPUPlugin):
 
 class PackCaches(CPUPlugin):
     """Cache-aware packing: a container that fits one L3 cache gets the one that it leaves fullest, so that large holes
-    stay whole. Select offers one set for each cache, Score prefers what keeps cores, caches and NUMA nodes whole."""
+    stay whole. Select offers a set of each of the fullest caches, Score prefers what keeps cores, caches and NUMA nodes
+    whole."""
 
     def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
         Arguments(arguments).end()
-        self.levels = tuple(
-            (weight, tuple(objects.values()), {cpu: one for one in objects.values() for cpu in iter_bits(one)})
-            for weight, objects in ((1, machine.cores), (4, machine.caches), (16, machine.numa_nodes))
-        )
-        self._whole = (0, 0)
+        self.whole = _WholeObjects(machine)
+        self.caches = tuple(machine.caches.values())
 
     def select(
         self, ask: CPUAsk, cpus: Bits, mask: Bits | None, layers: tuple[Layer, ...], node: CPUNode
     ) -> Iterable[Bits]:
         if ask.anchor or layers:
             return
-        rooms = [(free.bit_count(), free) for cache in node.machine.caches.values() if (free := cache & cpus)]
-        for size, free in sorted(rooms):
-            if size >= ask.count:
+        whole = self.whole.numa_nodes(node.free)
+        rooms = [(free.bit_count(), bool(free & whole), free) for cache in self.caches if (free := cache & cpus)]
+        offered = 0
+        for size, _, free in sorted(rooms):
+            if size >= ask.count and offered < _MOST_CACHES:
                 chosen = _whole_first(node.machine, free, ask.count)
                 if chosen.bit_count() == ask.count:
+                    offered += 1
                     yield chosen
 
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
-        free, had = self._whole
-        if free != node.free:
-            free = node.free
-            had = sum(weight for weight, objects, _ in self.levels for cpus in objects if cpus & free == cpus)
-            self._whole = free, had
+        return self.whole.kept(node.free, candidate)
+
+
+class KeepWhole(CPUPlugin):
+    """Leaves the largest holes whole: the more wholly free cores, caches and NUMA nodes a set breaks, the fewer
+    points."""
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        Arguments(arguments).end()
+        self.whole = _WholeObjects(machine)
+
+    def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
+        return self.whole.kept(node.free, candidate)
+
+
+class _WholeObjects:
+    """Cores, caches and NUMA nodes that are free as a whole, worth 1, 4 and 16; counted once for each set of free CPUs,
+    because all candidates of a pick are about the same one."""
+
+    def __init__(self, machine: CPUMachine) -> None:
+        self._levels = tuple(
+            (worth, tuple(objects.values()), {cpu: one for one in objects.values() for cpu in iter_bits(one)})
+            for worth, objects in ((1, machine.cores), (4, machine.caches), (16, machine.numa_nodes))
+        )
+        self._of: Bits | None = None
+        self._total = 0
+        self._whole: tuple[Bits, ...] = ()
+
+    def numa_nodes(self, free: Bits) -> Bits:
+        """The CPUs of NUMA nodes that are free as a whole."""
+        self._count(free)
+        return self._whole[-1]
+
+    def kept(self, free: Bits, chosen: Bits) -> int:
+        """How much of it stays whole without these CPUs, of 100."""
+        self._count(free)
+        if not self._total:
+            return 100
         lost = 0
-        for weight, _, object_of in self.levels:
-            left = candidate
+        for (worth, _, object_of), whole in zip(self._levels, self._whole, strict=True):
+            left = chosen & whole
             while left:
-                cpus = object_of[(left & -left).bit_length() - 1]
-                left &= ~cpus
-                lost += weight if cpus & free == cpus else 0
-        return 100 * (had - lost) // had if had else 100
+                left &= ~object_of[(left & -left).bit_length() - 1]
+                lost += worth
+        return 100 * (self._total - lost) // self._total
+
+    def _count(self, free: Bits) -> None:
+        if free == self._of:
+            return
+        self._of, self._total, found = free, 0, []
+        for worth, objects, _ in self._levels:
+            mine = [cpus for cpus in objects if cpus & free == cpus]
+            self._total += worth * len(mine)
+            found.append(union(mine))
+        self._whole = tuple(found)
 
 
 def _whole_first(machine: CPUMachine, free: Bits, count: int) -> Bits:
@@ -166,6 +212,7 @@ BUILT_IN: Mapping[str, Factory] = {
     STATIC: StaticPlugin,
     "neighbours": Neighbours,
     "balance-numa": BalanceNUMA,
+    "keep-whole": KeepWhole,
     "pack-caches": PackCaches,
     "spread-power": SpreadPower,
 }

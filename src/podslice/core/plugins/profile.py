@@ -185,6 +185,8 @@ class PluginProfile:
     ) -> Proposal:
         """The CPUs for a container from a pool that was filtered; within the affinity where that has enough. Raises
         `AdmissionError`."""
+        if self.plain:
+            return Proposal(picker.take_near(pool, ask.count, mask, purse))
         try:
             return self._best(ask, pool, mask, node, picker, purse, on_broken)
         except _FallBackError:
