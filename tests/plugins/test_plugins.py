@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.core.cluster.setup import rules_from, setup_of
-from podslice.core.config.policy import OnError, PluginEntry, PluginRules
+from podslice.core.config.policy import PluginEntry, PluginRules
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.plugins import AskingPod, Bits, CPUAsk, CPUEffects, CPUNode, CPUOwner, Layer, Relax, Shortage
 from tests.conftest import make_pod
@@ -271,102 +271,6 @@ def test_owners_are_told_only_to_who_says_so() -> None:
     assert seeing[0] == "b"
     assert seeing[1] is not None
     assert (seeing[1].pod.name, seeing[1].container, seeing[1].cpus) == ("a", "c", 0b1100)
-
-
-# Broken plugins
-
-
-class Broken(Base):
-    """Breaks its contract at one point."""
-
-    def __init__(self, point: str, answer: object) -> None:
-        super().__init__()
-        self.point, self.answer = point, answer
-
-    def _do(self, point: str, usual: Any) -> Any:
-        if point != self.point:
-            return usual
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def filter(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Any:
-        return self._do("Filter", cpus)
-
-    def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Any:
-        return self._do("PreScore", ())
-
-    def select(self, ask: CPUAsk, cpus: Bits, mask: Bits | None, layers: tuple[Layer, ...], node: CPUNode) -> Any:
-        return self._do("Select", ())
-
-    def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> Any:
-        return self._do("Score", 0)
-
-    def allocate(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Any:
-        return self._do("Allocate", None)
-
-    def deallocate(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Any:
-        return self._do("Deallocate", None)
-
-
-BREAKS: dict[str, tuple[str, object, str]] = {
-    "exception": ("Filter", KeyError("x"), "KeyError: 'x'"),
-    "not a subset": ("Filter", 1 << 40, "the CPUs are not a subset of those that it was given"),
-    "not a number": ("Filter", "0-3", "the CPUs are not a subset of those that it was given"),
-    "points": ("PreScore", ((3, 10**7),), "10000000 points are not from -1000000 to 1000000"),
-    "layers": ("PreScore", 5, "TypeError: 'int' object is not iterable"),
-    "foreign CPUs": ("Select", (3,), "a set has CPUs that it was not given"),
-    "wrong count": ("Select", (4,), "a set has 1 CPUs, not the 2 that are asked for"),
-    "score": ("Score", 101, "101 is not a score from 0 to 100"),
-    "recursion": ("Score", RecursionError("deep"), "RecursionError: deep"),
-    "effects": ("Allocate", {"a": "b"}, "the answer is not CPUEffects"),
-    "memo": ("Allocate", CPUEffects(memo="x" * 5000), "the memo has more than 4096 bytes"),
-}
-
-
-@pytest.mark.parametrize("on_error", ["refuse", "skip", "static"])
-@pytest.mark.parametrize(("point", "answer", "problem"), BREAKS.values(), ids=list(BREAKS))
-def test_a_broken_plugin(point: str, answer: object, problem: str, on_error: OnError) -> None:
-    """A plugin that breaks its contract is named; the pod is refused and nothing changed, or has all it wants."""
-    node = own(Broken(point, answer), on_error=on_error)
-    before = node.state
-    decision = node.admit(make_pod("a", ("c", "2")))
-    text = f'plugin "broken" {point}: {problem}'
-    counted = {series.name: series.labels for series in node.counters if "plugin" in series.name}
-    assert dict(counted["podslice_plugin_errors_total"]) == {"plugin": "broken", "point": point}
-    if on_error == "refuse":
-        assert (decision.reason, decision.message) == (
-            "UnexpectedAdmissionError",
-            f"Allocate failed due to {text}, which is unexpected",
-        )
-        assert node.state == before
-        return
-    assert cpus_of(node, "a") == "2-3"
-    assert [(event.reason, event.message) for event in decision.events] == [("PodslicePluginError", text)]
-
-
-def test_a_broken_deallocate_gives_back_all_the_same() -> None:
-    """What a container gives back is free again, whatever a plugin does then."""
-    node = own(Broken("Deallocate", ValueError("no")))
-    before = node.shared_cpus
-    node.admit(make_pod("a", ("c", "2")))
-    node.remove("a")
-    assert node.shared_cpus == before
-    assert node.released_cpus == ()
-
-
-def test_a_plugin_cannot_change_what_it_sees() -> None:
-    """Asks and nodes are values."""
-
-    class Meddling(Base):
-        sees_pods = True
-
-        def filter(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Bits:
-            ask.pod.labels["app"] = "mine"  # type: ignore[index]
-            return cpus
-
-    node = own(Meddling())
-    assert "TypeError" in node.admit(labelled("a", "2", "web")).message
 
 
 def test_part_of_a_core_is_no_set() -> None:

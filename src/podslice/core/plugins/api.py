@@ -95,6 +95,7 @@ class CPUMachine:
     """
 
     __slots__ = (
+        "_known",
         "all_cpus",
         "caches",
         "capacities",
@@ -111,13 +112,11 @@ class CPUMachine:
         "numa_of",
         "rcu_nocbs",
         "sockets",
-        "topology",
     )
 
     def __init__(
         self, machine: Machine, topology: CPUTopology, classes: Mapping[str, Bits] = MappingProxyType({})
     ) -> None:
-        self.topology = topology
         self.all_cpus = topology.all_cpus
         self.numa_nodes = MappingProxyType(topology.numa_nodes)
         self.sockets = MappingProxyType(topology.sockets)
@@ -136,6 +135,12 @@ class CPUMachine:
         self.nohz_full = machine.nohz_full.bits
         self.rcu_nocbs = machine.rcu_nocbs.bits
         self.classes = MappingProxyType(dict(classes))
+        self._known = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, "_known", False):
+            raise AttributeError(f"a machine does not change: {name}")
+        super().__setattr__(name, value)
 
 
 class CPUNode:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from podslice.core.allocate.cpu_distribute import Pick
 from podslice.core.allocate.picker import Picker
 from podslice.core.config.policy import OnError, PluginEntry
@@ -384,13 +386,14 @@ def _steps(plugins: Sequence[tuple[PluginEntry, CPUPlugin]], point: str) -> tupl
     )
 
 
-def _timed(step: PluginStep, watch: Stopwatch, *arguments: Any) -> Any:
+def _timed(step: PluginStep, watch: Stopwatch, check: Callable[..., T], *arguments: Any) -> T:
+    """The check is timed too, because what a generator answers is only worked out there."""
     name = step.entry.name
     if watch.is_off(name):
         raise _ContractError(f"took more than {1000 * watch.limit:.0f} ms {watch.calls} times in a row")
     began = watch.clock()
     try:
-        return step.call(*arguments)
+        return check(step.call(*arguments), *arguments)
     finally:
         watch.took(name, watch.clock() - began)
 
@@ -400,11 +403,11 @@ def _called(
 ) -> T:
     """What a plugin answers, if that is within its contract. Raises what `onError` says."""
     try:
-        return check(step.call(*arguments) if watch is None else _timed(step, watch, *arguments), *arguments)
-    except Exception as error:
-        name = step.entry.name
-        problem = str(error) if isinstance(error, _ContractError) else f"{type(error).__name__}: {error}"
-        problem = problem if len(problem) <= 200 else f"{problem[:200]}…"
+        return check(step.call(*arguments), *arguments) if watch is None else _timed(step, watch, check, *arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may not end the process either, by SystemExit
+        name, problem = step.entry.name, _in_words(error)
         on_broken(name, point, problem)
         on_error: OnError = step.entry.on_error
         if on_error == "refuse":
@@ -416,14 +419,29 @@ class _ContractError(Exception):
     """An answer that a plugin may not give."""
 
 
+def _in_words(error: BaseException) -> str:
+    """One line, whatever the error's own text is like."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an error of a plugin may have no text either
+        text = ""
+    if isinstance(error, _ContractError):
+        return text
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return said if len(said) <= 200 else f"{said[:200]}…"
+
+
+# Only plain values are taken: a class of the plugin's own could answer otherwise each time that it is looked at.
+
+
 def _ints(answer: object, *_: object) -> tuple[int, ...]:
-    if not isinstance(answer, tuple) or not all(isinstance(one, int) for one in answer):
+    if type(answer) is not tuple or not all(type(one) is int for one in answer):
         raise _ContractError("the key is not a tuple of integers")
     return answer
 
 
 def _subset(answer: object, _: CPUAsk, cpus: Bits, *__: object) -> Bits:
-    if not isinstance(answer, int) or answer < 0 or answer & ~cpus:
+    if type(answer) is not int or answer < 0 or answer & ~cpus:
         raise _ContractError("the CPUs are not a subset of those that it was given")
     return answer
 
@@ -435,9 +453,11 @@ def _remedy(answer: object, *_: object) -> object:
 
 
 def _points(answer: Any, *_: object) -> tuple[Layer, ...]:
-    layers: tuple[Layer, ...] = tuple(answer)
+    layers: tuple[Layer, ...] = tuple([(there, points) for there, points in answer])
     for there, points in layers:
-        if not isinstance(there, int) or not isinstance(points, int) or not -LARGEST_POINTS <= points <= LARGEST_POINTS:
+        if type(there) is not int or there < 0:
+            raise _ContractError("a layer has no set of CPUs")
+        if type(points) is not int or not -LARGEST_POINTS <= points <= LARGEST_POINTS:
             raise _ContractError(f"{points!r} points are not from -{LARGEST_POINTS} to {LARGEST_POINTS}")
     return layers
 
@@ -456,7 +476,7 @@ def _sets(ask: CPUAsk, machine: CPUMachine, most: int) -> Callable[..., tuple[Bi
 
 
 def _check_set(candidate: object, ask: CPUAsk, cpus: Bits, machine: CPUMachine) -> None:
-    if not isinstance(candidate, int) or candidate < 0 or candidate & ~(cpus | ask.anchor):
+    if type(candidate) is not int or candidate < 0 or candidate & ~(cpus | ask.anchor):
         raise _ContractError("a set has CPUs that it was not given")
     if candidate.bit_count() != ask.count or ask.anchor & ~candidate:
         raise _ContractError(f"a set has {candidate.bit_count()} CPUs, not the {ask.count} that are asked for")
@@ -465,14 +485,17 @@ def _check_set(candidate: object, ask: CPUAsk, cpus: Bits, machine: CPUMachine) 
 
 
 def _score(answer: object, *_: object) -> int:
-    if not isinstance(answer, int) or not 0 <= answer <= LARGEST_SCORE:
+    if type(answer) is not int or not 0 <= answer <= LARGEST_SCORE:
         raise _ContractError(f"{answer!r} is not a score from 0 to {LARGEST_SCORE}")
     return answer
 
 
 def _effects(answer: object, *_: object) -> CPUEffects | None:
-    if answer is not None and not isinstance(answer, CPUEffects):
+    if answer is None:
+        return None
+    if type(answer) is not CPUEffects:
         raise _ContractError("the answer is not CPUEffects")
-    if answer is not None and len(answer.memo.encode()) > LARGEST_MEMO:
+    mine: CPUEffects = msgspec.convert(msgspec.to_builtins(answer), CPUEffects)  # the plugin may keep its own
+    if len(mine.memo.encode()) > LARGEST_MEMO:
         raise _ContractError(f"the memo has more than {LARGEST_MEMO} bytes")
-    return answer
+    return mine

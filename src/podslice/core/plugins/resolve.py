@@ -58,9 +58,10 @@ def made(entry: PluginEntry, machine: CPUMachine) -> CPUPlugin:
         plugin = factory(entry.name)(entry.arguments, machine)
         if not isinstance(plugin, CPUPlugin):
             raise TypeError(f"its factory returns a {type(plugin).__name__}, not a CPUPlugin")
+        str(plugin.version), bool(plugin.soft), bool(plugin.sees_pods), bool(plugin.sees_owners)
     except StartError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(_STAGE, _FAILED, plugin=entry.name, problem=str(error) or type(error).__name__) from error
     return plugin
 
