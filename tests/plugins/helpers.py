@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy
-from podslice.core.config.policy import OnError, PluginEntry, PluginRules
+from podslice.core.config.policy import NO_POLICY, OnError, PluginEntry, PluginRules
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import cpu_topology
 from podslice.core.plugins.api import CPUMachine, CPUPlugin
@@ -49,11 +49,13 @@ def own(
     on_error: OnError = "refuse",
     hint_scores: bool = False,
     most: int = 16,
+    policy: PodslicePolicy = NO_POLICY,
     **settings: Any,
 ) -> Node:
     """A node with plugins that are made here; each is called by its class, in small letters."""
     made = from_synthetic(machine)
-    node = Node(made, config(**settings), policy=PodslicePolicy(plugins=PluginRules((PluginEntry("static"),))))
+    plugins_named = replace(policy, plugins=PluginRules((PluginEntry("static"),)))
+    node = Node(made, config(**settings), policy=plugins_named)
     known = CPUMachine(made, cpu_topology(made))
     entries = [(PluginEntry(type(one).__name__.lower(), on_error=on_error), one) for one in plugins]
     profile = PluginProfile(known, entries, hint_scores=hint_scores, max_candidates=most)

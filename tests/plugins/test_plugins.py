@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.core.cluster.setup import rules_from, setup_of
-from podslice.core.config.policy import PluginEntry, PluginRules
+from podslice.core.config.policy import ExclusiveResize, PluginEntry, PluginRules
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.plugins import AskingPod, Bits, CPUAsk, CPUEffects, CPUNode, CPUOwner, Layer, Relax, Shortage
 from tests.conftest import make_pod
@@ -248,6 +248,38 @@ def test_sort() -> None:
     assert [pod.metadata.uid for pod in named("static").in_order(pods)] == ["low", "high"]
     node.readmit(pods)
     assert (cpus_of(node, "high"), cpus_of(node, "low")) == ("2-3", "4-5")
+
+
+def test_sort_of_resizes() -> None:
+    """Resizes that wait together are tried as plugins say, where priority and QoS class do not: before who has waited
+    longest. A plugin whose Sort is broken sorts nobody, and refuses nobody."""
+
+    class ByName(Base):
+        sees_pods = True
+
+        def sort_key(self, pod: AskingPod) -> tuple[int, ...]:
+            return (-ord(pod.name),)
+
+    class Failing(Base):
+        def sort_key(self, pod: AskingPod) -> tuple[int, ...]:
+            raise KeyError
+
+    for plugin, waiting in ((ByName(), ["c", "b", "a"]), (Failing(), ["b", "a", "c"])):
+        node = own(plugin, policy=PodslicePolicy(resize=ExclusiveResize(exclusive=True)))
+        for name in "abcd":
+            assert node.admit(make_pod(name, ("c", "7"))).admitted
+        for since, name in enumerate("bac"):
+            assert node.resize(make_pod(name, ("c", "12")), since=float(since)).outcome == "Deferred"
+        assert node.pending_resizes == waiting
+        node.remove("d")
+        node.retry_resizes()
+        assert [uid for uid in "abc" if cpus_count(node, uid) == 12] == [waiting[0]]
+    assert sum(count for series, count in node.counters.items() if "plugin" in series.name)
+
+
+def cpus_count(node: Node, uid: str) -> int:
+    """How many CPUs the only container of a pod has."""
+    return node.view.owners[uid]["c"].bit_count()
 
 
 def test_owners_are_told_only_to_who_says_so() -> None:

@@ -43,7 +43,7 @@ from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import ResizeCondition
-from podslice.core.resize.pending import ResizeQueue, Waiting
+from podslice.core.resize.pending import ResizeQueue, SortKey, Waiting
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
@@ -595,6 +595,14 @@ class Kubelet:
             return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
         known = filed if there is None else there.mixed_shares
         return admission_of(self.policy, pod, gates, unmanaged=unmanaged, known=known)
+
+    @property
+    def sort_key(self) -> SortKey | None:
+        """How plugins sort pods that wait together; None where none says."""
+        talk = self.manager.cpu.talk
+        if talk is None or not talk.profile.sorts:
+            return None
+        return lambda pod: talk.sort_key(self.admission(pod))
 
     def start_container(self, uid: str, name: str) -> StartedContainer:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""

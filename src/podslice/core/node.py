@@ -305,7 +305,7 @@ class Node:
         kubelet.manager.remove_stale()
         for desired, granted in zip(wanted, allocated, strict=True):
             if granted.metadata.uid in kubelet.active and _differs(desired, granted, gates):
-                kubelet.resizes.submit(PendingResize(granted, desired, None))
+                kubelet.resizes.submit(PendingResize(granted, desired, None), kubelet.sort_key)
         return refused
 
     def _as_granted(self, pod: Pod) -> Pod:

@@ -52,7 +52,7 @@ def resize(kubelet: Kubelet, pod: Pod, since: float | None = None) -> list[Attem
 
     `since` is when its PodResizePending condition was set, in seconds of any clock.
     """
-    kubelet.resizes.submit(PendingResize(kubelet.active[pod.metadata.uid].spec, pod, since))
+    kubelet.resizes.submit(PendingResize(kubelet.active[pod.metadata.uid].spec, pod, since), kubelet.sort_key)
     return retry_resizes(kubelet, "pod_updated")
 
 

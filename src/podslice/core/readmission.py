@@ -81,10 +81,8 @@ def resume(kubelet: Kubelet, pods: Iterable[Pod], *, on_refusal: OnRefusal = _no
 
 def in_order(kubelet: Kubelet, pods: Iterable[Pod]) -> list[Pod]:
     """Pods that wait together as plugins want them tried (Sort); as they are where no plugin says."""
-    talk = kubelet.manager.cpu.talk
-    if talk is None or not talk.profile.sorts:
-        return list(pods)
-    return sorted(pods, key=lambda pod: talk.sort_key(kubelet.admission(pod)))
+    key = kubelet.sort_key
+    return list(pods) if key is None else sorted(pods, key=key)
 
 
 def _take_running(kubelet: Kubelet, pods: Iterable[Pod]) -> None:
@@ -107,7 +105,7 @@ def _keeps_what_it_has(kubelet: Kubelet, admission: AdmissionPod) -> bool:
     smaller = as_held(admission, kubelet.state.of_pod(admission.uid))
     if smaller is None or kubelet.decide(kubelet.admission(smaller)) is not None:
         return False
-    kubelet.resizes.submit(PendingResize(smaller, admission.spec))
+    kubelet.resizes.submit(PendingResize(smaller, admission.spec), kubelet.sort_key)
     return True
 
 

@@ -114,7 +114,7 @@ class PluginTalk:
         profile = self.profile
         return profile.effects(ask, cpus, self.node(state), self.broken) if profile.allocates else ()
 
-    def sort_key(self, pod: AdmissionPod) -> tuple[int, ...]:
+    def sort_key(self, pod: AdmissionPod) -> tuple[tuple[int, ...], ...]:
         """Where a pod stands among those that wait together."""
         return self.profile.sort_key(AskingPod.of(pod, named=self.profile.sees_pods), self.broken)
 

@@ -117,15 +117,15 @@ class PluginProfile:
 
     # Sort
 
-    def sort_key(self, pod: AskingPod, on_broken: OnBroken) -> tuple[int, ...]:
-        """Where a pod stands among those that wait together."""
-        key: tuple[int, ...] = ()
-        for step in self.sorts:
-            try:
-                key += _called(step, "Sort", on_broken, _ints, pod, watch=self.watch)
-            except (_SkippedError, _FallBackError):
-                continue
-        return key
+    def sort_key(self, pod: AskingPod, on_broken: OnBroken) -> tuple[tuple[int, ...], ...]:
+        """Where a pod stands among those that wait together, by plugin; nobody is refused because of that."""
+        return tuple(self._sort_key(step, pod, on_broken) for step in self.sorts)
+
+    def _sort_key(self, step: PluginStep, pod: AskingPod, on_broken: OnBroken) -> tuple[int, ...]:
+        try:
+            return _called(step, "Sort", on_broken, _ints, pod, watch=self.watch)
+        except (_SkippedError, _FallBackError, AdmissionError):
+            return ()
 
     # Filter and PostFilter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,10 @@ from podslice.core.values.series import Series, series
 RetryTrigger = Literal["pod_updated", "pods_added", "pods_removed", "pod_terminated", "pod_resized", "periodic_retry"]
 """What makes a kubelet try again; `periodic_retry` comes every 30 s while sources are not ready and once at the start,
 then every 180 s."""
+
+
+SortKey: TypeAlias = Callable[[Pod], tuple[tuple[int, ...], ...]]
+"""Where plugins want a pod among those that wait with it."""
 
 
 class PendingResize(NamedTuple):
@@ -41,15 +45,19 @@ class Attempt(NamedTuple):
         return self.pod.metadata.uid
 
 
-def in_order(pending: Iterable[PendingResize], gates: Mapping[str, bool]) -> list[PendingResize]:
+def in_order(
+    pending: Iterable[PendingResize], gates: Mapping[str, bool], sort_key: SortKey | None = None
+) -> list[PendingResize]:
     """Resizes in the order they are tried: those that raise neither cpu nor memory request first, then higher
-    priority, Guaranteed pods, and who has waited longest. The order given decides about equals."""
+    priority, Guaranteed pods, what plugins say (`sort_key`), and who has waited longest. The order given decides about
+    equals."""
 
-    def key(resize: PendingResize) -> tuple[bool, int, bool, float]:
+    def key(resize: PendingResize) -> tuple[bool, int, bool, tuple[tuple[int, ...], ...], float]:
         return (
             grows(resize.desired, resize.allocated, gates),
             -(resize.desired.spec.priority or 0),
             pod_qos(resize.desired, gates) != GUARANTEED,
+            () if sort_key is None else sort_key(resize.desired),
             float("inf") if resize.since is None else resize.since,
         )
 
@@ -88,7 +96,7 @@ class ResizeQueue:
         """Waiting pods in the order they are tried."""
         return list(self.state.pending)
 
-    def submit(self, resize: PendingResize) -> None:
+    def submit(self, resize: PendingResize, sort_key: SortKey | None = None) -> None:
         """A pod's specification changed."""
         uid, pending = resize.desired.metadata.uid, self.state.pending
         known = pending.get(uid)
@@ -97,7 +105,7 @@ class ResizeQueue:
         elif not pending:
             pending = {uid: resize}
         else:
-            waiting = in_order([*pending.values(), resize], self.gates)
+            waiting = in_order([*pending.values(), resize], self.gates, sort_key)
             pending = {one.desired.metadata.uid: one for one in waiting}
         self.state = replace(self.state, pending=pending)
 
