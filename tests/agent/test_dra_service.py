@@ -289,7 +289,9 @@ POLICY_HEADER = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
         ({"policy": {}}, "dra: nothing of the node is for claims"),
         ({"policy": {**POLICY_HEADER, "spec": {"claims": {"cpus": ""}}}}, "dra: nothing of the node is for claims"),
         ({"resources": {}}, "dra: needs a CPU Manager"),
-        ({"dra": {"plugin": "x"}}, "unknown field `plugin`"),
+        ({"dra": {"plugin": "x"}}, "dra.plugin: unknown field (did you mean plugins?)"),
+        ({"dra": {"plugins": "plugins"}}, "dra.plugins: 'plugins' is no absolute path"),
+        ({"dra": {"pluginsRegistry": ""}}, "dra.pluginsRegistry: '' is no absolute path"),
     ],
 )
 def test_settings(changes: dict[str, Any], said: str) -> None:

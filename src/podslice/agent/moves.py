@@ -95,7 +95,7 @@ def _cpu_set(kind: type[Any], value: Any) -> Any:
     try:
         return CPUSet.parse(value)
     except CPUSetError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(error.problem) from None
 
 
 def undoing(result: DefragmentationResult) -> MoveRequest:

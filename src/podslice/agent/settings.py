@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -24,6 +23,8 @@ from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES, profile
+from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.fields import known_fields
 from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
 from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
@@ -243,13 +244,10 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         found = f"{data.get('apiVersion')}/{data.get('kind')}"
         raise InputError(f"{found} is not {KIND}", path="kind", remedy=f"apiVersion: {API_VERSION}, kind: {KIND}")
     fields = {name: value for name, value in data.items() if name not in ("apiVersion", "kind", "metadata")}
-    for problem in _unknown(fields):
-        raise problem
     try:
         agent = msgspec.convert(fields | _plain_numbers(fields), AgentSettings)
     except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-        raise InputError(text[:1].lower() + text[1:], path=place.rstrip("`")) from None
+        raise _problem(str(error)) from None
     _check(agent)
     try:
         loaded = config_from_dict({"apiVersion": KUBELET_VERSION, "kind": "KubeletConfiguration", **agent.resources})
@@ -278,11 +276,13 @@ def _policy(agent: AgentSettings) -> PodslicePolicy:
     return policy
 
 
-def _unknown(fields: dict[str, Any]) -> Iterator[InputError]:
-    known = [field.encode_name for field in msgspec.structs.fields(AgentSettings)]
-    for name in fields:
-        if name not in known:
-            yield InputError("unknown field", path=str(name), remedy=did_you_mean(str(name), known))
+def _problem(text: str) -> InputError:
+    found = decoding_problem(text)
+    if not found.unknown:
+        return InputError(found.problem, path=found.path, remedy=found.remedy)
+    path = f"{found.path}.{found.unknown}".lstrip(".")
+    remedy = did_you_mean(found.unknown, known_fields(AgentSettings, found.path))
+    return InputError("unknown field", path=path, remedy=remedy)
 
 
 def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
@@ -380,6 +380,10 @@ def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePoli
         return
     if not agent.sources.api_server:
         raise InputError("needs an API server to read claims from", path="dra", remedy="set sources.apiServer")
+    for field in msgspec.structs.fields(DRASettings):
+        if not os.path.isabs(path := getattr(agent.dra, field.name)):
+            remedy = f"write the whole path, such as {field.default}"
+            raise InputError(f"{path!r} is no absolute path", path=f"dra.{field.encode_name}", remedy=remedy)
     if policy.claims is None or not (policy.claims.cpus or policy.claims.memory):
         raise InputError("nothing of the node is for claims", path="dra", remedy="set claims.cpus in the policy")
     if config.cpu_manager_policy != "static":

@@ -65,7 +65,7 @@ def _chosen(cpus: str | None) -> int:
     try:
         bits = parse_bits(cpus)
     except CPUSetError as error:
-        raise InputError(str(error), path="--cpus", remedy="a list as in 2-5,8") from None
+        raise InputError(error.problem, path="--cpus", remedy="a list as in 2-5,8") from None
     if not bits:
         raise InputError("names no CPU", path="--cpus", remedy="a list as in 2-5,8")
     return bits

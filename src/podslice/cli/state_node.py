@@ -68,7 +68,7 @@ class ToldNode(NamedTuple):
         try:
             reserved = parse_bits(options["reserved_cpus"])
         except CPUSetError as error:
-            raise InputError(str(error), path="--reserved-cpus", remedy="write for example 0-1,64") from None
+            raise InputError(error.problem, path="--reserved-cpus", remedy="write for example 0-1,64") from None
         strict = options["strict_reservation"]
         return NodeFacts(machine=self.machine, reserved=reserved, strict=strict, containers=containers)
 

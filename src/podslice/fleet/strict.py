@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
 
 from podslice.core.errors import InputError
 from podslice.core.values.decoding import decoding_problem
 from podslice.core.values.duration import DurationError, parse_duration
+from podslice.core.values.fields import known_fields
 from podslice.core.values.nearest import did_you_mean
 from podslice.core.values.quantity import Quantity, QuantityError
 
 T = TypeVar("T")
 Number = str | int | float
 """An amount or a time as people write it: 2, 0.5, 500m, 16Gi, 6h."""
-_STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[\]]+)")
 
 
 def convert(data: Any, kind: type[T], *, source: str) -> T:
@@ -31,7 +29,8 @@ def convert(data: Any, kind: type[T], *, source: str) -> T:
         found = decoding_problem(str(error))
         remedy = found.remedy
         if found.unknown:
-            remedy = _near(found.problem, _fields_at(inspect.type_info(kind), found.path)) or remedy
+            names = known_fields(kind, found.path)
+            remedy = did_you_mean(found.unknown, names, f"one of {', '.join(names)}" if names else "") or remedy
         raise InputError(found.problem, source=source, path=found.path, remedy=remedy) from None
 
 
@@ -48,38 +47,6 @@ def plain(data: Any) -> Any:
     if isinstance(data, float):
         return float(data)
     return data
-
-
-def _near(problem: str, known: Iterable[str]) -> str:
-    name = problem.partition("`")[2].partition("`")[0]
-    names = list(known)
-    return did_you_mean(name, names, f"one of {', '.join(names)}" if names else "")
-
-
-def _fields_at(kind: inspect.Type, path: str) -> list[str]:
-    """The fields of the object at a path of this type."""
-    kinds = [kind]
-    for step in _STEP.finditer(path):
-        kinds = [below for one in kinds for below in _below(one, step[2])]
-    return [field.encode_name for one in kinds for each in _structs(one) for field in each.fields]
-
-
-def _below(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
-    if isinstance(kind, inspect.UnionType):
-        return [below for one in kind.types for below in _below(one, name)]
-    if name is None and isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
-        return [kind.item_type]
-    if isinstance(kind, inspect.DictType):
-        return [kind.value_type]
-    if isinstance(kind, inspect.StructType):
-        return [field.type for field in kind.fields if field.encode_name == name]
-    return []
-
-
-def _structs(kind: inspect.Type) -> list[inspect.StructType]:
-    if isinstance(kind, inspect.UnionType):
-        return [found for one in kind.types for found in _structs(one)]
-    return [kind] if isinstance(kind, inspect.StructType) else []
 
 
 def milliseconds(value: Number, path: str) -> int:

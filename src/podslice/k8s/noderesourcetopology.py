@@ -353,7 +353,7 @@ def _cpu_list(text: Any) -> str:
     try:
         return str(CPUSet.parse(str(text)))
     except CPUSetError as error:
-        raise InputError(str(error), path=f"metadata.annotations[{CPU_POLICY}].reservedCPUs") from None
+        raise InputError(error.problem, path=f"metadata.annotations[{CPU_POLICY}].reservedCPUs") from None
 
 
 def _memory_kept(zones: list[_ToldZone]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from podslice.k8s.kubeletconfig import load_config_data
 from podslice.k8s.objects import check_object
 
 _PLACE = re.compile(r"\[[^]]*\]")
-_UNKNOWN = "object contains unknown field `"
 
 
 def load_policy(path: str) -> PodslicePolicy:
@@ -48,8 +47,10 @@ def _problem(text: str) -> InputError:
     path = f"spec.{found.path}".rstrip(".")
     if not found.unknown:
         return InputError(found.problem, path=path, remedy=found.remedy or _allowed(found.path))
-    name = found.problem.removeprefix(_UNKNOWN).rstrip("`")
-    return InputError("unknown field", path=f"{path}.{name}", remedy=did_you_mean(name, _fields_at(found.path)))
+    from podslice.core.values.fields import known_fields  # its types take a while to import
+
+    remedy = did_you_mean(found.unknown, known_fields(PodslicePolicy, found.path))
+    return InputError("unknown field", path=f"{path}.{found.unknown}", remedy=remedy)
 
 
 def _allowed(path: str) -> str:
@@ -78,10 +79,3 @@ def _steps(path: str) -> list[str]:
 def _struct(type: Any) -> Any:
     """The type of a section, or of what a list of them holds; it may be left out."""
     return next((one for one in get_args(type) if isinstance(one, builtins.type(msgspec.Struct))), type)
-
-
-def _fields_at(path: str) -> list[str]:
-    fields = msgspec.structs.fields(PodslicePolicy)
-    for name in _steps(path):
-        (fields,) = [msgspec.structs.fields(_struct(one.type)) for one in fields if one.encode_name == name]
-    return [one.encode_name for one in fields]

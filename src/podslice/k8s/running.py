@@ -64,7 +64,7 @@ def _container(facts: Any, source: str, path: str) -> RunningContainer:
     try:
         bits = None if cpus is None else parse_bits(str(cpus))
     except CPUSetError as error:
-        raise InputError(str(error), source=source, path=f"{path}.cpus", remedy="write for example 2-3,8") from None
+        raise InputError(error.problem, source=source, path=f"{path}.cpus", remedy="write for example 2-3,8") from None
     memory = known.get("memory")
     if memory is None:
         return RunningContainer(bits)

@@ -55,7 +55,7 @@ def _listed(text: str, there: Bits) -> Bits:
     try:
         listed = parse_bits(text)
     except CPUSetError as error:
-        raise StartError("policy", _POOL, problem=str(error), remedy=remedy) from None
+        raise StartError("policy", _POOL, problem=error.problem, remedy=remedy) from None
     if not listed or listed & ~there:
         names = format_bits(listed & ~there) or "no CPUs"
         raise StartError("policy", _POOL, problem=f"names {names}", remedy=remedy)

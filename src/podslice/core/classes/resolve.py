@@ -221,7 +221,7 @@ def _matching(match: ClassMatch, path: str, machine: Machine, topology: CPUTopol
         try:
             listed = parse_bits(match.cpus)
         except CPUSetError as error:
-            raise StartError(_STAGE, _NO_CPUS, path=path, problem=str(error), cpus=_shown(topology)) from None
+            raise StartError(_STAGE, _NO_CPUS, path=path, problem=error.problem, cpus=_shown(topology)) from None
         if listed & ~topology.all_cpus & ~machine.offline.bits:
             problem = f"names {format_bits(listed & ~topology.all_cpus)}"
             raise StartError(_STAGE, _NO_CPUS, path=path, problem=problem, cpus=_shown(topology))

@@ -207,7 +207,7 @@ def _decode_cpuset(kind: type, value: Any) -> Any:
     try:
         return CPUSet.parse(str(value))
     except CPUSetError as error:
-        raise ValueError(f"not a CPU list: {error}") from None
+        raise ValueError(f"not a CPU list: {error.problem}") from None
 
 
 def to_data(machine: Machine) -> Json:
@@ -359,7 +359,7 @@ class _Expansion:
             try:
                 ids = parse_bits(str(extra.ids))
             except CPUSetError as error:
-                raise InputError(str(error), path=f"{path}.ids", remedy="write ids such as 2 or 2-9") from None
+                raise InputError(error.problem, path=f"{path}.ids", remedy="write ids such as 2 or 2-9") from None
             if len(nodes) + ids.bit_count() > MAX_NODES:
                 raise InputError(
                     "more NUMA nodes than Linux supports", path=f"{path}.ids", remedy=f"at most {MAX_NODES}"

@@ -26,7 +26,15 @@ _RUN = re.compile("1+")
 
 
 class CPUSetError(ValueError):
-    """Text that is not a CPU list; prints as upstream's error."""
+    """Text that is not a CPU list; prints as upstream's error. `problem` says it in our words."""
+
+    def __init__(self, message: str, problem: str = "") -> None:
+        self.problem = problem or message
+        super().__init__(message)
+
+
+def _shown(piece: str) -> str:
+    return repr(piece if len(piece) <= 80 else f"{piece[:80]}…")
 
 
 def parse_ranges(text: str) -> list[tuple[int, int]]:
@@ -40,9 +48,11 @@ def parse_ranges(text: str) -> list[tuple[int, int]]:
             low = atoi(first)
             high = atoi(second) if dash else low
         except GoSyntaxError as error:
-            raise CPUSetError(str(error)) from None
+            raise CPUSetError(str(error), f"{_shown(piece)} is no CPU, nor a range of CPUs") from None
         if low > high:
-            raise CPUSetError(f"invalid range {quote(piece)} ({low} > {high})")
+            raise CPUSetError(
+                f"invalid range {quote(piece)} ({low} > {high})", f"{_shown(piece)} ends before it begins"
+            )
         ranges.append((low, high))
     return ranges
 

@@ -15,7 +15,8 @@ MAP_KEY = "[...]"
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
 _EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
 _BOUND = re.compile(r"expected `(?P<wanted>int|float)` (?P<bound>[<>]=? )", re.IGNORECASE)
-_MISSING, _UNKNOWN = "missing required field", "contains unknown field"
+_MISSING = "missing required field"
+_UNKNOWN = re.compile(r"contains unknown field `(?P<name>.*)`", re.DOTALL)
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -30,12 +31,12 @@ _SCALARS = ("int", "float", "bool")
 
 class DecodingProblem(NamedTuple):
     """`path` is the field as in `spec.containers[0].name`, empty for the whole; `remedy` is empty where the problem
-    says it; `unknown` says that the field is one that nobody knows."""
+    says it; `unknown`: a field there that nobody knows."""
 
     path: str
     problem: str
     remedy: str
-    unknown: bool
+    unknown: str
 
 
 def decoding_problem(text: str) -> DecodingProblem:
@@ -54,7 +55,8 @@ def decoding_problem(text: str) -> DecodingProblem:
         problem = _BOUND.sub(lambda match: f"expected {_WORDS[match['wanted']]} {match['bound']}", problem)
     elif _MISSING in problem:
         remedy = "add the field"
-    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, _UNKNOWN in problem)
+    unknown = _UNKNOWN.search(problem)
+    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, unknown["name"] if unknown else "")
 
 
 _SHORT = reprlib.Repr()

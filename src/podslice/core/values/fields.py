@@ -1,0 +1,35 @@
+"""Which fields a type of plain data has, for who wrote another one."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import inspect
+
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[\]]+)")
+
+
+def known_fields(kind: type, path: str) -> list[str]:
+    """The fields of the object at a path of a value of this type; none where it has any."""
+    kinds: list[inspect.Type] = [inspect.type_info(kind)]
+    for step in _STEP.finditer(path):
+        kinds = [below for one in kinds for below in _below(one, step[2])]
+    return [field.encode_name for one in kinds for each in _structs(one) for field in each.fields]
+
+
+def _below(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
+    if isinstance(kind, inspect.UnionType):
+        return [below for one in kind.types for below in _below(one, name)]
+    if name is None and isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
+        return [kind.item_type]
+    if isinstance(kind, inspect.DictType):
+        return [kind.value_type]
+    if isinstance(kind, inspect.StructType):
+        return [field.type for field in kind.fields if field.encode_name == name]
+    return []
+
+
+def _structs(kind: inspect.Type) -> list[inspect.StructType]:
+    if isinstance(kind, inspect.UnionType):
+        return [found for one in kind.types for found in _structs(one)]
+    return [kind] if isinstance(kind, inspect.StructType) else []
