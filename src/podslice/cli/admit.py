@@ -34,6 +34,7 @@ from podslice.render.ansi import echo, style
 from podslice.render.picture import picture_of
 
 if TYPE_CHECKING:
+    from podslice.core.view import NodeView
     from podslice.k8s.manifest import LoadedPod
 
 
@@ -177,8 +178,8 @@ def _print(
     headings += ["MEMORY NODES"] * memory + ["DEVICES"] * devices
     if wide:
         headings += ["KIND", "AFFINITY", "PREFERRED"]
-    pool = node.shared_cpus
-    rows = [row for d in decisions for row in _rows(d, pool, wide=wide, memory=memory, devices=devices)]
+    view = node.view
+    rows = [row for d in decisions for row in _rows(d, view, wide=wide, memory=memory, devices=devices)]
     print_table(headings, rows, right=(4,))
     for decision in decisions:
         name = style(f"{decision.namespace}/{decision.name}", bold=True)
@@ -260,7 +261,7 @@ def _memory_table(node: Node) -> str:
     return format_table(headings, rows, right=(2, 3, 4, 5, 6), bold=True)
 
 
-def _rows(decision: Decision, pool: CPUSet, *, wide: bool, memory: bool, devices: bool) -> list[list[str]]:
+def _rows(decision: Decision, view: NodeView, *, wide: bool, memory: bool, devices: bool) -> list[list[str]]:
     pod = f"{decision.namespace}/{decision.name}"
     if not decision.admitted:
         columns = 5 + memory + devices + 3 * wide
@@ -270,7 +271,7 @@ def _rows(decision: Decision, pool: CPUSet, *, wide: bool, memory: bool, devices
     for index, container in enumerate(decision.containers):
         first = index == 0
         row = [pod if first else "", container.name, verdict if first else "", decision.qos if first else ""]
-        row += _cpu_columns(container, pool, wide=wide)
+        row += _cpu_columns(container, view, decision.uid, wide=wide)
         row += [str(container.memory_nodes) or "any"] * memory
         row += [_device_text(container)] * devices
         if wide:
@@ -285,11 +286,12 @@ def _device_text(container: ContainerDecision) -> str:
     return "; ".join(held) or container.error or "-"
 
 
-def _cpu_columns(container: ContainerDecision, pool: CPUSet, *, wide: bool) -> list[str]:
-    """The shared pool as it is after the last pod, which is one and the same for all that run there."""
+def _cpu_columns(container: ContainerDecision, view: NodeView, uid: str, *, wide: bool) -> list[str]:
+    """The shared pool as it is after the last pod, which is one and the same for all that run there; what is shared of
+    its CPU classes where there are some."""
     shared = container.isolation == "host" and bool(container.cpus)
-    cpus = pool if shared else container.cpus
-    text = "shared pool" if shared and not wide else str(cpus)
+    cpus = CPUSet.from_bits(view.affinity(uid, container.name)) if shared else container.cpus
+    text = "shared pool" if shared and cpus.bits == view.shared and not wide else str(cpus)
     if container.isolation == "mixed":
         text = f"{container.exclusive_cpus} + {container.cpus - container.exclusive_cpus}"
     return [

@@ -16,7 +16,7 @@ from podslice.core.machine.devices import DeviceResource
 from podslice.core.pod.demand import limits_of, pod_limits
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
 from podslice.core.view import NodeView
 
 MOST_CANDIDATES = 1024
@@ -194,11 +194,11 @@ def _columns(node: NodeView, pod: AdmissionPod, step: HintRound) -> Iterator[_Co
     cpus = asked.exclusive_cpus if asked else pod.cpus
     pool = node.empty_pool(pod)
     if cpus and node.pins_cpus and not pod.ignored:
-        topology = node.topology
+        numa_nodes, open_to = node.topology.numa_nodes, _open_to(node, pod, asked)
         column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True, held="cpu" in step.held)
         column.pool_empty = pool is not None and pool.resource == "cpu"
-        column.free = {numa: bits & step.assignable for numa, bits in topology.numa_nodes.items()}
-        column.capacity = topology.numa_nodes
+        column.free = {numa: bits & open_to & step.assignable for numa, bits in numa_nodes.items()}
+        column.capacity = {numa: bits & open_to for numa, bits in numa_nodes.items()}
         yield column
     if node.binds_memory and pod.guaranteed and not pod.ignored:
         for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
@@ -213,6 +213,16 @@ def _columns(node: NodeView, pod: AdmissionPod, step: HintRound) -> Iterator[_Co
         count = limits[resource.resource].value() if resource.resource in limits else 0
         if count:
             yield _devices(resource, count, step)
+
+
+def _open_to(node: NodeView, pod: AdmissionPod, asked: AdmissionContainer | None) -> Bits:
+    """The CPUs that the classes of a node let a container, or the pod as a whole, own; all without classes."""
+    classes = node.cpu_classes
+    if classes is None:
+        return node.topology.all_cpus
+    owners = [one for one in pod.containers if one.exclusive_cpus and asked in (None, one)]
+    asking = [None] if asked is None and pod.managed else owners
+    return union(classes.own(classes.wish(pod, one, exclusive=True)) for one in asking)
 
 
 def _devices(resource: DeviceResource, count: int, step: HintRound) -> _Column:

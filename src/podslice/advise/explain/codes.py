@@ -31,10 +31,12 @@ CANDIDATES = {
 }
 
 ADVICE = {
+    "cpu-class-full": "ask for less, or wish for more classes",
     "invalid-annotation": "correct the annotation, or leave it out",
     "pod-pool-empty": "raise spec.resources, or let an exclusive container ask for less or share",
     "smt-fraction": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
     "smt-short": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
+    "smt-sizes": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
 }
 """What helps a pod that even the empty node refuses, by code of the refusal; for the others see `OTHER_ADVICE`."""
 OTHER_ADVICE = "ask for less, or choose another machine or configuration"
@@ -55,11 +57,15 @@ REFUSALS = {
     "no-common-set": "each resource has a set of NUMA nodes it likes, but there is none that all like",
     "smt-fraction": "full-pcpus-only gives whole cores, and the request does not fill them",
     "smt-short": "full-pcpus-only finds too few CPUs on cores without reserved CPUs",
+    "smt-sizes": "full-pcpus-only gives whole cores, and none of whatever sizes make up the request",
     "pod-pool-empty": "the pod's exclusive containers leave nothing for its other containers",
     "node-pool-empty": "nothing would be left for the pods that share",
     "node-total": "all pods together would ask for more than the node has for pods",
     "too-many-pods": "the node has as many pods as it may",
     "amount-too-large": "64 bits do not hold an amount of the pod",
+    "cpu-class-full": "the CPU classes that it wishes for have too few free CPUs",
+    "cpus-filtered": "plugins keep it from CPUs that are free",
+    "plugin-broken": "a plugin of the CPU Manager broke its contract",
     "invalid-annotation": "an annotation under podslice.io, which the policy reads, is wrong",
     "upstream-defect": "a v1.36.2 kubelet would hang or crash",
     "allocation-failed": "a manager could not allocate what its hints promised",

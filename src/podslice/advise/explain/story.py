@@ -141,4 +141,4 @@ def _picks(trace: Trace) -> Iterator[str]:
 def _ending(trace: Trace) -> Iterator[str]:
     if trace.failed:
         yield f"Allocation failed in {trace.failed}."
-    yield f"Refused with {trace.reason} ({trace.code}): {REFUSALS[trace.code]}. Upstream says: {trace.message}"
+    yield f"Refused with {trace.reason} ({trace.code}): {REFUSALS[trace.code]}. The pod's status says: {trace.message}"

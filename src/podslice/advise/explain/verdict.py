@@ -8,9 +8,13 @@ from podslice.advise.explain.candidates import Candidate
 from podslice.advise.explain.codes import REFUSALS
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
 from podslice.core.errors import Refusal
+from podslice.core.managers.cpu_plugins import FILTERED
 from podslice.core.managers.topology import ALLOCATION_FAILED, NOT_ALIGNED
+from podslice.core.plugins.profile import BROKEN
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.reasons import UNEXPECTED_ADMISSION
+
+_OF_PLUGINS = (FILTERED.code, BROKEN.code)
 
 
 def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool) -> str:
@@ -18,6 +22,8 @@ def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, m
     Topology Manager adds to it. `merged` says that the merge refused."""
     if refusal.code in REFUSALS and refusal.code != ALLOCATION_FAILED:
         return refusal.code
+    if refusal.facts.get("cause") in _OF_PLUGINS:
+        return str(refusal.facts["cause"])
     if refusal.code == NOT_ALIGNED or merged:
         return _affinity_code(table, policy)
     if refusal.reason == UNEXPECTED_ADMISSION:

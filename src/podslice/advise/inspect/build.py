@@ -26,7 +26,7 @@ from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import UPSTREAM_DEFECT
 
-_NOBODY: frozenset[str] = frozenset()
+_NOBODY: Mapping[str, bool] = {}
 
 
 def inspect_pod(
@@ -111,8 +111,8 @@ def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tup
     return tuple(found)
 
 
-def _placed(pod: Pod, node: Node) -> tuple[Placement, frozenset[str]]:
-    """The verdict, and the containers that own CPUs."""
+def _placed(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
+    """The verdict, and the containers that own CPUs: whether their CPU limit is enforced all the same."""
     try:
         decision = node.admit(pod)
     except UpstreamDefectError as defect:
@@ -123,6 +123,6 @@ def _placed(pod: Pod, node: Node) -> tuple[Placement, frozenset[str]]:
     node.remove(decision.uid)
     cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
     events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)
-    return Placement(True, cpus=cpus, events=events), frozenset(
-        one.name for one in decision.containers if one.exclusive
-    )
+    mixed = {one.name: one.cfs_quota for one in decision.containers if one.isolation == "mixed"}
+    owners = {one.name: False for one in decision.containers if one.exclusive}
+    return Placement(True, cpus=cpus, events=events), owners | mixed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -31,6 +32,8 @@ from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _UID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+Owners: TypeAlias = Mapping[str, bool]
+"""Containers that own CPUs: whether their CPU limit is enforced all the same."""
 _EXTREME_SIZES = (1, 1 << 62)
 """Node memory in bytes; what is the same for both is the same for all."""
 
@@ -41,12 +44,12 @@ def pod_path(pod: Pod, gates: Gates) -> str:
     return pod_cgroup_path(uid, pod_qos(pod, gates))
 
 
-def cgroups(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> tuple[Cgroup, ...]:
-    """The pod's cgroup, then those of init, app and ephemeral containers. `owners` own their CPUs."""
+def cgroups(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Owners) -> tuple[Cgroup, ...]:
+    """The pod's cgroup, then those of init, app and ephemeral containers."""
     return _pod(pod, gates, node, owners), *_containers(pod, gates, quirks, node, owners)
 
 
-def _pod(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Cgroup:
+def _pod(pod: Pod, gates: Gates, node: KnownNode, owners: Owners) -> Cgroup:
     settings = node.settings
     values = pod_cgroup(
         pod,
@@ -64,7 +67,7 @@ def _pod(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Cg
     return Cgroup("pod", "pod", pod_path(pod, gates), files)
 
 
-def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> Iterator[Cgroup]:
+def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Owners) -> Iterator[Cgroup]:
     settings = node.settings
     parent = pod_path(pod, gates)
     scores = _oom_scores(pod, gates, node)
@@ -76,7 +79,7 @@ def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners:
             settings,
             quirks,
             oom_score_adj=score or 0,
-            quota_disabled=quota_disabled(gates, owns_cpus=container.name in owners),
+            quota_disabled=quota_disabled(gates, owns_cpus=owners.get(container.name) is False),
         )
         formula = oom_formula(pod, container, gates)
         older = ""
@@ -141,7 +144,7 @@ def _amount(size: int) -> str:
     return Quantity.of(size, BINARY_SI).canonical()
 
 
-def notes(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> tuple[str, ...]:
+def notes(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Owners) -> tuple[str, ...]:
     """What the values do not say themselves: limits taken from the pod, limits the pod does not get, quota off."""
     weights = quirks.implied_limit_becomes_weight
     return (
@@ -151,12 +154,12 @@ def notes(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Colle
     )
 
 
-def _quota_notes(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Iterator[str]:
+def _quota_notes(pod: Pod, gates: Gates, node: KnownNode, owners: Owners) -> Iterator[str]:
     if not node.config.cpu_cfs_quota:
         yield "cpuCFSQuota is false: no CPU limit is enforced"
-    elif owners and quota_disabled(gates, owns_cpus=True):
+    elif (off := [name for name in sorted(owners) if not owners[name]]) and quota_disabled(gates, owns_cpus=True):
         whole = " and so for the pod" if pod_quota_disabled(pod, gates, owners) else ""
-        yield f"CFS quota is off for {', '.join(sorted(owners))} (CPUs of their own){whole}"
+        yield f"CFS quota is off for {', '.join(off)} (CPUs of their own){whole}"
 
 
 def _pod_notes(pod: Pod, gates: Gates) -> Iterator[str]:

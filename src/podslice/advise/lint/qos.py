@@ -130,7 +130,10 @@ def _claims_devices(subject: PodSubject) -> bool:
 def _fractional_cpus(subject: PodSubject) -> Iterator[Problem]:
     if subject.qos != GUARANTEED or subject.static_cpus is False or subject.admission.ignored:
         return
-    sets = [(f"{p.path}.resources", p.requests, p.container.name) for p in subject.places]
+    mixed = subject.admission.mixed_shares
+    sets = [
+        (f"{p.path}.resources", p.requests, p.container.name) for p in subject.places if p.container.name not in mixed
+    ]
     if subject.admission.managed:
         sets = [("spec.resources", subject.pod_requests, "the pod")]
     for path, requests, owner in sets:
