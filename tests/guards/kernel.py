@@ -85,9 +85,14 @@ class GuardedKernel(FakeKernel):
         assert not bits & ~ONLINE, "no mask names a CPU that is offline"
         self.files[path] = text_of(bits, form_of(path)).lstrip("0") if path == DEFAULT else text
 
-    def found(self) -> list[GuardedFile]:
+    def found(self, avoid: Bits | str = 0) -> list[GuardedFile]:
+        """The files, which are to leave some CPUs alone."""
         near = {irq(131): parse_bits("0-3"), irq(132): parse_bits("4-7")}
-        return [GuardedFile(path, form_of(path), text + "\n", near.get(path, 0)) for path, text in self.files.items()]
+        guarded = parse_bits(avoid) if isinstance(avoid, str) else avoid
+        return [
+            GuardedFile(path, form_of(path), text + "\n", avoid=guarded, rest=near.get(path, 0))
+            for path, text in self.files.items()
+        ]
 
     def sets(self) -> dict[str, Bits]:
         return {path: bits_in(text, form_of(path)) for path, text in self.files.items()}

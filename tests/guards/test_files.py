@@ -22,15 +22,15 @@ def test_the_example_of_the_specification() -> None:
     leaves all is as before, and what somebody else wrote meanwhile stays theirs."""
     kernel = GuardedKernel({131: "0-7", 132: "6"}, managed=frozenset({132}))
     guard = kernel.guard()
-    news = guard.run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE)
+    news = guard.run(kernel.found("4-7"), online=ONLINE)
     assert kernel.files == {irq(131): "0-3", irq(132): "6", DEFAULT: "f"}
     assert (set(news.written), news.refused) == ({irq(131), DEFAULT}, (irq(132),))
     assert guard.changed == {irq(131), DEFAULT}
     writes = len(kernel.writes)
-    assert guard.run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE).written == ()
+    assert guard.run(kernel.found("4-7"), online=ONLINE).written == ()
     assert len(kernel.writes) == writes
     kernel.files[irq(131)] = "2"
-    news = guard.run(kernel.found(), guarded=0, online=ONLINE)
+    news = guard.run(kernel.found(), online=ONLINE)
     assert kernel.files == {irq(131): "2", irq(132): "6", DEFAULT: "ff"}
     assert (news.restored, news.left) == ((DEFAULT,), (irq(131),))
     assert kernel.stored == {}
@@ -52,13 +52,13 @@ def test_killed_anywhere(lists: dict[int, str], managed: frozenset[int], life: l
         kernel.kill_at = kill_at
         kernel.now += 7200
         try:
-            guard.run(kernel.found(), guarded=guarded, online=ONLINE)
+            guard.run(kernel.found(guarded), online=ONLINE)
         except KilledError:
             guard = kernel.guard()
         kernel.kill_at = 0
     kernel.now += 7200
     guard = kernel.guard()
-    guard.run(kernel.found(), guarded=0, online=ONLINE)
+    guard.run(kernel.found(), online=ONLINE)
     assert kernel.files == first
     assert kernel.stored == {}
 
@@ -69,7 +69,7 @@ def test_guarded_cpus_are_left_alone(lists: dict[int, str], guarded: Bits) -> No
     """Whatever the files said, none names a guarded CPU afterwards, and one that named none is not written."""
     kernel = GuardedKernel(lists)
     before = kernel.sets()
-    kernel.guard().run(kernel.found(), guarded=guarded, online=ONLINE)
+    kernel.guard().run(kernel.found(guarded), online=ONLINE)
     for path, cpus in kernel.sets().items():
         assert not cpus & guarded
         if not before[path] & guarded:
@@ -80,8 +80,8 @@ def test_all_cpus_owned() -> None:
     """Where nobody else would have a CPU, nothing is guarded, and what was is given back."""
     kernel = GuardedKernel({131: "0-7"})
     guard = kernel.guard()
-    guard.run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE)
-    guard.run(kernel.found(), guarded=ONLINE, online=ONLINE)
+    guard.run(kernel.found("4-7"), online=ONLINE)
+    guard.run(kernel.found(ONLINE), online=ONLINE)
     assert kernel.files[irq(131)] == "0-7"
 
 
@@ -89,9 +89,9 @@ def test_near_cpus_are_preferred() -> None:
     """An interrupt all of whose CPUs are guarded goes to others of its NUMA node, and anywhere if that has none."""
     kernel = GuardedKernel({132: "6"})
     guard = kernel.guard()
-    guard.run(kernel.found(), guarded=parse_bits("5-6"), online=ONLINE)
+    guard.run(kernel.found("5-6"), online=ONLINE)
     assert kernel.files[irq(132)] == "4,7"
-    guard.run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE)
+    guard.run(kernel.found("4-7"), online=ONLINE)
     assert kernel.files[irq(132)] == "0-3"
 
 
@@ -100,13 +100,13 @@ def test_contested() -> None:
     kernel = GuardedKernel({131: "0-7"})
     guard = kernel.guard()
     for _ in range(4):
-        assert guard.run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE).contested == ()
+        assert guard.run(kernel.found("4-7"), online=ONLINE).contested == ()
         kernel.files[irq(131)] = "0-7"
         kernel.now += 10
-    news = guard.run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE)
+    news = guard.run(kernel.found("4-7"), online=ONLINE)
     assert news.contested == (irq(131),)
     assert (kernel.files[irq(131)], irq(131) in kernel.stored) == ("0-7", False)
-    guard.run(kernel.found(), guarded=0, online=ONLINE)
+    guard.run(kernel.found(), online=ONLINE)
     assert kernel.files[irq(131)] == "0-7"
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_written_before_old_values_are_stored() -> None:
     kernel = GuardedKernel({131: "0-7"})
     kernel.kill_at = 1
     with contextlib.suppress(KilledError):
-        kernel.guard().run(kernel.found(), guarded=parse_bits("4-7"), online=ONLINE)
+        kernel.guard().run(kernel.found("4-7"), online=ONLINE)
     assert kernel.writes == []
 
 
@@ -141,7 +141,7 @@ def test_files_of_a_kernel(tmp_path: Path) -> None:
         (tmp_path / path).write_text(text)
     files = KernelFiles(tmp_path)
     found = list(files.masks(node_cpus(files)))
-    assert [(one.path, one.form, one.near) for one in found] == [
+    assert [(one.path, one.form, one.rest) for one in found] == [
         (irq(131), "list", parse_bits("4-7")),
         (DEFAULT, "mask", 0),
     ]

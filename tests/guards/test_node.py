@@ -2,95 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
-from podslice.agent.contract import Listed
 from podslice.agent.exclusive import DirectoryLock
 from podslice.agent.identity import Identity
-from podslice.agent.metrics import Metrics
-from podslice.agent.nodeguards import NodeGuards
-from podslice.agent.owner import Owner
-from podslice.agent.records import ContainerRecord, Pinning, PodRecord
-from podslice.agent.report import AgentReporter
+from podslice.agent.records import PodRecord
 from podslice.cli.main import cli
-from podslice.core.config.policy import InterferenceGuards, PodslicePolicy, PowerProfile
-from podslice.host.kernelfiles import KernelFiles, SavedStore
-from tests.conftest import make_node, make_pod
-
-IRQ, DEFAULT = "proc/irq/131/smp_affinity_list", "proc/irq/default_smp_affinity"
-
-
-class GuardedNode:
-    """A node with kernel files below a folder, and a pod that owns CPUs or does not."""
-
-    def __init__(
-        self, folder: Path, irq: str | None, *, observe: bool = False, rules: InterferenceGuards | None = None
-    ) -> None:
-        self.root = folder / "root"
-        for path, text in ((IRQ, "0-31\n"), (DEFAULT, "ffffffff\n")):
-            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-            if not (self.root / path).exists():
-                (self.root / path).write_text(text)
-        guards = rules or (None if irq is None else InterferenceGuards(irq=irq))  # type: ignore[arg-type]
-        policy = PodslicePolicy(guards=guards)
-        node = make_node()
-        (folder / "state").mkdir(exist_ok=True)
-        reporter = AgentReporter()
-        self.owner = Owner(folder / "state", node.machine, node.view.config, reporter=reporter, policy=policy)
-        self.owner.synchronize(Listed([], []))
-        self.metrics = reporter.metrics = Metrics(self.owner)
-        self.troubles: list[str] = []
-        self.events: list[tuple[str, str]] = []
-        store = SavedStore(folder / "state", "boot")
-        self.guards = NodeGuards(
-            self.owner,
-            KernelFiles(self.root),
-            store,
-            self.metrics,
-            said=self,
-            observe=observe,
-        )
-
-    def trouble(self, kind: str, text: str) -> None:
-        self.troubles.append(text)
-
-    def event(self, reason: str, text: str) -> None:
-        self.events.append((reason, text))
-
-    def own(self, **annotations: str) -> str:
-        """The CPUs of a new pod, whose container runs on them."""
-        assert self.owner.node is not None
-        pod = make_pod("u1", ("app", "4"))
-        said = {f"podslice.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
-        pod = replace(pod, metadata=replace(pod.metadata, annotations=said))
-        cpus = self.owner.node.admit(pod).containers[0].cpus
-        assert cpus is not None
-        applied = Pinning(cpus=cpus.bits)
-        self.owner.containers["c1"] = ContainerRecord(
-            "c1", "app", "u1", "s1", cgroups_path="/kubepods/pod1/app", unit="u1", member="app", applied=applied,
-            started=True,
-        )  # fmt: skip
-        return str(cpus)
-
-    def put(self, path: str, text: str) -> Path:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
-        return file
-
-    def look(self) -> None:
-        asyncio.run(self.guards.look())
-
-    def text(self, path: str = IRQ) -> str:
-        return (self.root / path).read_text().strip()
-
-    def open(self, guard: str = "irq") -> float:
-        return self.metrics.guard_open.labels(guard)._value.get()
+from podslice.core.config.policy import InterferenceGuards, PowerProfile
+from tests.guards.node import DEFAULT, IRQ, GuardedNode, cgroups_of
 
 
 def test_enforced_and_given_back(tmp_path: Path) -> None:
@@ -207,13 +129,6 @@ def test_power_of_a_container(tmp_path: Path, power: str) -> None:
     assert {file.read_text().strip() for file in latency} == {"7"}
 
 
-def _cgroups(node: GuardedNode) -> dict[str, Path]:
-    """The files of a partition, by their cgroup."""
-    where = "sys/fs/cgroup/kubepods"
-    parents = {path: node.put(f"{where}{path}/cpuset.cpus.exclusive", "") for path in ("", "/pod1")}
-    return parents | {"/pod1/app": node.put(f"{where}/pod1/app/cpuset.cpus.partition", "member")}
-
-
 @pytest.mark.parametrize(
     ("isolation", "kind"), [("root", "root"), ("isolated", "isolated"), ("shared", "member"), ("", "root")]
 )
@@ -221,7 +136,7 @@ def test_partition_of_a_container(tmp_path: Path, isolation: str, kind: str) -> 
     """A container with CPUs of its own becomes the partition it asks for, and is none when the agent stops."""
     node = GuardedNode(tmp_path, None, rules=InterferenceGuards(partition="enforce"))
     node.own(**({"isolation": isolation} if isolation else {}))
-    files = _cgroups(node)
+    files = cgroups_of(node)
     node.look()
     taken = "" if kind == "member" else "2-5"
     assert {path: file.read_text().strip() for path, file in files.items()} == {
@@ -236,7 +151,7 @@ def test_partitions_are_only_counted(tmp_path: Path) -> None:
     """With `observe` no cgroup is written, and how many files would change is counted."""
     node = GuardedNode(tmp_path, None, rules=InterferenceGuards())
     node.own()
-    files = _cgroups(node)
+    files = cgroups_of(node)
     node.look()
     assert [file.read_text().strip() for file in files.values()] == ["", "", "member"]
     assert node.open("partition") == 3

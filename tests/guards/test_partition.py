@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.core.guards.files import bits_in
-from podslice.core.guards.partition import EXCLUSIVE, PARTITION, PartitionWish, partition_files, partition_paths
+from podslice.core.guards.holders import GuardedHolder
+from podslice.core.guards.partition import (
+    EXCLUSIVE,
+    PARTITION,
+    PartitionWish,
+    partition_files,
+    partition_paths,
+    partition_wishes,
+)
 from podslice.core.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
 
@@ -72,7 +80,7 @@ def test_made_and_removed() -> None:
     first = dict(kernel.files)
     guard = kernel.guard()
     wishes = kernel.owned({"kubepods/a/app": "2-3", "kubepods/b/app": "4-5"})
-    guard.run(kernel.found(wishes), guarded=0, online=ONLINE)
+    guard.run(kernel.found(wishes), online=ONLINE)
     assert [kernel.text(f"{path}/{EXCLUSIVE}") for path in ("kubepods", "kubepods/a", "kubepods/b")] == [
         "2-5",
         "2-3",
@@ -80,9 +88,9 @@ def test_made_and_removed() -> None:
     ]
     assert [kernel.text(f"{path}/{PARTITION}") for path in PODS] == ["root", "root", "member"]
     assert kernel.writes[0][0].endswith(f"kubepods/{EXCLUSIVE}")
-    guard.run(kernel.found(wishes[1:]), guarded=0, online=ONLINE)
+    guard.run(kernel.found(wishes[1:]), online=ONLINE)
     assert (kernel.text(f"kubepods/a/app/{PARTITION}"), kernel.text(f"kubepods/{EXCLUSIVE}")) == ("member", "4-5")
-    guard.run(kernel.found([]), guarded=0, online=ONLINE)
+    guard.run(kernel.found([]), online=ONLINE)
     assert (kernel.files, kernel.stored) == (first, {})
 
 
@@ -93,7 +101,7 @@ def test_a_kernel_that_does_not_agree() -> None:
     wishes = kernel.owned({"kubepods/a/app": "2-3"})
     kernel.cpus = {}
     there = f"{MOUNT}/kubepods/a/app/{PARTITION}"
-    assert guard.run(kernel.found(wishes), guarded=0, online=ONLINE).refused == (there,)
+    assert guard.run(kernel.found(wishes), online=ONLINE).refused == (there,)
     assert kernel.files[there] == "member"
     assert guard.is_paused(there)
     assert guard.changed == {f"{MOUNT}/kubepods/{EXCLUSIVE}", f"{MOUNT}/kubepods/a/{EXCLUSIVE}"}
@@ -111,9 +119,9 @@ def test_sets_that_change_hands() -> None:
     """CPUs that one pod gives up can be taken by another in the same pass."""
     kernel = PartitionKernel()
     guard = kernel.guard()
-    guard.run(kernel.found(kernel.owned({"kubepods/a/app": "2-5"})), guarded=0, online=ONLINE)
+    guard.run(kernel.found(kernel.owned({"kubepods/a/app": "2-5"})), online=ONLINE)
     wishes = kernel.owned({"kubepods/a/app": "2-3", "kubepods/b/app": "4-5"})
-    assert guard.run(kernel.found(wishes), guarded=0, online=ONLINE).refused == ()
+    assert guard.run(kernel.found(wishes), online=ONLINE).refused == ()
     assert [kernel.text(f"{path}/{PARTITION}") for path in PODS] == ["root", "root", "member"]
 
 
@@ -136,7 +144,7 @@ def test_killed_anywhere(life: list[tuple[dict[str, int], int]]) -> None:
         wishes = kernel.owned(owned)
         kernel.kill_at, kernel.now = kill_at, kernel.now + 7200
         try:
-            guard.run(kernel.found(wishes), guarded=0, online=ONLINE)
+            guard.run(kernel.found(wishes), online=ONLINE)
         except KilledError:
             guard = kernel.guard()
         kernel.kill_at = 0
@@ -144,6 +152,38 @@ def test_killed_anywhere(life: list[tuple[dict[str, int], int]]) -> None:
     kernel.owned({})
     guard = kernel.guard()
     for _ in range(2):
-        guard.run(kernel.found([]), guarded=0, online=ONLINE)
+        guard.run(kernel.found([]), online=ONLINE)
         kernel.now += 7200
     assert (kernel.files, kernel.stored) == (first, {})
+
+
+def holder(container: str, cpus: str, isolation: str = "root") -> GuardedHolder:
+    return GuardedHolder("u1", container, parse_bits(cpus), isolation=isolation)
+
+
+def wished(holders: list[GuardedHolder], running: dict[str, str | None]) -> list[tuple[str, str, bool]]:
+    cgroups = [
+        ("u1", name, f"kubepods/pod1/{name}", None if cpus is None else parse_bits(cpus))
+        for name, cpus in running.items()
+    ]
+    return [(one.path, format_bits(one.cpus), one.whole) for one in partition_wishes(holders, cgroups)]
+
+
+def test_a_pod_that_shares_its_cpus() -> None:
+    """What containers share among themselves is a partition of their pod, with what one of them owns; not where one of
+    them runs elsewhere, or the pod asks for none. Then containers with CPUs of their own are partitions themselves."""
+    pod = [holder("", "4-7"), holder("db", "2-3")]
+    assert wished(pod, {"db": "2-3", "web": "4-7"}) == [("kubepods/pod1", "2-7", True)]
+    assert wished(pod, {"db": "2-3", "web": "4-8"}) == [("kubepods/pod1/db", "2-3", False)]
+    assert wished(pod, {"db": "2-3", "web": None}) == [("kubepods/pod1/db", "2-3", False)]
+    assert wished([holder("", "4-7", "shared"), pod[1]], {"db": "2-3", "web": "4-7"})[0][2] is False
+    assert wished([holder("db", "2-3", "shared")], {"db": "2-3"}) == []
+    assert wished(pod, {}) == []
+
+
+def test_files_of_a_pod() -> None:
+    """The pod's cgroup takes its CPUs too: nothing else says which are its own."""
+    wish = PartitionWish("kubepods/pod1", parse_bits("2-7"), "root", whole=True)
+    assert partition_paths([wish]) == [
+        f"kubepods/{EXCLUSIVE}", f"kubepods/pod1/{EXCLUSIVE}", f"kubepods/pod1/{PARTITION}"
+    ]  # fmt: skip

@@ -108,11 +108,11 @@ def test_order_of_writes() -> None:
     kernel = PoweredKernel()
     first = dict(kernel.files)
     guard = kernel.guard()
-    assert guard.run(kernel.found(1 << 4, LATENCY), guarded=0, online=ONLINE).refused == ()
+    assert guard.run(kernel.found(1 << 4, LATENCY), online=ONLINE).refused == ()
     assert kernel.files[f"{CPUS}/cpu4/cpufreq/scaling_min_freq"] == "2000000"
-    assert guard.run(kernel.found(1 << 4, LOW), guarded=0, online=ONLINE).refused == ()
+    assert guard.run(kernel.found(1 << 4, LOW), online=ONLINE).refused == ()
     assert kernel.files[f"{CPUS}/cpu4/cpufreq/scaling_max_freq"] == "800000"
-    assert guard.run(kernel.found(0, LOW), guarded=0, online=ONLINE).refused == ()
+    assert guard.run(kernel.found(0, LOW), online=ONLINE).refused == ()
     assert (kernel.files, kernel.stored) == (first, {})
 
 
@@ -127,12 +127,12 @@ def test_killed_anywhere(life: list[tuple[Bits, PowerProfile, int]]) -> None:
     for owned, profile, kill_at in life:
         kernel.kill_at, kernel.now = kill_at, kernel.now + 7200
         try:
-            guard.run(kernel.found(owned, profile), guarded=0, online=ONLINE)
+            guard.run(kernel.found(owned, profile), online=ONLINE)
         except KilledError:
             guard = kernel.guard()
         kernel.kill_at = 0
     kernel.now += 7200
-    kernel.guard().run(kernel.found(0, LOW), guarded=0, online=ONLINE)
+    kernel.guard().run(kernel.found(0, LOW), online=ONLINE)
     assert (kernel.files, kernel.stored) == (first, {})
 
 

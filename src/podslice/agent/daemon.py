@@ -173,6 +173,7 @@ class Agent:
             write=self.reconciler.write,
             ended=self.vanished.ended,
             resizing=self.resizing,
+            guards=self.guards,
             observe=observe,
         )
         self.machine_watch = self._watching(machine_source)
@@ -223,7 +224,14 @@ class Agent:
         store = SavedStore(self.owner.directory, boot.id if boot is not None else "")
         mount = os.path.relpath(self.tree.root, kernel.root)
         return NodeGuards(
-            self.owner, kernel, store, self.metrics, said=self.reporter, mount=mount, observe=self.observe
+            self.owner,
+            kernel,
+            store,
+            self.metrics,
+            said=self.reporter,
+            mount=mount,
+            observe=self.observe,
+            kernel=kernel_release(os.uname().release),
         )
 
     def _sampling(self, kernel: KernelFiles | None) -> IsolationMetrics | None:

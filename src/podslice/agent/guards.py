@@ -16,7 +16,6 @@ from podslice.core.guards.files import (
     FileWrite,
     GuardedFile,
     SavedFile,
-    guarded_masks,
     plan_files,
     same,
 )
@@ -63,6 +62,7 @@ class FileGuard:
         self._stored: dict[str, SavedFile] = {}
         self._paused: dict[str, float] = {}
         self._drifts: dict[str, deque[float]] = {}
+        self._made: dict[str, str] = {}
 
     @property
     def changed(self) -> frozenset[str]:
@@ -81,25 +81,30 @@ class FileGuard:
     def load(self) -> None:
         self._saved = self._stored = self._store.load()
 
-    def run(self, found: list[GuardedFile], *, guarded: Bits, online: Bits) -> GuardNews:
-        """One pass: no `guarded` CPU restores all. Raises `OSError` where old values cannot be stored; no file has
-        been written then."""
+    def run(self, found: list[GuardedFile], *, online: Bits) -> GuardNews:
+        """One pass: files of which nothing is wished are given back. Raises `OSError` where old values cannot be
+        stored; no file has been written then."""
         now = self._clock()
         there = {file.path for file in found}
         self._saved = {path: one for path, one in self._saved.items() if path in there}
         looked = [file for file in found if self._paused.get(file.path, now) <= now]
-        wish = guarded_masks(guarded, online)
-        plan = plan_files(looked, self._saved, wish, online=online)
-        contested = self._contested(plan, now)
+        plan = plan_files(looked, self._saved, online=online)
+        changed = [one.path for one in looked if one.made and not self._says_ours(one)]
+        contested = self._contested((*plan.drifted, *changed), now)
         if contested:
             looked = [file for file in looked if file.path not in contested]
-            plan = plan_files(looked, self._saved, wish, online=online)
+            plan = plan_files(looked, self._saved, online=online)
         return self._carry_out(plan, {file.path: file for file in looked}, now, contested)
 
-    def _contested(self, plan: FilePlan, now: float) -> frozenset[str]:
+    def _says_ours(self, file: GuardedFile) -> bool:
+        """It is new, or says what it was told last."""
+        told = self._made.get(file.path)
+        return told is None or not file.text or same(file.text, told, file.form)
+
+    def _contested(self, drifted: tuple[str, ...], now: float) -> frozenset[str]:
         """Files on which we have been overruled too often lately; they are forgotten and left alone."""
         lost = set()
-        for path in plan.drifted:
+        for path in drifted:
             times = self._drifts.setdefault(path, deque(maxlen=_MOST_DRIFTS + 1))
             times.append(now)
             if len(times) > _MOST_DRIFTS and now - times[0] <= _CONTEST_SECONDS:
@@ -124,12 +129,15 @@ class FileGuard:
         for one in plan.writes:
             if one.path not in refusing:
                 (restored if one.restores else written).append(one.path)
+                if files[one.path].made:
+                    self._made[one.path] = one.text
                 continue
             refused.append(one.path)
             self._paused[one.path] = now + _PAUSE_SECONDS
             after.pop(one.path, None)
-            if one.restores or not self._undone(plan.saved[one.path]):
-                after[one.path] = plan.saved[one.path]
+            known = plan.saved.get(one.path)
+            if known is not None and (one.restores or not self._undone(known)):
+                after[one.path] = known
         if after != self._stored:
             self._keep(after)
         self._saved = after

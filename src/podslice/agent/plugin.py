@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -22,9 +21,9 @@ from podslice.agent.resizing import Resizing
 from podslice.agent.runtimes import warnings_of
 from podslice.agent.seam import failure_of
 from podslice.agent.sources import Sources
+from podslice.agent.translate import add_options
 from podslice.agent.updates import Write
 from podslice.core.errors import AdmissionError, InputError
-from podslice.core.managers.device_plugin import DeviceNode, RunOptions
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.wire.nri import CreateAnswer
 from podslice.wire.proto import nri_pb2 as nri
@@ -47,6 +46,15 @@ class Timer(Protocol):
     def hook(self, name: str, seconds: float) -> None: ...
 
 
+class RequiredGuards(Protocol):
+    """Guards without which some pods' containers are not created: `failure` says why those of the last pass are not."""
+
+    failure: str
+
+    def concerns(self, uid: str) -> bool: ...
+    async def look(self) -> None: ...
+
+
 class AgentPlugin:
     """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
     `write` does so for a container. `ended` says whether a listed sandbox without containers has ended. With `observe`
@@ -63,6 +71,7 @@ class AgentPlugin:
         write: Write = lambda record, wanted: False,
         ended: Callable[[Identity], bool] = lambda identity: False,
         resizing: Resizing | None = None,
+        guards: RequiredGuards | None = None,
         observe: bool = False,
     ) -> None:
         self._owner = owner
@@ -73,6 +82,7 @@ class AgentPlugin:
         self._write_cgroup = write
         self._ended = ended
         self._resizing = resizing
+        self._guards = guards
         self._observe = observe
         self.runtime = ""
         self.warnings: list[str] = []
@@ -186,6 +196,8 @@ class AgentPlugin:
             found = self._look_up(identity)
             if found is None and self._sources.must_know(identity):
                 return self._create_later(pod.id, identity, container, started)
+        if self._guards is not None and self._guards.concerns(identity.uid):
+            return self._create_guarded(pod.id, identity, container, started)
         if self._concerns_resizing(identity, container):
             return self._create_resized(pod.id, identity, container, started)
         return self._create(pod.id, identity, container, found, started)
@@ -206,6 +218,16 @@ class AgentPlugin:
             await self._resizing.new(identity, container)
         except Exception as error:
             self._owner.reporter.failed(identity, failure_of("resize", error))
+        return self._create(sandbox, identity, container, None, started)
+
+    async def _create_guarded(
+        self, sandbox: str, identity: Identity, container: nri.Container, started: float
+    ) -> CreateAnswer:
+        """Its CPUs are guarded first; whether they are is seen when it is placed."""
+        assert self._guards is not None
+        await self._guards.look()
+        if self._concerns_resizing(identity, container):
+            return await self._create_resized(sandbox, identity, container, started)
         return self._create(sandbox, identity, container, None, started)
 
     async def _create_later(
@@ -240,6 +262,7 @@ class AgentPlugin:
             check_container(container)
             record = self._owner.create_container(sandbox, identity, container, found)
             options = self._owner.placing.run_options(record)
+            self._check_guards(identity)
         except (InputError, AdmissionError) as error:
             refusal = ReportedRefusal("InvalidContainer", str(error))
             self._owner.reporter.refused(identity, refusal)
@@ -255,6 +278,13 @@ class AgentPlugin:
         self._files.adjust(record, record.applied, adjust, self._owner.admitting.policy.mixed)
         add_options(options, adjust)
         return CreateAnswer(adjust, updates)
+
+    def _check_guards(self, identity: Identity) -> None:
+        """Raises `RefusedError` where the policy requires guards, and they do not work."""
+        if self._guards is not None and self._guards.failure and self._guards.concerns(identity.uid):
+            refusal = ReportedRefusal("GuardsNotReady", f"{self._guards.failure}; the policy has guards.required")
+            self._owner.reporter.refused(identity, refusal)
+            raise RefusedError(refusal)
 
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         self._done("StartContainer", pod, lambda: self._start(container.id))
@@ -355,34 +385,3 @@ class AgentPlugin:
             self._files.write(record, placing.exposed(record))
         except OSError as error:
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")
-
-
-def add_options(options: RunOptions, adjust: nri.ContainerAdjustment) -> None:
-    """What device plugins want their container to have. Raises `RPCError` for a device file that is not there."""
-    adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in options.envs.items())
-    adjust.annotations.update(options.annotations)
-    for mount in options.mounts:
-        adjust.mounts.append(
-            nri.Mount(
-                destination=mount.container_path,
-                source=mount.host_path,
-                type="bind",
-                options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
-            )
-        )
-    for device in options.devices:
-        _add_device(device, adjust)
-    adjust.CDI_devices.extend(nri.CDIDevice(name=name) for name in options.cdi_devices)
-
-
-def _add_device(device: DeviceNode, adjust: nri.ContainerAdjustment) -> None:
-    try:
-        found = os.stat(device.host_path)
-    except OSError as error:
-        raise RPCError(FAILED_PRECONDITION, f"podslice: device {device.host_path}: {error.strerror}") from None
-    kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
-    major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
-    adjust.linux.devices.append(nri.LinuxDevice(path=device.container_path, type=kind, major=major, minor=minor))
-    rule = nri.LinuxDeviceCgroup(allow=True, type=kind, access=device.permissions or "rwm")
-    rule.major.value, rule.minor.value = major, minor
-    adjust.linux.resources.devices.append(rule)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 
 import msgspec
 
 from podslice.agent.records import CPUS_ENV, EXCLUSIVE_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
+from podslice.core.managers.device_plugin import DeviceNode, RunOptions
 from podslice.core.values.cpuset import readable_bits
 from podslice.wire.proto import nri_pb2 as nri
+from podslice.wire.ttrpc import FAILED_PRECONDITION, RPCError
 
 _CLAIMS = ("container", "pod")
 
@@ -59,3 +63,34 @@ def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | N
         return None
     applied = applied_of(message)
     return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation, own=claim.own)
+
+
+def add_options(options: RunOptions, adjust: nri.ContainerAdjustment) -> None:
+    """What device plugins want their container to have. Raises `RPCError` for a device file that is not there."""
+    adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in options.envs.items())
+    adjust.annotations.update(options.annotations)
+    for mount in options.mounts:
+        adjust.mounts.append(
+            nri.Mount(
+                destination=mount.container_path,
+                source=mount.host_path,
+                type="bind",
+                options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
+            )
+        )
+    for device in options.devices:
+        _add_device(device, adjust)
+    adjust.CDI_devices.extend(nri.CDIDevice(name=name) for name in options.cdi_devices)
+
+
+def _add_device(device: DeviceNode, adjust: nri.ContainerAdjustment) -> None:
+    try:
+        found = os.stat(device.host_path)
+    except OSError as error:
+        raise RPCError(FAILED_PRECONDITION, f"podslice: device {device.host_path}: {error.strerror}") from None
+    kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
+    major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
+    adjust.linux.devices.append(nri.LinuxDevice(path=device.container_path, type=kind, major=major, minor=minor))
+    rule = nri.LinuxDeviceCgroup(allow=True, type=kind, access=device.permissions or "rwm")
+    rule.major.value, rule.minor.value = major, minor
+    adjust.linux.resources.devices.append(rule)

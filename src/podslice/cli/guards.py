@@ -48,7 +48,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str) -> None:
     lock.take()
     try:
         _load(guard)
-        news = guard.run(list(files.saved(guard.saved.values())), guarded=0, online=online_cpus(files))
+        news = guard.run(list(files.saved(guard.saved.values())), online=online_cpus(files))
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", source=str(store.path), remedy="run it as root"

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from podslice.core.guards.files import GuardedFile, SavedFile
-from podslice.core.values.cpuset import Bits, readable_bits
+from podslice.core.values.cpuset import Bits, iter_bits, readable_bits
 
 GUARD_STATE_FILE = "podslice_guard_state"
 _LARGEST = 1 << 20
 _WORKQUEUES, _NETWORKS = "sys/devices/virtual/workqueue", "sys/class/net"
+_AFFINITY = re.compile(r"proc/(\d+)/affinity/(\d+)")
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+_KERNEL_THREAD, _NO_AFFINITY = 0x00200000, 0x04000000
+_FLAGS, _STARTED = 6, 19
+"""Fields 9 and 22 of `/proc/PID/stat`, counted from behind the name."""
+THERE = "there"
+"""What a folder says that there is."""
 
 
 class SavedFiles(msgspec.Struct, frozen=True, rename="camel"):
@@ -25,21 +33,68 @@ class SavedFiles(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KernelFiles:
-    """Reads and writes below a root. Raises `OSError`."""
+    """Reads and writes below a root. Raises `OSError`. Two more things are read and written like files: a path that
+    ends with `/` is a folder, there or not, and `proc/PID/affinity/START` the CPUs of a kernel thread that started
+    then, so that another thread that gets its number later is not it."""
 
-    def __init__(self, root: str | Path = "/") -> None:
+    def __init__(
+        self, root: str | Path = "/", *, set_affinity: Callable[[int, Iterable[int]], None] = os.sched_setaffinity
+    ) -> None:
         self.root = Path(root)
+        self._set_affinity = set_affinity
 
     def read(self, path: str) -> str:
+        if path.endswith("/"):
+            return THERE if (self.root / path).is_dir() else ""
+        thread = _AFFINITY.fullmatch(path)
+        if thread is not None:
+            return self._affinity(int(thread[1]), int(thread[2]))
         with open(self.root / path, "rb") as file:
             return file.read(_LARGEST).decode("ascii", "replace")
 
     def write(self, path: str, text: str) -> None:
+        if path.endswith("/"):
+            (os.mkdir if text else os.rmdir)(self.root / path)
+            return
+        thread = _AFFINITY.fullmatch(path)
+        if thread is not None:
+            self._affinity(int(thread[1]), int(thread[2]))
+            self._set_affinity(int(thread[1]), iter_bits(readable_bits(text)))
+            return
         descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
             os.write(descriptor, f"{text}\n".encode())
         finally:
             os.close(descriptor)
+
+    def _affinity(self, pid: int, started: int) -> str:
+        """Raises `OSError` where no such thread is left."""
+        fields = self._fields(str(pid))
+        allowed = _ALLOWED.search(self.read(f"proc/{pid}/status"))
+        if not fields or int(fields[_STARTED]) != started or allowed is None:
+            raise ProcessLookupError(f"no thread {pid} of that time")
+        return allowed[1]
+
+    def _fields(self, pid: str) -> list[str]:
+        """Those of a process behind its name; none where it is gone."""
+        fields = (self._text(f"proc/{pid}/stat") or "").rpartition(")")[2].split()
+        complete = len(fields) > _STARTED and fields[_FLAGS].isdecimal() and fields[_STARTED].isdecimal()
+        return fields if complete else []
+
+    def kernel_threads(self) -> Iterator[str]:
+        """Paths of the affinities of kernel threads that may be moved."""
+        for name in self.names("proc"):
+            if name.isdecimal() and (fields := self._fields(name)):
+                flags = int(fields[_FLAGS])
+                if flags & _KERNEL_THREAD and not flags & _NO_AFFINITY:
+                    yield f"proc/{name}/affinity/{fields[_STARTED]}"
+
+    def commands(self, command: str) -> Iterator[tuple[int, dict[str, str]]]:
+        """Processes of a name, with their environment as far as it can be read."""
+        for name in self.names("proc"):
+            if name.isdecimal() and (self._text(f"proc/{name}/comm") or "").strip() == command:
+                pairs = (self._text(f"proc/{name}/environ") or "").split("\0")
+                yield int(name), dict(one.split("=", 1) for one in pairs if "=" in one)
 
     def names(self, path: str) -> list[str]:
         """Names in a folder; none where there is no such folder."""
@@ -54,7 +109,7 @@ class KernelFiles:
             if name.isdecimal() and (text := self._text(f"proc/irq/{name}/smp_affinity_list")) is not None:
                 node = (self._text(f"proc/irq/{name}/node") or "").strip()
                 near = nodes.get(int(node), 0) if node.isdecimal() else 0
-                yield GuardedFile(f"proc/irq/{name}/smp_affinity_list", "list", text, near)
+                yield GuardedFile(f"proc/irq/{name}/smp_affinity_list", "list", text, rest=near)
         for path in self._mask_paths():
             if (text := self._text(path)) is not None:
                 yield GuardedFile(path, "mask", text)
@@ -86,6 +141,8 @@ class KernelFiles:
     def device_of(self, path: str) -> str:
         """The name of the device of an interrupt's file, or what else the file is called."""
         parts = path.split("/")
+        if thread := _AFFINITY.fullmatch(path):
+            return f"kernel thread {thread[1]} ({(self._text(f'proc/{thread[1]}/comm') or 'gone').strip()})"
         if len(parts) == 4 and parts[2].isdecimal():
             actions = self.devices_of(parts[2])
             return f"irq {parts[2]}" + (f" ({', '.join(actions)})" if actions else "")

@@ -32,6 +32,7 @@ CPU_CLASS: Final = f"{PREFIX}cpu-class"
 IRQ: Final = f"{PREFIX}irq"
 ISOLATION: Final = f"{PREFIX}isolation"
 CPU_POWER: Final = f"{PREFIX}cpu-power"
+CACHE_CLASS: Final = f"{PREFIX}cache-class"
 IRQ_CLAIM: Final = "claim:"
 """What begins an `IRQ` that claims the interrupts of devices."""
 MIXED: Final = f"{PREFIX}mixed-cpus"
@@ -41,7 +42,7 @@ REFUSED: Final = f"{PREFIX}refused"
 """Set by an agent on a pod that it does not take."""
 REFUSED_CONDITION: Final = f"{PREFIX}Refused"
 """The condition of such a pod, which no kubelet writes over."""
-GUARDS: Final = (IRQ, ISOLATION, CPU_POWER)
+GUARDS: Final = (IRQ, ISOLATION, CPU_POWER, CACHE_CLASS)
 """What containers with CPUs of their own ask of guards (docs/guards.md)."""
 KNOWN: Final = frozenset({CLAIMED, RESIZE, MOVABLE, CPU_CLASS, MIXED, *GUARDS, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
@@ -290,9 +291,12 @@ def _check_guard(policy: PodslicePolicy, key: str, value: str) -> None:
             raise _ProblemError(f"{_short(value)} claims what guards.claimable does not name")
         return
     profiles = () if rules is None else rules.power_profiles
-    known = {IRQ: (*_IRQ_WISHES, f"{IRQ_CLAIM}GLOB"), ISOLATION: _ISOLATIONS, CPU_POWER: tuple(profiles)}[key]
-    if value not in known or value.startswith(IRQ_CLAIM):
-        raise _ProblemError(f"{_short(value)} is none of {', '.join(known) or 'guards.powerProfiles, which has none'}")
+    caches = () if rules is None else rules.cache_classes
+    known = {IRQ: (*_IRQ_WISHES, f"{IRQ_CLAIM}GLOB"), ISOLATION: _ISOLATIONS, CPU_POWER: tuple(profiles)}
+    words = known.get(key, tuple(caches))
+    if value not in words or value.startswith(IRQ_CLAIM):
+        nothing = f"guards.{'powerProfiles' if key == CPU_POWER else 'cacheClasses'}, which has none"
+        raise _ProblemError(f"{_short(value)} is none of {', '.join(words) or nothing}")
 
 
 def _check_count(value: str) -> None:

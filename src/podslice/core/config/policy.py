@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from podslice.core.errors import InputError
 from podslice.core.quirks import PODSLICE, Quirks
+from podslice.core.values.cpuset import CPUSetError, parse_bits
 
 API_VERSION: Final = "podslice.io/v1alpha1"
 KIND: Final = "PodslicePolicy"
@@ -159,6 +160,24 @@ _Frequency: TypeAlias = Annotated[
 ]
 
 
+_CacheMask: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^([0-9a-fA-F]{1,16}|[0-9]{1,4}=[0-9a-fA-F]{1,16}(;[0-9]{1,4}=[0-9a-fA-F]{1,16}){0,255})$",
+        description="hexadecimal, or CACHE=HEX with ; between them",
+    ),
+]
+_Bandwidth: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^([0-9]{1,9}|[0-9]{1,4}=[0-9]{1,9}(;[0-9]{1,4}=[0-9]{1,9}){0,255})$",
+        description="a number, or DOMAIN=NUMBER with ; between them",
+    ),
+]
+_GroupName: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$")]
+Partitioning: TypeAlias = Literal["observe", "enforce", "auto"]
+
+
 class MixedCPUs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Containers with CPUs of their own and shared ones (docs/mixed.md). `pool`: what they share, the CPUs that others
     like them share (`default`), or a list of CPUs that nobody may own. `near`: whether any of them, or only those on
@@ -186,23 +205,44 @@ class PowerProfile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     disabled_idle_states: tuple[str, ...] = ()
 
 
+class CacheClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What resctrl allows CPUs (docs/guards.md): masks of cache ways, hexadecimal, for every cache (`ff0`) or each
+    (`0=ff0;1=f`); `l3` is for code and data where the machine tells them apart (CDP). `memory_bandwidth` as the
+    kernel takes it: percent, or MB/s with `mba_MBps`. What is left out stays as it is."""
+
+    l3: _CacheMask | None = None
+    l3_code: _CacheMask | None = None
+    l3_data: _CacheMask | None = None
+    l2: _CacheMask | None = None
+    memory_bandwidth: _Bandwidth | None = None
+
+
 class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Who else may use exclusive CPUs (docs/guards.md): each guard only counts what is open, or changes it. `irq`:
     interrupts, network queues and unbound workqueues. `partition`: partitions of cpusets, by which the kernel itself
-    keeps others away. `units`, `sandboxes`: where the system's services and the sandboxes of pods may run. `power`:
-    profiles of `power_profiles`; `default_power` is that of containers that wish for none. `claimable`: globs of
-    devices whose interrupts containers may ask for. `metrics`: of all containers with exclusive CPUs together, or of
-    each (docs/isolation.md), sampled every so many seconds.
+    keeps others away (`auto`: enforced from Linux 6.11 on). `units`, `sandboxes`, `kthreads`: where the system's
+    services, the sandboxes of pods and movable threads of the kernel may run. `power`: profiles of `power_profiles`;
+    `default_power` is that of containers that wish for none; `cache` so with `cache_classes` and `default_cache`.
+    `claimable`: globs of devices whose interrupts containers may ask for. `housekeeping_cpus`: where goes what has no
+    other CPU of its own left; empty: any CPU that nobody owns. `required`: no container gets CPUs of its own while a
+    guard that is enforced cannot do its work. `metrics`: of all containers with exclusive CPUs together, or of each
+    (docs/isolation.md), sampled every so many seconds.
     """
 
     irq: Enforcing = "observe"
-    partition: Enforcing = "observe"
+    partition: Partitioning = "observe"
     power: Enforcing = "observe"
     units: Enforcing = "observe"
     sandboxes: Enforcing = "observe"
+    kthreads: Enforcing = "observe"
+    cache: Enforcing = "observe"
     power_profiles: dict[str, PowerProfile] = {}
     default_power: str = ""
+    cache_classes: dict[_GroupName, CacheClass] = {}
+    default_cache: str = ""
     claimable: tuple[str, ...] = ()
+    housekeeping_cpus: str = msgspec.field(default="", name="housekeepingCPUs")
+    required: bool = False
     metrics: Literal["off", "totals", "containers"] = "off"
     sample_seconds: Annotated[float, msgspec.Meta(ge=5, le=3600)] = 30.0
 
@@ -264,13 +304,24 @@ NO_POLICY: Final = PodslicePolicy()
 
 def check_policy(policy: PodslicePolicy, quirks: Quirks) -> None:
     """Raises `InputError` for a policy in a profile that predicts a kubelet, and for names that mean nothing."""
-    guards = policy.guards
-    if guards is not None and guards.default_power and guards.default_power not in guards.power_profiles:
-        known = ", ".join(sorted(guards.power_profiles)) or "none"
-        raise InputError(
-            f"{guards.default_power!r} is no power profile",
-            path="spec.guards.defaultPower",
-            remedy=f"one of guards.powerProfiles ({known})",
-        )
+    if policy.guards is not None:
+        _check_guards(policy.guards)
     if replace(policy, reservation=NO_POLICY.reservation) != NO_POLICY and quirks != PODSLICE:
         raise InputError("a kubelet has no such policy", path="spec", remedy="leave it out, or use profile podslice")
+
+
+def _check_guards(guards: InterferenceGuards) -> None:
+    named = (
+        ("defaultPower", guards.default_power, "power profile", "powerProfiles", guards.power_profiles),
+        ("defaultCache", guards.default_cache, "cache class", "cacheClasses", guards.cache_classes),
+    )
+    for field, name, what, where, defined in named:
+        if name and name not in defined:
+            known = ", ".join(sorted(defined)) or "none"
+            remedy = f"one of guards.{where} ({known})"
+            raise InputError(f"{name!r} is no {what}", path=f"spec.guards.{field}", remedy=remedy)
+    try:
+        parse_bits(guards.housekeeping_cpus)
+    except CPUSetError as error:
+        path = "spec.guards.housekeepingCPUs"
+        raise InputError(str(error), path=path, remedy="write for example 0-1,64") from None

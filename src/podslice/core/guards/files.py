@@ -7,16 +7,16 @@ guarded anew from what it says now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from podslice.core.values.cpuset import Bits, format_bits, readable_bits
 
-Form = Literal["list", "mask", "value"]
-"""A list of CPUs, hexadecimal groups of 32 CPUs, or any other word."""
-Guard = Literal["irq", "power", "partition", "units", "sandboxes"]
+Form = Literal["list", "mask", "value", "schemata"]
+"""A list of CPUs, hexadecimal groups of 32 CPUs, any other word, or resctrl's lines of resources."""
+Guard = Literal["irq", "partition", "units", "sandboxes", "kthreads", "power", "cache"]
 _GROUP = 32
 
 
@@ -32,19 +32,18 @@ class SavedFile(msgspec.Struct, frozen=True):
 
 
 class GuardedFile(NamedTuple):
-    """A file as it is now. `near`: CPUs to prefer where all of its own are guarded (those of its NUMA node). `wanted`:
-    what it should say whatever it said before; None: what it said before."""
+    """A file as it is now, and what it should say: `wanted`, whatever it said before; else what it said before without
+    the CPUs to `avoid`, and where nothing is left of that, those of `rest`. `made`: it came with a folder that a guard
+    has made, goes with it, and has no old value."""
 
     path: str
     form: Form
     text: str
-    near: Bits = 0
     guard: Guard = "irq"
     wanted: str | None = None
-
-
-Wish = Callable[[GuardedFile, str], str | None]
-"""What a file should say, given what it said before; None where that will do."""
+    avoid: Bits = 0
+    rest: Bits = 0
+    made: bool = False
 
 
 class FileWrite(NamedTuple):
@@ -88,10 +87,32 @@ def text_of(bits: Bits, form: Form) -> str:
 
 
 def same(one: str, other: str, form: Form) -> bool:
-    """Both say the same to the kernel."""
+    """Both say the same to the kernel. Of resctrl's lines only those of `other` are compared."""
+    if form == "schemata":
+        return schemata_in(other).items() <= schemata_in(one).items()
     if form == "value":
         return one.strip() == other.strip()
     return bits_in(one, form) == bits_in(other, form)
+
+
+def schemata_in(text: str) -> dict[tuple[str, str], int | str]:
+    """What resctrl's lines (`L3:0=ff0;1=ff0`) allow, by resource and domain; masks as numbers, since the kernel may
+    write them with zeros before."""
+    found: dict[tuple[str, str], int | str] = {}
+    for line in text.splitlines():
+        resource, _, domains = line.strip().partition(":")
+        for domain in domains.split(";"):
+            name, between, value = domain.strip().partition("=")
+            if between:
+                found[resource, name] = _mask(value) if resource.startswith("L") else value.strip()
+    return found
+
+
+def _mask(text: str) -> int | str:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return text
 
 
 def _comes_of(text: str, written: str, form: Form) -> bool:
@@ -99,7 +120,7 @@ def _comes_of(text: str, written: str, form: Form) -> bool:
     return same(text, written, form) or (form == "value" and text.startswith(f"{written} invalid"))
 
 
-def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], wish: Wish, *, online: Bits) -> FilePlan:
+def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, online: Bits) -> FilePlan:
     """What to write so that each file says what is wished. What is given back before what is taken, deepest first."""
     during, after = dict(saved), dict(saved)
     writes: list[FileWrite] = []
@@ -113,7 +134,11 @@ def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], wis
         if known is not None and not ours:
             left.append(file.path)
         before = known.before if known is not None and ours else file.text.strip()
-        text = wish(file, before)
+        text = wished(file, before, online)
+        if file.made:
+            if text is not None and not same(file.text, text, form):
+                writes.append(FileWrite(file.path, text, False))
+            continue
         if text is None:
             during.pop(file.path, None) if not ours else None
             after.pop(file.path, None)
@@ -129,32 +154,23 @@ def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], wis
     return FilePlan(during, (*back, *(one for one in writes if not one.restores)), after, tuple(drifted), tuple(left))
 
 
-def guarded_masks(guarded: Bits, online: Bits) -> Wish:
-    """What files with sets of CPUs should say while `guarded` CPUs are to be left alone; the others, what they are
-    wanted to say. Where no CPU would be left over, nothing is guarded. No wish is empty, and none names a CPU that is
-    not online."""
-    guarded &= online
-    if guarded == online:
-        guarded = 0
-    housekeeping = online & ~guarded
+def wished(file: GuardedFile, before: str, online: Bits) -> str | None:
+    """What a file should say, given what it said before; None where that will do. Of `avoid` no set becomes empty or
+    names a CPU that is not online."""
+    if file.wanted is not None:
+        return file.wanted
+    first, left = bits_in(before, file.form) if file.avoid else 0, online & ~file.avoid
+    return text_of(first & left or file.rest & left or left, file.form) if first & file.avoid and left else None
 
-    def wish(file: GuardedFile, before: str) -> str | None:
-        if file.guard != "irq":
-            return file.wanted
-        claimed = 0 if file.wanted is None else bits_in(file.wanted, file.form) & online
-        if claimed:
-            return text_of(claimed, file.form)
-        first = bits_in(before, file.form)
-        return (
-            text_of(first & housekeeping or file.near & housekeeping or housekeeping, file.form)
-            if first & guarded
-            else None
-        )
 
-    return wish
+def is_open(file: GuardedFile, saved: Mapping[str, SavedFile], online: Bits) -> bool:
+    """It does not say what it should."""
+    known = saved.get(file.path)
+    text = wished(file, file.text if known is None else known.before, online)
+    return text is not None and not same(file.text, text, file.form)
 
 
 def _restored(before: str, form: Form, online: Bits) -> str:
     """What the file said, without CPUs that went offline since."""
-    first = 0 if form == "value" else bits_in(before, form)
+    first = bits_in(before, form) if form in ("list", "mask") else 0
     return before if not first & ~online else text_of(first & online or online, form)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from podslice.core.config.annotations import CPU_POWER, IRQ, IRQ_CLAIM, ISOLATION, guard_wishes
+from podslice.core.config.annotations import CACHE_CLASS, CPU_POWER, GUARDS, IRQ, IRQ_CLAIM, ISOLATION, guard_wishes
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.view import NodeView
 
 
 class GuardedHolder(NamedTuple):
     """A container with CPUs of its own that are online; `container` is empty for what the containers of a pod share
-    among themselves. `irq`, `isolation` and `power` are what it asks for."""
+    among themselves. `irq`, `isolation`, `power` and `cache` are what it asks for."""
 
     uid: str
     container: str
@@ -20,22 +20,27 @@ class GuardedHolder(NamedTuple):
     irq: str = "ban"
     isolation: str = "root"
     power: str = ""
+    cache: str = ""
 
 
 def holders(view: NodeView) -> Iterator[GuardedHolder]:
     """All of a node, in order of admission."""
     guards = view.policy.guards
-    default = guards.default_power if guards is not None else ""
+    power = guards.default_power if guards is not None else ""
+    cache = guards.default_cache if guards is not None else ""
     for uid in dict.fromkeys((*view.owners, *view.bubbles)):
         owned = view.owners.get(uid, {})
         rest = view.bubbles.get(uid, 0) & ~union(owned.values())
         pod = view.pods.get(uid)
-        wishes = {key: guard_wishes(view.policy, pod.spec, key) if pod else {} for key in (IRQ, ISOLATION, CPU_POWER)}
+        wishes = {key: guard_wishes(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
         for name, cpus in (*owned.items(), *([("", rest)] if rest else [])):
             online = cpus & view.topology.all_cpus & ~view.offline
             if online:
-                irq, isolation, power = (wishes[key].get(name, "") for key in (IRQ, ISOLATION, CPU_POWER))
-                yield GuardedHolder(uid, name, online, irq or "ban", isolation or "root", power or default)
+                wish = {key: found.get(name, "") for key, found in wishes.items()}
+                irq, isolation = wish[IRQ] or "ban", wish[ISOLATION] or "root"
+                yield GuardedHolder(
+                    uid, name, online, irq, isolation, wish[CPU_POWER] or power, wish[CACHE_CLASS] or cache
+                )
 
 
 def guarded_cpus(found: Iterable[GuardedHolder], cores: Iterable[Bits]) -> Bits:

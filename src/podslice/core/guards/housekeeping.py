@@ -9,15 +9,27 @@ from podslice.core.guards.files import Guard, GuardedFile, SavedFile, bits_in
 from podslice.core.values.cpuset import Bits, format_bits
 
 UNITS: Final = ("system.slice", "user.slice", "init.scope")
+BALANCER: Final = "irqbalance"
 
 
 def housekeeping_files(
-    texts: Mapping[str, str], saved: Mapping[str, SavedFile], *, guard: Guard, housekeeping: Bits
+    texts: Mapping[str, str], saved: Mapping[str, SavedFile], *, guard: Guard, free: Bits, housekeeping: Bits
 ) -> Iterator[GuardedFile]:
-    """Sets of cgroups (`cpuset.cpus` by path) without CPUs that are not of `housekeeping`; one that allows everything
-    says so by saying nothing."""
+    """Sets of cgroups (`cpuset.cpus` by path) without CPUs that are not `free`; one that has no other, or allows
+    everything, which it says by saying nothing, goes to those for `housekeeping`."""
     for path, text in texts.items():
         known = saved.get(path)
         first = bits_in(text if known is None else known.before, "list")
-        wanted = (first & housekeeping or housekeeping) if not first or first & ~housekeeping else 0
+        wanted = (first & free or housekeeping) if not first or first & ~free else 0
         yield GuardedFile(path, "list", text, guard=guard, wanted=format_bits(wanted) if wanted else None)
+
+
+def balancer_advice(environment: Mapping[str, str], guarded: Bits) -> str:
+    """What to do about an irqbalance that runs with this environment; empty where it leaves guarded CPUs alone. It
+    knows a list of CPUs, and in older versions a mask."""
+    banned = bits_in(environment.get("IRQBALANCE_BANNED_CPULIST", ""), "list")
+    banned |= bits_in(environment.get("IRQBALANCE_BANNED_CPUS", ""), "mask")
+    if not guarded & ~banned:
+        return ""
+    wanted = format_bits(guarded | banned)
+    return f"runs and moves interrupts back: stop it, or start it with IRQBALANCE_BANNED_CPULIST={wanted}"

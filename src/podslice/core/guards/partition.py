@@ -10,18 +10,67 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from podslice.core.guards.files import GuardedFile, SavedFile, bits_in
-from podslice.core.values.cpuset import Bits, format_bits
+from podslice.core.guards.holders import GuardedHolder
+from podslice.core.values.cpuset import Bits, format_bits, union
 
 EXCLUSIVE: Final = "cpuset.cpus.exclusive"
 PARTITION: Final = "cpuset.cpus.partition"
+PARTITIONS: Final = (6, 11)
+"""The first Linux on which `auto` enforces them."""
 
 
 class PartitionWish(NamedTuple):
-    """A container's cgroup, below the root of all cgroups; `kind`: root, or isolated (no load balancing inside)."""
+    """A container's cgroup, below the root of all cgroups; `kind`: root, or isolated (no load balancing inside).
+    `whole`: a pod's, which says nowhere else which CPUs are its own."""
 
     path: str
     cpus: Bits
     kind: str
+    whole: bool = False
+
+    @property
+    def taking(self) -> list[str]:
+        """The cgroups that take its CPUs, from the top."""
+        return [*above(self.path), *([self.path] if self.whole else [])]
+
+
+def partition_wishes(
+    holders: Iterable[GuardedHolder], cgroups: Iterable[tuple[str, str, str, Bits | None]]
+) -> list[PartitionWish]:
+    """Of holders whose cgroups run on their CPUs and nothing else. `cgroups`: pod, container, path and CPUs of each
+    container that runs. What the containers of a pod share among themselves is a partition of the pod's cgroup, with
+    all that its containers own, if each of them stays within that; they are none of their own then."""
+    held: dict[str, dict[str, GuardedHolder]] = {}
+    for holder in holders:
+        held.setdefault(holder.uid, {})[holder.container] = holder
+    running: dict[str, dict[str, tuple[str, Bits | None]]] = {}
+    for uid, name, path, cpus in cgroups:
+        running.setdefault(uid, {})[name] = path, cpus
+    wishes: list[PartitionWish] = []
+    for uid, mine in held.items():
+        there = running.get(uid, {})
+        whole = _whole(mine, there)
+        wishes += [whole] if whole else _each(mine, there)
+    return wishes
+
+
+def _each(mine: Mapping[str, GuardedHolder], there: Mapping[str, tuple[str, Bits | None]]) -> Iterator[PartitionWish]:
+    for name, (path, cpus) in there.items():
+        holder = mine.get(name) if name else None
+        if holder is not None and holder.isolation != "shared" and cpus == holder.cpus:
+            yield PartitionWish(path, holder.cpus, holder.isolation)
+
+
+def _whole(mine: Mapping[str, GuardedHolder], there: Mapping[str, tuple[str, Bits | None]]) -> PartitionWish | None:
+    """The pod's cgroup is that above its containers'."""
+    shared = mine.get("")
+    folders = {path.rpartition("/")[0] for path, _ in there.values()}
+    if shared is None or shared.isolation == "shared" or len(folders) != 1 or folders == {""}:
+        return None
+    cpus = union(one.cpus for one in mine.values())
+    if any(run is None or run & ~cpus for _, run in there.values()):
+        return None
+    return PartitionWish(folders.pop(), cpus, shared.isolation, whole=True)
 
 
 def above(path: str) -> list[str]:
@@ -33,7 +82,7 @@ def above(path: str) -> list[str]:
 def partition_paths(wishes: Iterable[PartitionWish]) -> list[str]:
     """The files that the wishes are about, in the order in which they are written."""
     wished = list(wishes)
-    parents = sorted({parent for one in wished for parent in above(one.path)}, key=lambda path: (path.count("/"), path))
+    parents = sorted({parent for one in wished for parent in one.taking}, key=lambda path: (path.count("/"), path))
     return [*(f"{parent}/{EXCLUSIVE}" for parent in parents), *(f"{one.path}/{PARTITION}" for one in wished)]
 
 
@@ -45,7 +94,7 @@ def partition_files(
     wished = [one for one in wishes if all(path in texts for path in partition_paths([one]))]
     taken: dict[str, Bits] = {}
     for one in wished:
-        for parent in above(one.path):
+        for parent in one.taking:
             taken[parent] = taken.get(parent, 0) | one.cpus
     kinds = {f"{one.path}/{PARTITION}": one.kind for one in wished}
     for path, text in texts.items():

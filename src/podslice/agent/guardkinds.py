@@ -1,0 +1,232 @@
+"""Each guard of a node: which files of the kernel it is about, and what they should say now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple, Protocol
+
+from podslice.agent.owner import Owner
+from podslice.core.config.policy import InterferenceGuards
+from podslice.core.guards.files import Guard, GuardedFile, SavedFile
+from podslice.core.guards.holders import GuardedHolder, claimed, guarded_cpus
+from podslice.core.guards.housekeeping import UNITS, housekeeping_files
+from podslice.core.guards.partition import PARTITION, partition_files, partition_paths, partition_wishes
+from podslice.core.guards.power import CPUPower, power_wishes
+from podslice.core.guards.resctrl import cache_wishes
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits, readable_bits
+from podslice.core.view import NodeView
+from podslice.host.cgroup2 import cgroup_path
+from podslice.host.kernelfiles import KernelFiles, node_cpus
+from podslice.host.powerfiles import CPUS, read_power
+from podslice.host.resctrl import read_resctrl, why_refused
+
+
+class GuardScene(NamedTuple):
+    """What a pass goes by: the policy's rules, the node, who has CPUs of its own, and where the kernel's files are.
+    `is_paused`: a file is left alone for a while; `lacks` is told what cannot be had."""
+
+    rules: InterferenceGuards
+    owner: Owner
+    view: NodeView
+    holders: tuple[GuardedHolder, ...]
+    files: KernelFiles
+    mount: str
+    saved: Mapping[str, SavedFile]
+    is_paused: Callable[[str], bool]
+    lacks: Callable[[str], None]
+
+    @property
+    def online(self) -> Bits:
+        return self.view.topology.all_cpus & ~self.view.offline
+
+    @property
+    def free(self) -> Bits:
+        """CPUs that nobody owns; those for housekeeping, if the policy names some of them."""
+        free = self.online & ~self.view.owned
+        return free & readable_bits(self.rules.housekeeping_cpus) or free
+
+
+class NodeGuard(Protocol):
+    """One of them. `files`: as they are, with what they should say; in the order in which they are to be written."""
+
+    name: Guard
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]: ...
+
+    def why(self, files: KernelFiles) -> str:
+        """Why one of its files did not take what was written."""
+
+
+class InterruptGuard:
+    """Interrupts, queues and unbound workqueues leave exclusive CPUs; an interrupt that containers claim goes to
+    theirs."""
+
+    name: Guard = "irq"
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+        claims = claimed(scene.holders)
+        avoid = guarded_cpus(scene.holders, scene.view.topology.cores.values()) & scene.online
+        housekeeping = readable_bits(scene.rules.housekeeping_cpus) & scene.online & ~avoid
+        for file in scene.files.masks(node_cpus(scene.files)):
+            wanted = _claimed(file, claims, scene) & scene.online
+            yield file._replace(
+                wanted=format_bits(wanted) if wanted else None,
+                avoid=avoid,
+                rest=file.rest & housekeeping or housekeeping or file.rest,
+            )
+
+    def why(self, files: KernelFiles) -> str:
+        return "cannot be moved: managed, or not writable"
+
+
+def _claimed(file: GuardedFile, claims: Mapping[str, Bits], scene: GuardScene) -> Bits:
+    number = file.path.split("/")[2]
+    if not claims or not number.isdecimal():
+        return 0
+    devices = scene.files.devices_of(number)
+    wanted = 0
+    for glob, cpus in claims.items():
+        wanted |= cpus if any(fnmatchcase(device, glob) for device in devices) else 0
+    return wanted
+
+
+class PartitionGuard:
+    """Of containers that run on their CPUs and nothing else, and of pods whose containers share CPUs of their own."""
+
+    name: Guard = "partition"
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+        prefix = f"{scene.mount}/"
+        wishes = [
+            one
+            for one in partition_wishes(scene.holders, self._cgroups(scene))
+            if not scene.is_paused(f"{prefix}{one.path}/{PARTITION}")
+        ]
+        texts = scene.files.texts(prefix + path for path in partition_paths(wishes))
+        below = {path.removeprefix(prefix): text for path, text in texts.items()}
+        yield from partition_files(wishes, below, scene.saved, mount=scene.mount)
+
+    def _cgroups(self, scene: GuardScene) -> Iterator[tuple[str, str, str, Bits | None]]:
+        """Of containers that run: pod, name, path, and the CPUs that they were told to run on."""
+        for record in scene.owner.containers.values():
+            path = cgroup_path(record.cgroups_path)
+            if path is not None and record.started:
+                yield record.unit, record.member, path, record.applied.cpus
+
+    def why(self, files: KernelFiles) -> str:
+        return "does not take the value"
+
+
+class HousekeepingGuard:
+    """The system's units leave exclusive CPUs."""
+
+    name: Guard = "units"
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+        free = scene.online & ~scene.view.owned
+        if scene.view.owned and free:
+            texts = scene.files.texts(f"{scene.mount}/{path}/cpuset.cpus" for path in self._cgroups(scene))
+            yield from housekeeping_files(
+                texts, scene.saved, guard=self.name, free=free, housekeeping=self._housekeeping(scene)
+            )
+
+    def _housekeeping(self, scene: GuardScene) -> Bits:
+        return scene.free
+
+    def _cgroups(self, scene: GuardScene) -> tuple[str, ...]:
+        return UNITS
+
+    def why(self, files: KernelFiles) -> str:
+        return "does not take the value"
+
+
+class SandboxGuard(HousekeepingGuard):
+    """So do the sandboxes of pods, for which reserved CPUs do."""
+
+    name: Guard = "sandboxes"
+
+    def _housekeeping(self, scene: GuardScene) -> Bits:
+        return scene.free & scene.view.reserved or scene.free
+
+    def _cgroups(self, scene: GuardScene) -> tuple[str, ...]:
+        cgroups = {cgroup_path(pod.identity.sandbox_cgroup) for pod in scene.owner.pods.values()} - {None}
+        return tuple(sorted(map(str, cgroups)))
+
+
+class KernelThreadGuard:
+    """Threads of the kernel that belong to no CPU, and may be moved, leave exclusive ones."""
+
+    name: Guard = "kthreads"
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+        avoid = scene.online & scene.view.owned
+        if not avoid:
+            return
+        for path in scene.files.kernel_threads():
+            for text in scene.files.texts([path]).values():
+                yield GuardedFile(path, "list", text, self.name, avoid=avoid, rest=scene.free)
+
+    def why(self, files: KernelFiles) -> str:
+        return "cannot be moved"
+
+
+class PowerGuard:
+    """Clock and sleep of exclusive CPUs are what their containers ask for."""
+
+    name: Guard = "power"
+
+    def __init__(self) -> None:
+        self._cpus: dict[int, CPUPower] = {}
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+        profiles = {
+            cpu: scene.rules.power_profiles[one.power]
+            for one in scene.holders
+            if one.power in scene.rules.power_profiles
+            for cpu in iter_bits(one.cpus)
+        }
+        self._cpus = {cpu: self._cpus.get(cpu) or read_power(scene.files, cpu) for cpu in profiles}
+        power = power_wishes(profiles, self._cpus)
+        for cpu, lacks in power.missing.items():
+            scene.lacks(f"power: CPU {cpu} has no {', '.join(lacks)}")
+        paths = {f"{CPUS}/{path}": text for path, text in power.files.items()}
+        for path, text in scene.files.texts(paths).items():
+            yield GuardedFile(path, "value", text, self.name, paths[path])
+
+    def why(self, files: KernelFiles) -> str:
+        return "does not take the value"
+
+
+class CacheGuard:
+    """Exclusive CPUs have the ways of caches and the memory bandwidth of their containers' classes."""
+
+    name: Guard = "cache"
+
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+        classes = scene.rules.cache_classes
+        cpus: dict[str, Bits] = {}
+        for one in scene.holders:
+            if one.cache in classes:
+                cpus[one.cache] = cpus.get(one.cache, 0) | one.cpus
+        if not cpus:
+            return
+        facts = read_resctrl(scene.files, scene.saved)
+        if facts is None:
+            scene.lacks("cache: resctrl is not mounted at /sys/fs/resctrl")
+            return
+        wishes = cache_wishes(classes, cpus, facts)
+        for text in wishes.lacks:
+            scene.lacks(text)
+        yield from wishes.files
+
+    def why(self, files: KernelFiles) -> str:
+        return why_refused(files) or "does not take the value"
+
+
+def all_guards() -> tuple[NodeGuard, ...]:
+    """One of each, in the order in which they write."""
+    return (
+        InterruptGuard(), PartitionGuard(), HousekeepingGuard(), SandboxGuard(), KernelThreadGuard(), PowerGuard(),
+        CacheGuard(),
+    )  # fmt: skip

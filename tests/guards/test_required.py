@@ -1,0 +1,68 @@
+"""Guards that a policy requires: a container with CPUs of its own is not created before they work, others are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podslice.agent.metrics import Metrics
+from podslice.agent.nodeguards import NodeGuards
+from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.host.kernelfiles import KernelFiles, SavedStore
+from podslice.wire.ttrpc import RPCError
+from tests.agent.helpers import World, in_world
+from tests.conftest import make_pod
+from tests.guards.node import IRQ
+
+
+class LockedFiles(KernelFiles):
+    """The kernel takes nothing while it is locked."""
+
+    locked = True
+
+    def write(self, path: str, text: str) -> None:
+        if self.locked:
+            raise OSError(30, "Read-only file system")
+        super().write(path, text)
+
+
+class Told:
+    """Nobody listens."""
+
+    def trouble(self, kind: str, text: str) -> None: ...
+    def event(self, reason: str, text: str) -> None: ...
+
+
+def guards_of(world: World, folder: Path) -> LockedFiles:
+    """The files of an agent's guards that has just started: one interrupt."""
+    (folder / IRQ).parent.mkdir(parents=True)
+    (folder / IRQ).write_text("0-31\n")
+    files = LockedFiles(folder)
+    store = SavedStore(folder, "boot")
+    world.plugin._guards = NodeGuards(world.owner, files, store, Metrics(world.owner), said=Told())
+    return files
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_no_container_before_its_guards(tmp_path: Path, *, required: bool) -> None:
+    """Where the kernel takes nothing, a container with CPUs of its own is refused with the reason, and created when it
+    does; shared ones are always created, and all of them where guards are not required (P4)."""
+
+    async def test(world: World) -> None:
+        guards_of(world, tmp_path / "root")
+        await world.run(make_pod("shared", ("app", "500m")))
+        if not required:
+            await world.run(make_pod("own", ("app", "4")))
+            return
+        with pytest.raises(RPCError, match="GuardsNotReady: guard irq: irq 131 cannot be moved"):
+            await world.run(make_pod("own", ("app", "4")))
+        assert world.notes.refusals[0][1] == "GuardsNotReady"
+        await world.run(make_pod("shared2", ("app", "500m")))
+        guards_of(world, tmp_path / "again").locked = False
+        await world.fake.create_container("sandbox-own", "app")
+        assert (tmp_path / "again" / IRQ).read_text() != "0-31\n"
+        world.check()
+
+    policy = PodslicePolicy(guards=InterferenceGuards("enforce", required=required))
+    in_world(tmp_path, test, policy=policy)
