@@ -421,7 +421,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         ({"policy": "/none/policy.yaml"}, "/none/policy.yaml"),
         (
             {"profile": "kubelet-1.36", "policy": {**POLICY, "spec": {"resize": {"exclusive": True}}}},
-            "policy.spec: a kubelet has no such policy",
+            "policy.spec.resize: a kubelet has no such policy",
         ),
         ({"resources": {"topologyManagerPolicy": "x"}}, "resources: invalid configuration: topologyManagerPolicy"),
     ],

@@ -99,6 +99,10 @@ def test_all_fields() -> None:
          "(min, base, turbo, or kHz)"),
         ({"spec": {"assign": [{}]}}, "spec.assign[0]: object missing required field `classes` (add the field)"),
         ({"spec": "x"}, "spec: expected an object, got text"),
+        ({"spec": {"defrag": {"maxMovesPerHour": 1.5}}},
+         "spec.defrag.maxMovesPerHour: expected a whole number, got a number with a fraction or an exponent"),
+        ({"spec": {"hotplug": {"driftTolerance": 1e99}}},
+         "spec.hotplug.driftTolerance: expected text, got a number with a fraction or an exponent (put it in quotes)"),
     ],
 )  # fmt: skip
 def test_wrong(tmp_path: Path, data: dict[str, Any], message: str) -> None:
@@ -108,6 +112,34 @@ def test_wrong(tmp_path: Path, data: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         load_policy(str(file))
     assert str(caught.value) == f"{file}: {message}"
+
+
+SECTIONS: dict[str, Any] = {
+    "resize": {"belowBaseline": "allow"}, "defrag": {"memory": "follow"}, "annotations": {"invalid": "ignore"},
+    "plugins": {"profile": [{"name": "balance-numa"}]}, "cpuClasses": [{"name": "a"}],
+    "assign": [{"classes": ["default"]}], "topology": {"bestEffort": "scored"}, "hotplug": {}, "mixed": {},
+    "guards": {"irq": "enforce"}, "claims": {"cpus": "8-15"},
+}  # fmt: skip
+
+
+def test_beside_a_kubelet() -> None:
+    """Profile `kubelet-1.36` takes no section that decides: the error names the first one. Guards that only look and
+    what a node should reserve are not among them, and a wrong annotation for such a guard refuses no pod there."""
+    assert SECTIONS.keys() | {"reservation"} == {one.encode_name for one in msgspec.structs.fields(PodslicePolicy)}
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
+    for section, value in SECTIONS.items():
+        policy = policy_from_dict({**KIND, "spec": {section: value, "reservation": {"measure": True}}})
+        with pytest.raises(InputError) as caught:
+            Node(MACHINE, config, profile="kubelet-1.36", policy=policy)
+        remedy = "leave it out, or use profile podslice"
+        assert str(caught.value) == f"spec.{section}: a kubelet has no such policy ({remedy})"
+    looks = policy_from_dict({**KIND, "spec": {"guards": {"irq": "observe"}, "reservation": {"measure": True}}})
+    wrong = pod(guaranteed("2", "1Gi"), annotations={"podslice.io/irq": "no such wish"})
+    outcomes = {
+        profile: Node(MACHINE, config, profile=profile, policy=looks).admit(wrong).admitted
+        for profile in ("podslice", "kubelet-1.36")
+    }
+    assert outcomes == {"podslice": False, "kubelet-1.36": True}
 
 
 def documented_policies() -> Iterator[tuple[str, dict[str, Any]]]:

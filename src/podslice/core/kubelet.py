@@ -39,7 +39,7 @@ from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionContainer, Admi
 from podslice.core.pod.mixed import MixedShare
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
-from podslice.core.quirks import Quirks
+from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import ResizeCondition
@@ -159,6 +159,11 @@ class Kubelet:
         self.manager = ContainerManager(machine, config, quirks, self.devices, policy)
         self._queue: ResizeQueue | None = None
         self._waiting = Waiting()
+
+    @property
+    def fixes(self) -> bool:
+        """It decides better than an upstream kubelet would, and does not predict one."""
+        return self.quirks == PODSLICE
 
     @property
     def undoes_refusals(self) -> bool:
@@ -446,7 +451,7 @@ class Kubelet:
     def _refuse_unheard(self, admission: AdmissionPod, *, new: bool) -> None:
         """What podslice alone refuses, before anybody looks for room. A pod that is on the node already stays, whatever
         the policy says about its annotations by now."""
-        if new and self.policy is not NO_POLICY and self.policy.annotations.invalid == "refuse":
+        if new and self.policy is not NO_POLICY and self.policy.annotations.invalid == "refuse" and self.fixes:
             for one in annotation_problems(self.policy, admission.spec):
                 raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
         if new and admission.mixed and (crowd := self.mixed_surplus(admission)):

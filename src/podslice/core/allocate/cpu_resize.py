@@ -54,8 +54,10 @@ class ResizePicker:
         return self._fill(anchor, pool, count, self._phases(anchor))
 
     def more(self, held: Bits, free: Bits, count: int, affinity: Bits | None) -> Bits:
-        """`count` CPUs for a container that has some: within the affinity, or where that is only a wish anywhere.
-        Raises `AdmissionError`."""
+        """`count` CPUs for a container that has some: within the affinity and the NUMA nodes it is on, which a scored
+        affinity may leave out, or where that is only a wish anywhere. Raises `AdmissionError`."""
+        if affinity is not None:
+            affinity |= self._topology.numa_nodes_of(held)
         try:
             return self.pick(held, free, count, affinity)
         except AdmissionError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from podslice.core.errors import InputError
 from podslice.core.quirks import PODSLICE, Quirks
@@ -306,8 +305,11 @@ def check_policy(policy: PodslicePolicy, quirks: Quirks) -> None:
     """Raises `InputError` for a policy in a profile that predicts a kubelet, and for names that mean nothing."""
     if policy.guards is not None:
         _check_guards(policy.guards)
-    if replace(policy, reservation=NO_POLICY.reservation) != NO_POLICY and quirks != PODSLICE:
-        raise InputError("a kubelet has no such policy", path="spec", remedy="leave it out, or use profile podslice")
+    if quirks != PODSLICE:
+        for field in msgspec.structs.fields(PodslicePolicy):
+            if not _beside_a_kubelet(field.name, getattr(policy, field.name)):
+                remedy = "leave it out, or use profile podslice"
+                raise InputError("a kubelet has no such policy", path=f"spec.{field.encode_name}", remedy=remedy)
 
 
 def _check_guards(guards: InterferenceGuards) -> None:
@@ -325,3 +327,11 @@ def _check_guards(guards: InterferenceGuards) -> None:
     except CPUSetError as error:
         path = "spec.guards.housekeepingCPUs"
         raise InputError(str(error), path=path, remedy="write for example 0-1,64") from None
+
+
+def _beside_a_kubelet(name: str, section: object) -> bool:
+    """A section that changes no decision of a kubelet: what is left out, advice, and guards that only look."""
+    if isinstance(section, InterferenceGuards):
+        guards = {section.irq, section.partition, section.power, section.units, section.sandboxes}
+        return guards | {section.kthreads, section.cache} == {"observe"} and not section.required
+    return name == "reservation" or bool(section == getattr(NO_POLICY, name))

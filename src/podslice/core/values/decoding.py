@@ -25,8 +25,9 @@ _WORDS = {
     "float": "a number",
     "bool": "true or false",
     "null": "nothing",
+    "NumberText": "a number with a fraction or an exponent",
 }
-_SCALARS = ("int", "float", "bool")
+_SCALARS = ("int", "float", "bool", "NumberText")
 
 
 class DecodingProblem(NamedTuple):
