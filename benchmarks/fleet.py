@@ -20,6 +20,7 @@ from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
 from podslice.core.fleet.workload import Workload
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
+from podslice.fleet.collecting import rare_collections
 
 MACHINE = "pack:2 numa:1(memory=192GiB) l3:1 core:24 pu:2"
 CPUS = ((1, 30), (2, 30), (4, 25), (8, 10), (16, 5))
@@ -89,7 +90,8 @@ def main() -> int:
     workload = churn(told.nodes, told.pods, shapes(kind))
     options = CellOptions(policy=told.policy, filter=told.filter, metrics=())
     begun = time.process_time()
-    result = run_cell(fleet, workload, options, 1)
+    with rare_collections():
+        result = run_cell(fleet, workload, options, 1)
     took = time.process_time() - begun
     summary, work = result.summary, result.work
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

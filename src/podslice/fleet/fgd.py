@@ -30,6 +30,7 @@ from podslice.core.fleet.workload import Workload
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, PodSpec
+from podslice.fleet.collecting import rare_collections
 from podslice.fleet.trace import TracePod, open_trace
 
 PUBLISHED: Mapping[PolicyName, str] = {
@@ -227,7 +228,8 @@ def run_one(folder: Path, run: FGDRun) -> Curve:
         metrics=(),
         usual=usual,
     )
-    series = run_cell(fleet, workload, options, run.seed).series
+    with rare_collections():
+        series = run_cell(fleet, workload, options, run.seed).series
     return curve(series["arrived_milli"], series["gpu_milli"], gpus)
 
 

@@ -28,6 +28,7 @@ from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.shapes import WHOLE_GPU
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
+from podslice.fleet.collecting import rare_collections
 from podslice.fleet.keeper import CellKeeper, stop_worker_at
 from podslice.fleet.scenario_file import scenario_from_data
 
@@ -83,7 +84,7 @@ def simulated(
     cell = next(one for one in study.cells if one.key == key)
     made = study.build(cell)
     options = made.options if verify is None else replace(made.options, verify=verify)
-    with keeper.watching() if keeper else nullcontext():
+    with rare_collections(), keeper.watching() if keeper else nullcontext():
         offer = keeper.offer if keeper else None
         result = run_cell(made.fleet, made.workload, options, made.seed, offer=offer, begun=begun)
     return CellOutcome(

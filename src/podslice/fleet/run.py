@@ -6,7 +6,7 @@ Whatever ends it (a key, a full disk, a worker that is lost), what is kept stays
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,14 +194,21 @@ def kept_study(store: RunStore) -> Study | None:
 
 
 def make_cells(
-    executor: Any, tasks: list[Task], store: RunStore, identity: str, idle: Callable[[], None]
+    executor: Any,
+    tasks: list[Task],
+    store: RunStore,
+    identity: str,
+    idle: Callable[[], None],
+    same: Mapping[str, Sequence[FleetCell]],
 ) -> Iterator[CellAnswer]:
-    """Make the cells and keep each. Raises `InputError` for what a cell cannot be made of, or kept."""
+    """Make the cells and keep each, with those that come to the `same`. Raises `InputError` for what a cell cannot be
+    made of, or kept."""
     answers = map(simulate, tasks) if executor is None else run_tasks(executor, simulate, tasks, idle)
     for answer in answers:
         if answer.problem:
             raise InputError(f"cell {answer.key}: {answer.problem}")
-        page = {"key": answer.key, "scenario": identity, "summary": dict(answer.summary)}
-        store.keep(answer.key, answer.data, page)
-        store.drop_checkpoint(answer.key)
-        yield answer
+        for cell in same[answer.key]:
+            page = {"key": cell.key, "scenario": identity, "summary": dict(answer.summary)}
+            store.keep(cell.key, answer.data, page)
+            store.drop_checkpoint(cell.key)
+            yield answer._replace(key=cell.key, warning=answer.warning if cell.key == answer.key else "")

@@ -34,7 +34,8 @@ _PROBE = 500
 @click.option("--resume", is_flag=True, help="Go on with the run that is there; cells that are whole are kept.")
 @click.option("--only", default="", metavar="TEXT", help="Only cells with this in their key.")
 @click.option("--verify", type=click.IntRange(0), metavar="N",
-              help="Compute every N-th remembered answer again and compare; 1 is all, 0 none.")  # fmt: skip
+              help="Compute every N-th remembered answer again and compare; 1 is all, 0 none. Cells that must come "
+                   "to the same are simulated each.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True,
               help="Form of the tables.")  # fmt: skip
 @click.option("--print", "print_only", is_flag=True, help="Print the scenario with all defaults, and its id.")
@@ -105,13 +106,16 @@ def _make(
     told: str,
 ) -> None:
     from podslice.fleet.run import executor_of, make_cells, tasks_of
+    from podslice.fleet.twins import groups
 
     progress = RunProgress(len(cells), told)
-    tasks = tasks_of(study, cells, store, verify=verify, sent=bool(dask))
+    same = {one.key: (one,) for one in cells} if verify else groups(study, cells)
+    firsts = tuple(group[0] for group in same.values())
+    tasks = tasks_of(study, firsts, store, verify=verify, sent=bool(dask))
     progress.begin()
     try:
         with executor_of(workers, dask) as executor:
-            for answer in make_cells(executor, tasks, store, study.id, progress.idle):
+            for answer in make_cells(executor, tasks, store, study.id, progress.idle, same):
                 print_warnings((answer.warning,) if answer.warning else ())
                 progress.done(answer.key)
     except KeyboardInterrupt:
@@ -133,6 +137,8 @@ def _finish(store: RunStore, form: str) -> None:
 
 def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed: tuple[str, ...]) -> None:
     """What would be simulated, and how long it takes: a part of one cell is, to know."""
+    from podslice.fleet.twins import groups
+
     scenario = study.scenario
     classes = ", ".join(one.name for one in study.cluster.classes[:6])
     more = f" and {len(study.cluster.classes) - 6} more" if len(study.cluster.classes) > 6 else ""
@@ -146,8 +152,11 @@ def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed
     parts = ((len(configurations), "kubelet configuration"), (len(scenario.schedulers), "scheduler"),
              (len(scenario.transforms), "transform"), (len(scenario.seeds), "seed"))  # fmt: skip
     echo(" × ".join(counted(number, what) for number, what in parts))
+    made = len(groups(study, cells))
+    if made < len(cells):
+        echo(f"{len(cells) - made} of the cells must come to the same as others and are not simulated")
     pods, seconds = _probed(study, cells[0])
-    whole = seconds * pods * len(cells)
+    whole = seconds * pods * made
     echo(f"pods in a cell: {pods}; at {1e6 * seconds:.0f} µs each on this machine, about {span_text(whole / workers)} "
          f"with {counted(workers, 'worker')}")  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The books of a machine's memory: what each NUMA node has, and who holds blocks of it (memory-device 1.4).
 
 The structs are those of the Memory Manager's state file, so that what is decided and what is written cannot differ.
-They are values: nobody changes what is in them.
+They are values: nobody changes what is in them, and no cycle goes through them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 
-class Block(msgspec.Struct, frozen=True, rename="camel"):
+class Block(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """`size` bytes of `type` (`memory` or `hugepages-…`) on the NUMA nodes of `numa_affinity`."""
 
     numa_affinity: tuple[int, ...] | None
@@ -23,7 +23,7 @@ class Block(msgspec.Struct, frozen=True, rename="camel"):
         return {"numaAffinity": list(self.numa_affinity or ()), "type": self.type, "size": self.size}
 
 
-class MemoryTable(msgspec.Struct, frozen=True, rename="camel"):
+class MemoryTable(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Bytes of one memory type on one NUMA node."""
 
     total: int = 0
@@ -37,7 +37,7 @@ NO_TABLE = MemoryTable()
 """Of a memory type that a NUMA node does not have."""
 
 
-class NUMANodeState(msgspec.Struct, frozen=True, rename="camel"):
+class NUMANodeState(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One NUMA node: `cells` is the group it belongs to, its own id alone when single."""
 
     number_of_assignments: int = 0

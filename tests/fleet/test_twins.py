@@ -1,0 +1,110 @@
+"""Cells that must come to the same are simulated once, and only those."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+
+from podslice.fleet.cells import Study
+from podslice.fleet.codec import encode
+from podslice.fleet.pool import simulated
+from podslice.fleet.scenario_file import load_scenario
+from podslice.fleet.store import RunStore
+from podslice.fleet.twins import groups
+from tests.fleet.test_runs import SCENARIO, files_of, fleet
+
+STATIC = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1", "memory": "1Gi"}}
+MEMORY = {"memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1124Mi"}}]}
+WHOLE_CORES = {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}
+KINDS = {
+    "none": STATIC,
+    "best": {**STATIC, "topologyManagerPolicy": "best-effort"},
+    "bestMemory": {**STATIC, **MEMORY, "topologyManagerPolicy": "best-effort"},
+    "restricted": {**STATIC, "topologyManagerPolicy": "restricted"},
+    "restrictedMemory": {**STATIC, **MEMORY, **WHOLE_CORES, "topologyManagerPolicy": "restricted"},
+    "single": {**STATIC, **WHOLE_CORES, "topologyManagerPolicy": "single-numa-node"},
+    "singleMemory": {**STATIC, **MEMORY, "topologyManagerPolicy": "single-numa-node"},
+}
+
+
+def scenario(kubelets: dict[str, Any], **told: Any) -> dict[str, Any]:
+    """Pods of one container that come and go; memory, CPUs and GPUs all get short."""
+    data = deepcopy({**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}, **told})
+    data["workload"][0]["synthetic"]["shapes"] += [{"cpu": 2, "memory": "22Gi", "weight": 2}, {"cpu": 9}]
+    data["kubelets"] = kubelets
+    return data
+
+
+def study_of(folder: Path, data: dict[str, Any]) -> Study:
+    path = folder / "scenario.yaml"
+    path.write_text(json.dumps(data))
+    return Study(load_scenario(path), folder)
+
+
+def merged(folder: Path, data: dict[str, Any]) -> list[set[str]]:
+    study = study_of(folder, data)
+    return [{cell.kubelet for cell in same} for same in groups(study, study.cells).values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scope_makes_no_difference_to_pods_of_one_container(tmp_path: Path, kind: str) -> None:
+    """Simulated both ways, every byte of the outcomes is the same; pods are refused where a policy refuses."""
+    pod = {**KINDS[kind], "topologyManagerScope": "pod"}
+    data = scenario({"container": {"set": KINDS[kind]}, "pod": {"set": pod}})
+    study = study_of(tmp_path, data)
+    assert [len(same) for same in groups(study, study.cells).values()] == [2]
+    first, second = (simulated(study, cell.key) for cell in study.cells)
+    assert encode(first) == encode(second)
+    refuses = kind.startswith(("restricted", "single"))
+    assert (first.result.summary["refused_attempts"] > 0) == refuses
+
+
+def test_scope_counts_where_pods_have_several_containers(tmp_path: Path) -> None:
+    """Sidecars, containers of a reading, and whatever reads manifests are not merged; and rightly so."""
+    kubelets = {
+        "container": {"set": KINDS["single"]},
+        "pod": {"set": {**KINDS["single"], "topologyManagerScope": "pod"}},
+    }
+    data = scenario(kubelets, transforms={"two": {"sidecars": {"count": 1, "cpu": 2, "as": "padded"}}})
+    study = study_of(tmp_path, data)
+    assert len(groups(study, study.cells)) == 2
+    first, second = (simulated(study, cell.key) for cell in study.cells)
+    assert encode(first) != encode(second)
+    data = scenario(kubelets)
+    data["workload"][0]["reading"] = {"containers": [{"name": "app"}, {"name": "proxy", "cpu": 1, "memory": "1Gi"}]}
+    assert merged(tmp_path, data) == [{"container"}, {"pod"}]
+    assert merged(tmp_path, scenario(kubelets, schedulers={"nrt": {"filter": "kube-nrt"}})) == [{"container"}, {"pod"}]
+    assert merged(tmp_path, scenario(kubelets, profile="kubelet-1.36")) == [{"container"}, {"pod"}]
+
+
+def test_configurations_are_compared_as_kubelets_have_them(tmp_path: Path) -> None:
+    """What is said differently is the same; what differs in any field, or on some nodes only, is not."""
+    same = {"a": {"set": KINDS["single"]}, "b": {"set": {**KINDS["single"], "topologyManagerScope": "container"}}}
+    assert merged(tmp_path, scenario(same)) == [{"a", "b"}]
+    other = {"set": KINDS["single"], "byClass": {"m": {"systemReserved": {"cpu": "2", "memory": "1Gi"}}}}
+    assert merged(tmp_path, scenario({**same, "c": other})) == [{"a", "b"}, {"c"}]
+    assert len(merged(tmp_path, scenario(same, seeds=[1, 2]))) == 2
+
+
+def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) -> None:
+    """`--verify` simulates each cell; what is kept is the same file by file, for one and for two workers."""
+    kubelets = {
+        "container": {"set": KINDS["single"]},
+        "pod": {"set": {**KINDS["single"], "topologyManagerScope": "pod"}},
+    }
+    study_of(tmp_path, scenario(kubelets))
+    path = tmp_path / "scenario.yaml"
+    told = fleet("run", path, "--dry-run")
+    assert "1 of the cells must come to the same as others and are not simulated" in told.output
+    ways = {"shared": ("--workers", 1), "each": ("--workers", 1, "--verify", 50), "two": ("--workers", 2)}
+    for name, words in ways.items():
+        result = fleet("run", path, "--out", tmp_path / name, *words)
+        assert result.exit_code == 0, result.output
+    assert files_of(tmp_path / "shared") == files_of(tmp_path / "each") == files_of(tmp_path / "two")
+    assert len(list(RunStore(tmp_path / "shared").keys())) == 2
