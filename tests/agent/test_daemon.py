@@ -309,7 +309,7 @@ def test_not_ready_while_the_api_server_is_away(tmp_path: Path) -> None:
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         api.down = True
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while "apiServer: connection" not in (await get(agent.web_port, "/readyz"))[1]:
                 await asyncio.sleep(0.02)
         assert (await get(agent.web_port, "/healthz"))[0] == 200

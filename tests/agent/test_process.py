@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -107,10 +108,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def opened(pid: int) -> list[str]:
+    """What a process has open; it may open and close files meanwhile."""
+    links = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(link))
+    return links
+
+
 def listening(pid: int) -> set[str]:
     """Addresses on which a process listens for network connections, as the kernel writes them."""
-    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
-    mine = {link[8:-1] for link in links if link.startswith("socket:[")}
+    mine = {link[8:-1] for link in opened(pid) if link.startswith("socket:[")}
     found = set()
     for table in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -172,7 +181,7 @@ def test_service_manager_is_told(tmp_path: Path) -> None:
             agent = start(tmp_path, environment, podResourcesSocket="", metricsAddress="")
             try:
                 async with Listening(tmp_path / "nri.sock", fake):
-                    await asyncio.wait_for(fake.attached.wait(), 30)
+                    await asyncio.wait_for(fake.attached.wait(), PATIENCE)
                     heard = [(await asyncio.to_thread(manager.recv, 200)).decode() for _ in range(8)]
                     agent.send_signal(signal.SIGTERM)
                     while heard[-1] != "STOPPING=1":
@@ -196,7 +205,7 @@ def test_observe_as_a_process(tmp_path: Path) -> None:
         agent = start(tmp_path, {}, "--observe", resources=POD_LEVEL, podResourcesSocket="", metricsAddress="")
         try:
             async with Listening(tmp_path / "nri.sock", fake):
-                await asyncio.wait_for(fake.attached.wait(), 30)
+                await asyncio.wait_for(fake.attached.wait(), PATIENCE)
                 sandbox = await fake.run_pod("a", annotations=ANNOTATION)
                 container = await fake.create_container(sandbox, "app")
                 too_much = {"podslice.io/resources": ANNOTATION["podslice.io/resources"].replace('"4"', '"400"')}
@@ -230,8 +239,7 @@ def test_told_to_end(tmp_path: Path) -> None:
         fake = FakeRuntime(request_timeout=PATIENCE)
         process = Process(tmp_path, fake)
         await process.start()
-        opened = Path(f"/proc/{process.process.pid}/fd")
-        await until(lambda: any(str(one.readlink()) == "anon_inode:inotify" for one in opened.iterdir()))
+        await until(lambda: "anon_inode:inotify" in opened(process.process.pid))
         assert await process.signal(signal.SIGTERM) == 0
 
     asyncio.run(main())
@@ -301,7 +309,7 @@ def test_shipped_plugin_script(tmp_path: Path) -> None:
             )
         theirs.close()
         try:
-            await asyncio.wait_for(fake.attached.wait(), 30)
+            await asyncio.wait_for(fake.attached.wait(), PATIENCE)
             assert fake.registered == [("podslice", "90")]
             fake.drop_plugin()
             assert await asyncio.to_thread(process.wait, PATIENCE) == 0

@@ -6,6 +6,7 @@ import asyncio
 
 from podslice.agent.supervise import Supervisor
 from podslice.wire.nri import BackOff
+from tests.clock import PATIENCE
 
 
 class Time:
@@ -46,7 +47,7 @@ def test_a_loop_that_dies_is_started_again() -> None:
         )
         assert supervisor.problem() == ""
         supervisor.start("events", loop)
-        await asyncio.wait_for(ready.wait(), 5)
+        await asyncio.wait_for(ready.wait(), PATIENCE)
         assert told == [("events", "ValueError: no good")] * 3 + [("events", "it ended")]
         assert all(later > 1.2 * before for before, later in zip(time.slept, time.slept[1:], strict=False))
         assert supervisor.problem() == "events was started again: it ended"
