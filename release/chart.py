@@ -40,12 +40,16 @@ def values_schema() -> Schema:
             hostPID=_BOOL,
             metricsPort=_port(1),
             metricsFrom=_LIST_OF_OBJECTS,
-            monitoring=_object(
-                podMonitor=_BOOL,
-                prometheusRule=_BOOL,
-                dashboard=_BOOL,
-                labels={"type": "object", "additionalProperties": _TEXT},
-            ),
+            monitoring={
+                **_object(
+                    podMonitor=_BOOL,
+                    serviceMonitor=_BOOL,
+                    prometheusRule=_BOOL,
+                    dashboard=_BOOL,
+                    labels={"type": "object", "additionalProperties": _TEXT},
+                ),
+                **_not_both("podMonitor", "serviceMonitor"),
+            },
             statusPort=_port(0),
             statusSecret=_TEXT,
             kubectlRights=_BOOL,
@@ -79,6 +83,11 @@ def values_schema() -> Schema:
 
 def _object(**properties: Schema) -> Schema:
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _not_both(*names: str) -> Schema:
+    on: Schema = {"const": True}
+    return {"not": {"required": list(names), "properties": dict.fromkeys(names, on)}}
 
 
 def _port(least: int) -> Schema:

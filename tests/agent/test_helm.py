@@ -74,6 +74,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "no readers": {"statusPort": 0, "kubectlRights": False},
     "rules alone": {"monitoring": {"prometheusRule": True}},
+    "services": {
+        "monitoring": {"serviceMonitor": True, "labels": {"release": "x"}},
+        "cluster": {"enabled": True, "schedulerImage": "kube-scheduler:v1.36.2", "tlsSecret": "certificates"},
+    },
     "refusals are held": {"agent": {"refusals": "hold"}},
     "only the kubelet's list": {"agent": {"sources": {"apiServer": False, "kubelet": {"everySeconds": 5}}}},
     "a setting less": {"agent": {"sources": {"annotation": None}}},
@@ -146,6 +150,7 @@ def test_notes_say_what_is_missing(tmp_path: Path) -> None:
     assert "only observes" in notes(observe=True)
     assert "Without sources.apiServer" in notes(agent={"sources": {"apiServer": False, "manifests": "/m"}})
     assert "is not let in yet" in notes(monitoring={"podMonitor": True})
+    assert "is not let in yet" in notes(monitoring={"serviceMonitor": True})
     assert "not let in" not in notes(monitoring={"podMonitor": True}, metricsFrom=[{"podSelector": {}}])
     assert "loopback" in notes(hostNetwork=True)
 
@@ -159,6 +164,7 @@ BAD = [
     ({"tolerations": {}}, "tolerations"),
     ({"cluster": {"schedulerName": "My Scheduler"}}, "schedulerName"),
     ({"obsrve": True}, "obsrve"),
+    ({"monitoring": {"podMonitor": True, "serviceMonitor": True}}, "monitoring"),
     ({"image": {"digest": "latest"}}, "digest"),
 ]
 

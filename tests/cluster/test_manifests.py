@@ -31,7 +31,7 @@ def taken(admin: Api, objects: list[Json]) -> None:
     """By a dry run, with every unknown field an error and not one warning."""
     for one in objects:
         if one["apiVersion"] == MONITORING:
-            assert one["kind"] in ("PodMonitor", "PrometheusRule")
+            assert one["kind"] in ("PodMonitor", "ServiceMonitor", "PrometheusRule")
             continue
         answer = apply(admin, one, dry_run=True)
         assert (answer.code in (200, 201), answer.message, answer.warnings) == (True, "", []), one["kind"]
