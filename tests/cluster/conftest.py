@@ -47,6 +47,14 @@ def admin(cluster: Cluster) -> Iterator[Api]:
 
 
 @pytest.fixture
+def own_node(admin: Api) -> Iterator[str]:
+    """The name of a Node that no test beside this one uses, in whatever worker."""
+    name = str(admin.call("POST", "/api/v1/nodes", {"metadata": {"generateName": "own-"}})["metadata"]["name"])
+    yield name
+    admin.call("DELETE", f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture
 def plane(programs: None, tmp_path: Path) -> Iterator[ControlPlane]:
     """A control plane of the test's own, to be stopped and started; it soon forgets old versions."""
     settings = Settings(nodes=NODES, api_server=("--etcd-compaction-interval=1s",))

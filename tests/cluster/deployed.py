@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from e2e.controlplane import APPLY, Answer, Api
+from e2e.scheduling import eventually
 
 from tests.cluster.compare import Json
 
@@ -58,12 +59,36 @@ def apply(api: Api, document: Json, *, dry_run: bool = False) -> Answer:
     return api.ask("PATCH", f"{where}/{plural}/{metadata['name']}{options}", document, APPLY)
 
 
+def deploy(api: Api, *documents: Json) -> None:
+    """Apply all of it, until the agent has the rights that this gives it: the API server takes a moment."""
+    for document in documents:
+        answer = apply(api, document)
+        assert answer.code in (200, 201), answer.message
+    roles = {one["metadata"]["name"]: one["rules"] for one in documents if one["kind"] == "ClusterRole"}
+    for one in documents:
+        if one["kind"] == "ClusterRoleBinding" and one["subjects"][0]["name"] == "podslice-agent":
+            for rule in roles[one["roleRef"]["name"]]:
+                eventually(lambda rule=rule: _has(api, rule), f"the agent lacks {rule}")
+
+
+def _has(api: Api, rule: Json) -> bool:
+    resource, _, subresource = rule["resources"][-1].partition("/")
+    asked = {
+        "group": rule["apiGroups"][-1],
+        "resource": resource,
+        "subresource": subresource,
+        "verb": rule["verbs"][-1],
+    }
+    spec = {"user": "system:serviceaccount:podslice:podslice-agent", "resourceAttributes": asked}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
 def deploy_rights(api: Api) -> None:
     """The agent's service account with its rights, and the role for users of kubectl podslice."""
-    for document in sorted(manifests(), key=lambda one: one["kind"] != "Namespace"):
-        if document["kind"] in RIGHTS:
-            answer = apply(api, document)
-            assert answer.code in (200, 201), answer.message
+    first = sorted(manifests(), key=lambda one: one["kind"] != "Namespace")
+    deploy(api, *(one for one in first if one["kind"] in RIGHTS))
 
 
 def token_of(api: Api, account: str = "podslice-agent", namespace: str = "podslice", **spec: Any) -> str:

@@ -19,6 +19,7 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import TOPOLOGIES, HTTPApiServer
 from podslice.agent.apiserver import ApiSource
+from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.report import ApiEvents
@@ -30,8 +31,9 @@ from tests.agent.test_cluster_chart import cluster as chart
 from tests.agent.test_journal import Followed
 from tests.clock import until
 from tests.cluster.beside import ACCOUNT, NODES, Beside, StreamingNodes, service_beside, streaming
-from tests.cluster.deployed import FOLDER, apply, deploy_rights, manifests
+from tests.cluster.deployed import FOLDER, apply, deploy, deploy_rights, manifests
 from tests.cluster.test_node_states import NODE, pod_of_an_agent
+from tests.cluster.test_slices import SLICES, node_of, publishing, stored
 from tests.cluster.test_topologies import KIND
 
 SOON_GONE = (
@@ -125,8 +127,7 @@ def test_the_agents_rights(programs: None, tmp_path: Path) -> None:
         prepare_namespace(admin, "default")
         deploy_rights(admin)
         shipped = [one for name in OWN_OBJECTS for one in yaml.safe_load_all((FOLDER / name).read_text())]
-        for document in (KIND, *shipped):
-            assert apply(admin, document).code in (200, 201)
+        deploy(admin, KIND, *shipped)
         for path in (NODE_STATES, TOPOLOGIES):
             eventually(lambda path=path: admin.ask("GET", path).code == 200)
         admin.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
@@ -144,6 +145,41 @@ def test_the_agents_rights(programs: None, tmp_path: Path) -> None:
         assert apply(admin, topologies).code == 200
         with Api(plane.port, plane.authority, token) as agent:
             eventually(lambda: refused_without(admin, agent), f"{APPLIED} is not needed")
+
+
+def test_the_drivers_rights(programs: None, tmp_path: Path) -> None:
+    """An agent publishes the devices of its node, changes them, takes away what is not its own, and reads a claim:
+    every right of the role for drivers is used, nothing else is asked for, nothing forbidden."""
+    log = AuditLog(tmp_path, "system:serviceaccount:podslice:podslice-agent")
+    with (
+        ControlPlane(find_programs(), tmp_path / "plane", Settings(api_server=log.options)) as plane,
+        plane.api() as admin,
+    ):
+        prepare_namespace(admin, "default")
+        deploy_rights(admin)
+        shipped = list(yaml.safe_load_all((FOLDER / "dra.yaml").read_text()))
+        deploy(admin, *shipped)
+        admin.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
+        _, token = pod_of_an_agent(admin)
+        asyncio.run(as_a_driver(plane.kubeconfig_of(token), admin))
+        (role,) = [one for one in shipped if one["kind"] == "ClusterRole"]
+        assert log.asked() == granted([role])
+        assert log.forbidden() == []
+
+
+async def as_a_driver(config: Json, admin: Api) -> None:
+    """What an agent that serves claims does at the API server."""
+    nodes = [node_of(2)]
+    async with publishing(config, NODE, lambda: wanted_slices(nodes[0], NODE)) as publisher:
+        await until(lambda: publisher.published)
+        (first,) = stored(admin, NODE)
+        nodes[0] = node_of(3)
+        await until(lambda: [len(one["spec"]["devices"]) for one in stored(admin, NODE)] == [3])
+        admin.call("POST", SLICES, {**first, "metadata": {"name": "odd"}})
+        await until(lambda: len(stored(admin, NODE)) == 1)
+    server = HTTPApiServer(KubeConfig.from_dict(config).get())
+    assert await server.read_claim("default", "none") is None
+    await server.close()
 
 
 def refused_without(admin: Api, agent: Api) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from e2e.controlplane import Api
+from e2e.scheduling import eventually
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
@@ -23,24 +24,24 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Node
 from podslice.wire.apiconnection import AnswerError
 from tests.clock import until
-from tests.cluster.deployed import FOLDER, apply, deploy_rights
-from tests.cluster.test_node_states import NODE, pod_of_an_agent
+from tests.cluster.deployed import FOLDER, deploy, deploy_rights
+from tests.cluster.test_node_states import pod_of_an_agent
 
 SLICES = f"{RESOURCES}/resourceslices"
 
 
 @pytest.fixture
-def token(cluster: Cluster, admin: Api) -> Iterator[str]:
+def token(cluster: Cluster, admin: Api, own_node: str) -> Iterator[str]:
     deploy_rights(admin)
-    for document in yaml.safe_load_all((FOLDER / "dra.yaml").read_text()):
-        answer = apply(admin, document)
-        assert answer.code in (200, 201), answer.message
-    for name in (NODE, "other"):
-        admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-    path, made = pod_of_an_agent(admin)
+    deploy(admin, *yaml.safe_load_all((FOLDER / "dra.yaml").read_text()))
+    path, made = pod_of_an_agent(admin, own_node)
     yield made
     admin.call("DELETE", path)
-    admin.call("DELETE", SLICES)
+    admin.call("DELETE", slices_of(own_node))
+
+
+def slices_of(node: str) -> str:
+    return f"{SLICES}?fieldSelector=spec.nodeName%3D{node}"
 
 
 def node_of(numa: int) -> Node:
@@ -51,18 +52,18 @@ def node_of(numa: int) -> Node:
     return Node(machine, config, predicates=False, policy=PodslicePolicy(claims=ClaimRules(cpus)))
 
 
-def stored(admin: Api, node: str = NODE) -> list[dict[str, Any]]:
+def stored(admin: Api, node: str) -> list[dict[str, Any]]:
     """The slices of a node in order of their names."""
-    found = admin.call("GET", f"{SLICES}?fieldSelector=spec.nodeName%3D{node}")["items"]
+    found = admin.call("GET", slices_of(node))["items"]
     return sorted(found, key=lambda one: str(one["metadata"]["name"]))
 
 
 @asynccontextmanager
-async def publishing(cluster: Cluster, token: str, wanted: Callable[[], Any]) -> AsyncIterator[Publisher]:
+async def publishing(config: dict[str, Any], node: str, wanted: Callable[[], Any]) -> AsyncIterator[Publisher]:
     """A publisher that runs."""
-    server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
+    server = HTTPApiServer(KubeConfig.from_dict(config).get())
     troubles: list[str] = []
-    publisher = Publisher(server, NODE, wanted, trouble=lambda what, why: troubles.append(why))
+    publisher = Publisher(server, node, wanted, trouble=lambda what, why: troubles.append(why))
     tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
     try:
         yield publisher
@@ -75,12 +76,13 @@ async def publishing(cluster: Cluster, token: str, wanted: Callable[[], Any]) ->
 
 
 @pytest.mark.parametrize("numa", [1, 3, 64])
-def test_published(cluster: Cluster, admin: Api, token: str, numa: int) -> None:
+def test_published(cluster: Cluster, admin: Api, own_node: str, token: str, numa: int) -> None:
     """Slices of 1 to 64 NUMA nodes are taken and kept as they were sent, belong to the Node, and are written once."""
     node = node_of(numa)
 
     async def main() -> None:
-        async with publishing(cluster, token, lambda: wanted_slices(node, NODE)) as publisher:
+        wanted = wanted_slices(node, own_node)
+        async with publishing(cluster.kubeconfig(token=token), own_node, lambda: wanted) as publisher:
             await until(lambda: publisher.published)
             assert publisher.writes == 1
             assert publisher.dropped == ()
@@ -89,41 +91,45 @@ def test_published(cluster: Cluster, admin: Api, token: str, numa: int) -> None:
             assert publisher.writes == 1
 
     asyncio.run(main())
-    (one,) = stored(admin)
+    (one,) = stored(admin, own_node)
     assert len(one["spec"]["devices"]) == numa
-    assert one["spec"]["pool"] == {"name": f"{NODE}/podslice.io", "generation": 1, "resourceSliceCount": 1}
+    assert one["spec"]["pool"] == {"name": f"{own_node}/podslice.io", "generation": 1, "resourceSliceCount": 1}
     assert one["metadata"]["ownerReferences"][0]["kind"] == "Node"
-    assert one["metadata"]["name"].startswith(f"0-podslice.io-{NODE}-")
+    assert one["metadata"]["name"].startswith(f"0-podslice.io-{own_node}-")
 
 
-def test_wiped_and_changed(cluster: Cluster, admin: Api, token: str) -> None:
+def test_wiped_and_changed(cluster: Cluster, admin: Api, own_node: str, token: str) -> None:
     """Slices that a kubelet has taken away come back; another machine is one change of one slice; somebody else's
     slice of our driver goes."""
     nodes = [node_of(2)]
 
     async def main() -> None:
-        async with publishing(cluster, token, lambda: wanted_slices(nodes[0], NODE)) as publisher:
+        config = cluster.kubeconfig(token=token)
+        async with publishing(config, own_node, lambda: wanted_slices(nodes[0], own_node)) as publisher:
             await until(lambda: publisher.published)
-            first = stored(admin)
-            admin.call("DELETE", SLICES)
-            await until(lambda: bool(stored(admin)))
-            second = stored(admin)
+            first = stored(admin, own_node)
+            admin.call("DELETE", slices_of(own_node))
+            await until(lambda: bool(stored(admin, own_node)))
+            second = stored(admin, own_node)
             assert [one["spec"] for one in second] == [one["spec"] for one in first]
             nodes[0] = node_of(3)
-            await until(lambda: len(stored(admin)[0]["spec"]["devices"]) == 3)
-            (third,) = stored(admin)
+            await until(lambda: len(stored(admin, own_node)[0]["spec"]["devices"]) == 3)
+            (third,) = stored(admin, own_node)
             assert third["metadata"]["uid"] == second[0]["metadata"]["uid"]
             assert third["spec"]["pool"]["generation"] == 1
             odd = {**first[0], "metadata": {"name": "odd"}}
             admin.call("POST", SLICES, odd)
-            await until(lambda: [one["metadata"]["name"] for one in stored(admin)] == [third["metadata"]["name"]])
+            await until(
+                lambda: [one["metadata"]["name"] for one in stored(admin, own_node)] == [third["metadata"]["name"]]
+            )
 
     asyncio.run(main())
 
 
-def test_other_nodes(cluster: Cluster, admin: Api, token: str) -> None:
+def test_other_nodes(cluster: Cluster, admin: Api, own_node: str, token: str) -> None:
     """An agent writes and deletes no slice of another node, nor of another driver."""
-    (spec,) = wanted_slices(node_of(1), "other")
+    other = f"{own_node}-other"
+    (spec,) = wanted_slices(node_of(1), other)
     whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
     spec["pool"]["generation"] = 1
     theirs = admin.call("POST", SLICES, {**whole, "metadata": {"generateName": "x-"}, "spec": spec})
@@ -141,18 +147,19 @@ def test_other_nodes(cluster: Cluster, admin: Api, token: str) -> None:
     made = {**whole, "metadata": {"generateName": "y-"}, "spec": spec}
     for write in (lambda server: server.create_slice(made), lambda server: server.replace_slice(theirs),
                   lambda server: server.delete_slice(theirs)):  # fmt: skip
-        assert any(asyncio.run(refused(write)) for _ in range(30))
+        eventually(lambda write=write: asyncio.run(refused(write)), "the policy does not come into force")
+    admin.call("DELETE", slices_of(other))
 
 
-def test_claim_is_read(cluster: Cluster, admin: Api, token: str) -> None:
+def test_claim_is_read(cluster: Cluster, admin: Api, own_node: str, token: str) -> None:
     """A claim as the server has it is what is prepared; one that is not there is none."""
     prepare_namespace(admin, "claims")
     path = f"{RESOURCES}/namespaces/claims/resourceclaims"
     form = {"deviceClassName": "podslice.io", "capacity": {"requests": {"podslice.io/cpu": "2"}}}
     requests = [{"name": "cpus", "exactly": form}]
     made = admin.call("POST", path, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
-    result = {"request": "cpus", "driver": "podslice.io", "pool": f"{NODE}/podslice.io", "device": "podslice-numa-0",
-              "shareID": "7d2c5b0e-8a2f-4a29-9a8e-0b5d3c8e1f00",
+    result = {"request": "cpus", "driver": "podslice.io", "pool": f"{own_node}/podslice.io",
+              "device": "podslice-numa-0", "shareID": "7d2c5b0e-8a2f-4a29-9a8e-0b5d3c8e1f00",
               "consumedCapacity": {"podslice.io/cpu": "2"}}  # fmt: skip
     pod = {"resource": "pods", "name": "p", "uid": "pod-uid"}
     status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [pod]}
@@ -162,7 +169,7 @@ def test_claim_is_read(cluster: Cluster, admin: Api, token: str) -> None:
         server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
         found = await server.read_claim("claims", "c")
         assert found is not None
-        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=NODE, numa_nodes=(0, 1))
+        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=own_node, numa_nodes=(0, 1))
         assert (prepared.devices[0].cpus, prepared.devices[0].numa_node, prepared.pods) == (2, 0, ("pod-uid",))
         assert prepared.devices[0].share_id == result["shareID"]
         assert await server.read_claim("claims", "none") is None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from e2e.controlplane import Api
+from e2e.scheduling import eventually
 from e2e.sharedplane import Cluster
 from lightkube.config.kubeconfig import KubeConfig
 
@@ -18,8 +19,8 @@ from podslice.agent.topologyobject import TopologyObject
 from podslice.k8s.noderesourcetopology import from_node_resource_topology
 from tests.agent.test_journal import Followed
 from tests.clock import until
-from tests.cluster.deployed import FOLDER, apply, deploy_rights
-from tests.cluster.test_node_states import NODE, pod_of_an_agent
+from tests.cluster.deployed import FOLDER, deploy, deploy_rights
+from tests.cluster.test_node_states import pod_of_an_agent
 from tests.conftest import make_pod
 
 _LISTS = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -58,20 +59,17 @@ KIND = {
 
 
 @pytest.fixture
-def token(cluster: Cluster, admin: Api) -> Iterator[str]:
+def token(cluster: Cluster, admin: Api, own_node: str) -> Iterator[str]:
     deploy_rights(admin)
-    for document in (KIND, *yaml.safe_load_all((FOLDER / "noderesourcetopology.yaml").read_text())):
-        answer = apply(admin, document)
-        assert answer.code in (200, 201), answer.message
-    asyncio.run(until(lambda: admin.ask("GET", TOPOLOGIES).code == 200))
-    admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
-    path, made = pod_of_an_agent(admin)
+    deploy(admin, KIND, *yaml.safe_load_all((FOLDER / "noderesourcetopology.yaml").read_text()))
+    eventually(lambda: admin.ask("GET", TOPOLOGIES).code == 200)
+    path, made = pod_of_an_agent(admin, own_node)
     yield made
     admin.call("DELETE", path)
-    admin.ask("DELETE", f"{TOPOLOGIES}/{NODE}")
+    admin.ask("DELETE", f"{TOPOLOGIES}/{own_node}")
 
 
-def keep(cluster: Cluster, token: str, node: Followed, *, name: str = NODE, merges: bool = False) -> list[str]:
+def keep(cluster: Cluster, token: str, node: Followed, name: str, *, merges: bool = False) -> list[str]:
     """Keep the object until it was written, or until something went wrong, which is returned."""
     troubles: list[str] = []
 
@@ -96,46 +94,59 @@ def keep(cluster: Cluster, token: str, node: Followed, *, name: str = NODE, merg
     return troubles
 
 
-def test_an_agent_keeps_the_object_of_its_node(cluster: Cluster, admin: Api, token: str, tmp_path: Path) -> None:
+def test_an_agent_keeps_the_object_of_its_node(
+    cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path
+) -> None:
     """It is made, changed, read back as the machine it was made of, and goes with its Node."""
     node = Followed(tmp_path)
-    assert keep(cluster, token, node) == []
-    first = admin.call("GET", f"{TOPOLOGIES}/{NODE}")
+    assert keep(cluster, token, node, own_node) == []
+    first = admin.call("GET", f"{TOPOLOGIES}/{own_node}")
     node.run(make_pod("a", ("c", "4")))
-    assert keep(cluster, token, node) == []
-    second = admin.call("GET", f"{TOPOLOGIES}/{NODE}")
+    assert keep(cluster, token, node, own_node) == []
+    second = admin.call("GET", f"{TOPOLOGIES}/{own_node}")
     assert second["metadata"]["generation"] == first["metadata"]["generation"] + 1
-    node_uid = admin.call("GET", f"/api/v1/nodes/{NODE}")["metadata"]["uid"]
+    node_uid = admin.call("GET", f"/api/v1/nodes/{own_node}")["metadata"]["uid"]
     assert second["metadata"]["ownerReferences"][0]["uid"] == node_uid
     assert node.owner.node is not None
     assert from_node_resource_topology(second).machine.cpu_count == node.owner.node.machine.cpu_count
 
 
-def test_an_agent_that_merges_begins_alone(cluster: Cluster, admin: Api, token: str, tmp_path: Path) -> None:
+def test_an_agent_that_merges_begins_alone(
+    cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path
+) -> None:
     """Where nobody has written an object yet there is nothing to merge with, and it is made."""
-    assert admin.ask("GET", f"{TOPOLOGIES}/{NODE}").code == 404
-    assert keep(cluster, token, Followed(tmp_path), merges=True) == []
-    assert admin.call("GET", f"{TOPOLOGIES}/{NODE}")["zones"]
+    assert admin.ask("GET", f"{TOPOLOGIES}/{own_node}").code == 404
+    assert keep(cluster, token, Followed(tmp_path), own_node, merges=True) == []
+    assert admin.call("GET", f"{TOPOLOGIES}/{own_node}")["zones"]
 
 
-def test_an_agent_merges_with_another_writer(cluster: Cluster, admin: Api, token: str, tmp_path: Path) -> None:
+def test_an_agent_merges_with_another_writer(
+    cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path
+) -> None:
     """What another writer put into a zone is still there; `own` takes the zones over."""
     thing = {"name": "other.io/thing", "capacity": "1", "allocatable": "1", "available": "1"}
     theirs = {"zones": [{"name": "node-0", "type": "Node", "resources": [thing]}]}
-    made = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": NODE}}
+    made = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": own_node},
+    }
     admin.call("POST", TOPOLOGIES, {**made, **theirs})
     node = Followed(tmp_path)
-    assert keep(cluster, token, node, merges=True) == []
-    zones: list[dict[str, Any]] = admin.call("GET", f"{TOPOLOGIES}/{NODE}")["zones"]
+    assert keep(cluster, token, node, own_node, merges=True) == []
+    zones: list[dict[str, Any]] = admin.call("GET", f"{TOPOLOGIES}/{own_node}")["zones"]
     assert thing in zones[0]["resources"]
     assert {"cpu", "memory"} <= {one["name"] for one in zones[0]["resources"]}
-    assert keep(cluster, token, node) == []
-    assert thing not in admin.call("GET", f"{TOPOLOGIES}/{NODE}")["zones"][0]["resources"]
+    assert keep(cluster, token, node, own_node) == []
+    assert thing not in admin.call("GET", f"{TOPOLOGIES}/{own_node}")["zones"][0]["resources"]
 
 
-def test_an_agent_writes_no_other_node(cluster: Cluster, admin: Api, token: str, tmp_path: Path) -> None:
+def test_an_agent_writes_no_other_node(cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path) -> None:
     """The API server refuses the object of another node, and people hear why."""
-    admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": "two"}})
+    other = f"{own_node}-other"
+    admin.call("POST", "/api/v1/nodes", {"metadata": {"name": other}})
     node = Followed(tmp_path)
-    tries = (keep(cluster, token, node, name="two") for _ in range(30))  # the policy takes a moment to be in force
-    assert "its own node only" in next(filter(None, tries))[0]
+    troubles = eventually(lambda: keep(cluster, token, node, other), "the policy does not come into force")
+    assert "its own node only" in troubles[0]
+    for path in (f"{TOPOLOGIES}/{other}", f"/api/v1/nodes/{other}"):
+        admin.ask("DELETE", path)
