@@ -333,13 +333,16 @@ class Cluster:
         return one
 
     def exclusive(self, pod: Json, container: str, count: int) -> int:
-        """A container owns so many CPUs without a quota; they are returned."""
+        """A container owns so many CPUs, soon without a quota: the kubelet may write that of the pod once more, and the
+        agent answers. They are returned."""
         found = self.cpus(pod, container)
         check(found.bit_count() == count, f"{container} runs on CPUs {found:b}, expected {count}")
         check(not found & RESERVED, f"{container} has reserved CPUs")
-        for what in (container, ""):
-            quota = self.cgroup(pod, what)["cpu.max"]
-            check(quota.startswith("max "), f"cpu.max of {what or 'the pod'} is {quota}")
+
+        def unlimited() -> bool:
+            return all(self.cgroup(pod, what)["cpu.max"].startswith("max ") for what in (container, ""))
+
+        self.until(f"{container} and its pod have no quota", unlimited, PATIENCE / 3)
         return found
 
     def agree(self, *strangers: str) -> None:

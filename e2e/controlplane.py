@@ -35,6 +35,8 @@ MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-
 APPLY = "application/apply-patch+yaml"
 _READY = 900.0
 """Seconds. What stops is seen at once; a machine with other work may need minutes."""
+_TRIES = 3
+"""On a busy machine hooks of a starting API server give up after 30 s, and it ends."""
 _GROUPS = {ADMIN: "system:masters"}
 _SAN = f"IP:127.0.0.1,IP:10.0.2.2,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
 
@@ -193,9 +195,16 @@ class ControlPlane:
             )  # fmt: skip
 
     def start_server(self) -> None:
-        """Start the API server, at its port. Raises `ControlPlaneError`."""
-        self._start("kube-apiserver", str(self._programs.hyperkube), "kube-apiserver", *self._api_options())
-        self._wait("kube-apiserver", self._ready)
+        """Start the API server, at its port, again if it ends before it is ready. Raises `ControlPlaneError`."""
+        name = "kube-apiserver"
+        for attempt in range(1, _TRIES + 1):
+            self._start(name, str(self._programs.hyperkube), name, *self._api_options())
+            try:
+                self._wait(name, self._ready)
+                break
+            except ControlPlaneError:
+                if attempt == _TRIES or self._running[name].poll() is None:
+                    raise
 
     def start_program(self, name: str, *command: str) -> None:
         """Another program, which ends with the others."""

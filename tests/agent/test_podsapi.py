@@ -39,6 +39,12 @@ from tests.conftest import make_pod
 from tests.wire.fake_runtime import FakeRuntime
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer to answer than a sandbox waits."""
+    monkeypatch.setattr("podslice.agent.podsclient.LOOK_UP_SECONDS", PATIENCE)
+
+
 class Following:
     """A source that follows a kubelet, with what it says of trouble."""
 

@@ -7,7 +7,7 @@ import lzma
 from pathlib import Path
 
 import pytest
-from e2e.controlplane import ACCOUNTS, ADMIN, Api, ControlPlane, Settings, StatusError, free_port
+from e2e.controlplane import ACCOUNTS, ADMIN, Api, ControlPlane, ControlPlaneError, Settings, StatusError, free_port
 from e2e.packages import FetchError
 from e2e.programs import VARIABLE, Programs, find_programs
 
@@ -66,6 +66,27 @@ def test_control_plane_comes_back_with_its_objects(programs: Programs, tmp_path:
     with ControlPlane(programs, tmp_path / "copy") as plane, plane.api() as api:
         assert plane.token(ADMIN) == token
         assert _found(api, account)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_server_that_ends_while_it_starts(programs: Programs, tmp_path: Path, failures: int) -> None:
+    """It is started again, at most twice; then its last words are the error."""
+    frail, count = tmp_path / "frail", tmp_path / "count"
+    frail.write_text(
+        f"#!/bin/sh\necho >>{count}\n"
+        f'[ $(wc -l <{count}) -gt {failures} ] && exec {programs.hyperkube} "$@"\necho the hook timed out; exit 1\n'
+    )
+    frail.chmod(0o755)
+    plane = ControlPlane(programs._replace(hyperkube=frail), tmp_path / "plane")
+    if failures < 3:
+        with plane, plane.api() as api:
+            assert api.ask("GET", "/readyz").code == 200
+        return
+    with pytest.raises(ControlPlaneError, match="kube-apiserver is not ready: the hook timed out"):
+        plane.start()
+    plane.stop()
+    assert len(count.read_text()) == failures
 
 
 def _found(api: Api, path: str) -> bool:

@@ -38,8 +38,9 @@ from podslice.agent.status import AgentStatus
 from podslice.core.document import document
 from podslice.core.errors import InputError
 
-SILENCE = 0.2
-"""Seconds after which whoever says nothing wants the status."""
+SILENCE = 2.0
+"""Seconds after which whoever says nothing wants the status, without ending its side as our own clients do. On a busy
+node a client needs some of them between connecting and asking."""
 _PATIENCE = 5.0
 _CREDENTIALS = struct.Struct("3i")
 
