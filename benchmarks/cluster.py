@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from benchmarks.fleet import CPUS, one_class, shapes
 from benchmarks.measure import Result
 from podslice import Pod
-from podslice.core.cluster.model import ClusterModel
+from podslice.core.cluster.model import ClusterModel, ModelLimits
 from podslice.core.decide import decide
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.spec import pod_from_dict
@@ -66,8 +66,8 @@ class Bench:
         return state
 
     def model(self) -> ClusterModel:
-        """The model of them all."""
-        model = ClusterModel()
+        """The model of them all, asked as the service asks it: for the one best node."""
+        model = ClusterModel(ModelLimits(best=1))
         for name in self.names:
             model.add_node(name, self.kind.rules, self.state())
         return model

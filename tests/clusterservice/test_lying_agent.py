@@ -15,7 +15,7 @@ from fuzz.campaign import LIMIT_SECONDS, mutated
 from msgspec.structs import replace
 
 from podslice.cluster import toldsize
-from podslice.cluster.journals import Journals, NodeStream
+from podslice.cluster.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
 from podslice.cluster.service import ClusterService
 from podslice.cluster.toldsize import MOST_TOLD, ToldSize
 from podslice.core.cluster.columns import MOST_NAMES, MOST_ZONES
@@ -223,6 +223,19 @@ def test_beats_of_nobody() -> None:
         scene.say(BAD, to_bytes(beat))
         assert not scene.journals.fresh(BAD)
         scene.honest()
+
+
+def test_mismatches_without_end_are_some_lines() -> None:
+    """One node has so many lines a minute in the log; how many were left out is said with the next one."""
+    scene = LyingScene()
+    for turn in range(3 * MOST_LINES):
+        scene.lie(scene.nodes[BAD].journal.state_told().event, turn + 1, allocation=f"{turn:032x}")
+    assert scene.journals.nodes[BAD].replica.counts["mismatch"] == 3 * MOST_LINES
+    assert len(scene.troubles) == MOST_LINES
+    scene.now += LOG_SECONDS
+    scene.lie(scene.nodes[BAD].journal.state_told().event, 3 * MOST_LINES + 1, allocation="")
+    assert len(scene.troubles) == MOST_LINES + 1
+    assert scene.troubles[-1].endswith(f" ({2 * MOST_LINES} lines of this node were left out before)")
 
 
 NASTY: dict[str, Callable[[LyingScene, int], bytes]] = {

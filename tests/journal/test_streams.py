@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.cluster import journals as module
 from podslice.cluster.callers import CallerError
 from podslice.cluster.journals import Journals
+from podslice.core.cluster.common import Common
 from podslice.core.cluster.events import PodRefused, Stamped
 from podslice.core.cluster.replica import Applied
 from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import Ask, Beat, Hello, PlanGiven, PlanWithdrawn, down_from, to_bytes, up_from
+from podslice.core.cluster.talk import Ask, Beat, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes, up_from
 from podslice.core.errors import InputError
 from podslice.core.holding import ContainerHolding, Holding, digest
 from podslice.wire.journalstream import METHOD
@@ -350,6 +352,23 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
     assert service.fresh("n1")
     now[0] = 10.1
     assert not service.fresh("n1")
+
+
+def test_a_large_message_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who tells a large state keeps nobody waiting while it is read; a small one is read at once."""
+    readers: list[int] = []
+    decoded = module._decoded
+
+    def reading(data: bytes, common: Common | None = None) -> Up:
+        readers.append(threading.get_ident())
+        return decoded(data, common)
+
+    monkeypatch.setattr(module, "_decoded", reading)
+    journals = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
+    data = to_bytes(Beat(1, 2, "a", "b"))
+    large = data + b" " * module.LARGE_MESSAGE
+    assert asyncio.run(journals._message(data)) == asyncio.run(journals._message(large)) == Beat(1, 2, "a", "b")
+    assert readers[0] == threading.get_ident() != readers[1]
 
 
 def test_messages_of_the_stream_are_read_as_written() -> None:

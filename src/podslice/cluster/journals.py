@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 import grpc
@@ -45,16 +45,42 @@ _ASK_SECONDS = 1.0
 _MOST_WAITING = 1024
 _REST = 4.0
 """So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
+LARGE_MESSAGE = 256 << 10
+"""Bytes of a message that a thread reads, so that the loop goes on meanwhile; a state is seldom that large."""
+LOG_SECONDS, MOST_LINES = 60.0, 20
+"""Lines about mismatches that one node has in the log in so many seconds."""
 _OPTIONS = (*OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
+
+
+class LineLimit:
+    """One node's part of the log: what is too much of it is counted."""
+
+    __slots__ = ("_began", "_left_out", "_lines")
+
+    def __init__(self) -> None:
+        self._began = float("-inf")
+        self._lines = self._left_out = 0
+
+    def add(self, now: float) -> str | None:
+        """What to say behind a line: empty, or how many were left out before it. None for one that is left out."""
+        if now - self._began >= LOG_SECONDS:
+            self._began, self._lines = now, 0
+        if self._lines == MOST_LINES:
+            self._left_out += 1
+            return None
+        self._lines += 1
+        left_out, self._left_out = self._left_out, 0
+        return f" ({left_out} lines of this node were left out before)" if left_out else ""
 
 
 class NodeEntry:
     """One node: its replica, the stream that feeds it, and when it last said something."""
 
-    __slots__ = ("agrees", "heard", "replica", "size", "stream")
+    __slots__ = ("agrees", "heard", "lines", "replica", "size", "stream")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
+        self.lines = LineLimit()
         self.size = ToldSize()
         self.stream: NodeStream | None = None
         self.heard = float("-inf")
@@ -233,7 +259,7 @@ class Journals:
         asked = float("-inf")
         while (data := await context.read()) is not grpc.aio.EOF:
             entry.heard = self._clock()
-            message = _decoded(data, self._rulebook.common)
+            message = await self._message(data)
             if isinstance(message, Stamped):
                 self._apply(node, entry, message, len(data))
             elif isinstance(message, Beat):
@@ -246,22 +272,33 @@ class Journals:
                 stream.put(Ask(*wanted))
             await asyncio.sleep(_REST * (self._clock() - entry.heard))
 
+    async def _message(self, data: Any) -> Up:
+        """A large one is read beside the loop, with nothing in common, because what is has no lock. Raises
+        `InputError`."""
+        if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
+            return _decoded(data, self._rulebook.common)
+        return await asyncio.to_thread(_decoded, data, Common())
+
     def _apply(self, node: str, entry: NodeEntry, stamped: Stamped, size: int) -> Applied:
         applied = entry.replica.apply(stamped)
         if not entry.size.add(stamped.event, size):
             entry.replica.begin_again()
         entry.agrees = entry.replica.proven
-        self._log(node, applied)
+        self._log(node, entry, applied)
         self.on_applied(node, stamped, applied)
         return applied
 
-    def _log(self, node: str, applied: Applied) -> None:
+    def _log(self, node: str, entry: NodeEntry, applied: Applied) -> None:
         """A mismatch, and where both states part as soon as both are known."""
+        lines: Iterable[str] = ()
         if applied.outcome == "mismatch":
-            self._trouble("mismatch", f"{node}: {applied.why}")
+            lines = (applied.why,)
         elif applied.mine is not None and applied.theirs is not None:
-            for line in differences(applied.mine, applied.theirs):
-                self._trouble("mismatch", f"{node}: {line}")
+            lines = differences(applied.mine, applied.theirs)
+        for line in lines:
+            more = entry.lines.add(self._clock())
+            if more is not None:
+                self._trouble("mismatch", f"{node}: {line}{more}")
 
     def _compare(self, entry: NodeEntry, beat: Beat) -> None:
         """A beat that does not meet the replica: events are missing, or it is not the node."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -105,8 +106,8 @@ class Verdicts:
         verdicts = np.where(rows < 0, UNKNOWN, column.verdict[rows])
         for verdict in distinct(verdicts[verdicts > PROVEN]):
             cause = column.causes[verdict]
-            those = [names[at] for at in np.flatnonzero(verdicts == verdict).tolist()]
-            (failed if cause.by_sums else unresolvable).update(dict.fromkeys(those, cause.text))
+            those = compress(names, (verdicts == verdict).tobytes())
+            (failed if cause.by_sums else unresolvable).update(zip(those, repeat(cause.text), strict=False))
         for number, name in self._distrusted:
             if number == signature.number and name in self.nodes and name not in failed and name in names:
                 unresolvable.setdefault(name, QUARANTINED)

@@ -82,10 +82,10 @@ class SignatureColumn:
         if needs.refusal:
             self._refuse(rows, needs.refusal)
             return
-        for cause, lacks in _conditions(self._table, needs):
+        for lacks, causes in _conditions(self._table, needs):
             lacking = lacks(rows)
             if lacking.any():
-                self._refuse(rows[lacking], cause.text, by_sums=cause.by_sums)
+                self._tell(rows[lacking], causes)
                 rows = rows[~lacking]
         self.verdict[rows] = OPEN
         self.cost[rows] = _costs(self._table, needs, rows)
@@ -113,6 +113,13 @@ class SignatureColumn:
         else:
             self.verdict[row] = PROVEN
 
+    def _tell(self, rows: Ints, causes: Causes) -> None:
+        """Rows that lack something: the first cause that is true of each."""
+        for cause, lacks in causes:
+            lacking = lacks(rows)
+            self._refuse(rows[lacking], cause.text, by_sums=cause.by_sums)
+            rows = rows[~lacking]
+
     def _refuse(self, rows: Ints, text: str, *, by_sums: bool = False) -> None:
         self.verdict[rows] = self.code(Cause(text, by_sums))
         self.cost[rows] = FAR
@@ -128,38 +135,69 @@ class SignatureColumn:
 
 Lacks: TypeAlias = Callable[[Ints], Any]
 """Which of some rows have too little."""
+Causes: TypeAlias = "tuple[tuple[Cause, Lacks], ...]"
+"""What is told of rows that have too little; the last is true of all that are left."""
 
 
-def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lacks]]:
-    """What is looked at, in the order in which causes are told."""
+def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Lacks, Causes]]:
+    """What is looked at, in the order in which causes are told. Sums that a unit asks for alone need no look."""
     for cpus, memory in needs.units:
-        yield from _on_one_node(table, cpus, memory)
-    if needs.cpus:
-        yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[:, rows].sum(axis=0) < needs.cpus
+        yield _on_one_node(table, cpus, memory)
+    if needs.cpus > max((cpus for cpus, _ in needs.units), default=0):
+        yield _one(words.few_cpus(needs), lambda rows: table.cpus.take(rows, axis=1).sum(axis=0) < needs.cpus)
     if needs.aligned_cpus:
-        yield Cause(words.scattered_cpus()), lambda rows: _most(table.cpus[:, rows], needs.width) < needs.aligned_cpus
-    if needs.memory:
-        yield Cause(words.few_memory(needs)), lambda rows: table.memory[:, rows].sum(axis=0) < needs.memory
+        yield _one(
+            words.scattered_cpus(),
+            lambda rows: _most(table.cpus.take(rows, axis=1), needs.width) < needs.aligned_cpus,
+        )
+    if needs.memory > max((memory for _, memory in needs.units), default=0):
+        yield _one(words.few_memory(needs), lambda rows: table.memory.take(rows, axis=1).sum(axis=0) < needs.memory)
     for resource, count in needs.devices.items():
         line = table.device_names.get(resource, -1)
         if 0 <= line < len(table.devices):
-            yield Cause(words.few_devices(resource, count)), partial(_fewer, table.devices[line], count)
+            yield _one(words.few_devices(resource, count), partial(_fewer, table.devices[line], count))
     for resource, amount in needs.asked.items():
         line = table.sum_names.get(resource, -1)
-        yield Cause(words.lacking_sum(resource), by_sums=True), partial(_exceeds, table, line, amount)
+        yield _one(words.lacking_sum(resource), partial(_exceeds, table, line, amount), by_sums=True)
 
 
-def _on_one_node(table: NodeTable, cpus: int, memory: int) -> Iterator[tuple[Cause, Lacks]]:
+def _one(text: str, lacks: Lacks, *, by_sums: bool = False) -> tuple[Lacks, Causes]:
+    return lacks, ((Cause(text, by_sums), _all),)
+
+
+def _all(rows: Ints) -> Any:
+    return np.ones(len(rows), dtype=np.bool_)
+
+
+def _on_one_node(table: NodeTable, cpus: int, memory: int) -> tuple[Lacks, Causes]:
     """CPUs and bytes on the same NUMA node; what is missing alone is told first."""
-    if cpus:
-        yield Cause(words.not_on_one(cpus, 0)), lambda rows: table.cpus[:, rows].max(axis=0) < cpus
-    if memory:
-        yield Cause(words.not_on_one(0, memory)), lambda rows: table.memory[:, rows].max(axis=0) < memory
-    if cpus and memory:
-        yield (
-            Cause(words.not_on_one(cpus, memory)),
-            lambda rows: ~((table.cpus[:, rows] >= cpus) & (table.memory[:, rows] >= memory)).any(axis=0),
-        )
+
+    def few_cpus(rows: Ints) -> Any:
+        return table.cpus.take(rows, axis=1).max(axis=0) < cpus
+
+    def few_memory(rows: Ints) -> Any:
+        return table.memory.take(rows, axis=1).max(axis=0) < memory
+
+    if not memory:
+        return few_cpus, ((Cause(words.not_on_one(cpus, 0)), _all),)
+    if not cpus:
+        return few_memory, ((Cause(words.not_on_one(0, memory)), _all),)
+    return (
+        lambda rows: ~_fitting(table, cpus, memory, rows).any(axis=0),
+        (
+            (Cause(words.not_on_one(cpus, 0)), few_cpus),
+            (Cause(words.not_on_one(0, memory)), few_memory),
+            (Cause(words.not_on_one(cpus, memory)), _all),
+        ),
+    )
+
+
+def _fitting(table: NodeTable, cpus: int, memory: int, rows: Ints) -> Any:
+    """Which NUMA nodes have both."""
+    fits = table.cpus.take(rows, axis=1) >= cpus
+    if not memory:
+        return fits
+    return fits & (table.memory.take(rows, axis=1) >= memory)
 
 
 def _most(free: Ints, width: int) -> Ints:
@@ -170,22 +208,21 @@ def _most(free: Ints, width: int) -> Ints:
 
 
 def _fewer(devices: Ints, count: int, rows: Ints) -> Any:
-    return devices[rows] < count
+    return devices.take(rows) < count
 
 
 def _exceeds(table: NodeTable, line: int, amount: int, rows: Ints) -> Any:
-    room = table.room[line, rows] if 0 <= line < len(table.room) else 0
-    used = table.used[line, rows] if 0 <= line < len(table.used) else 0
+    room = table.room[line].take(rows) if 0 <= line < len(table.room) else 0
+    used = table.used[line].take(rows) if 0 <= line < len(table.used) else 0
     return np.broadcast_to(used + amount > room, rows.shape)
 
 
 def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
-    free = table.cpus[:, rows]
+    free = table.cpus.take(rows, axis=1)
     total = free.sum(axis=0)
     if needs.units:
         cpus, memory = max(needs.units)
-        fits = (free >= cpus) & (table.memory[:, rows] >= memory)
-        first = fits.argmax(axis=0)  # of several NUMA nodes a kubelet takes the first
+        first = _fitting(table, cpus, memory, rows).argmax(axis=0)  # of several NUMA nodes a kubelet takes the first
         least = np.take_along_axis(free, first[np.newaxis], axis=0)[0] - cpus
     else:
         least = total - needs.cpus
