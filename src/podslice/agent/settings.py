@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -296,15 +297,23 @@ def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def _choices(agent: AgentSettings) -> Iterator[tuple[str, str | bool, tuple[str | bool, ...]]]:
+    """Settings with a few values: path, value and those that there are; YAML reads on and off as booleans."""
+    yield "profile", agent.profile, tuple(PROFILES)
+    yield "strangers", agent.strangers, ("move", "report")
+    yield "limits", agent.limits, ("repair", "report")
+    yield "refusals", agent.refusals, ("fail", "hold")
+    yield "sources.podsAPI", agent.sources.pods_api, ("auto", "on", "off", True, False)
+    yield "nodeResourceTopology", agent.node_resource_topology, ("own", "merge", "off", False)
+    if agent.cluster is not None:
+        yield "cluster.plan", agent.cluster.plan, ("compare", "honour")
+
+
 def _check(agent: AgentSettings) -> None:
-    if agent.profile not in PROFILES:
-        raise InputError(f"{agent.profile!r} is unknown", path="profile", remedy=f"one of {', '.join(PROFILES)}")
-    if agent.strangers not in ("move", "report"):
-        raise InputError(f"{agent.strangers!r} is unknown", path="strangers", remedy="move or report")
-    if agent.limits not in ("repair", "report"):
-        raise InputError(f"{agent.limits!r} is unknown", path="limits", remedy="repair or report")
-    if agent.refusals not in ("fail", "hold"):
-        raise InputError(f"{agent.refusals!r} is unknown", path="refusals", remedy="fail or hold")
+    for path, value, known in _choices(agent):
+        if value not in known:
+            names = [one for one in known if isinstance(one, str)]
+            raise InputError(f"{value!r} is unknown", path=path, remedy=f"{', '.join(names[:-1])} or {names[-1]}")
     if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
         raise InputError(f"{agent.plugin_index!r} is not an index", path="pluginIndex", remedy="two digits such as 90")
     if not agent.plugin_name:
@@ -317,8 +326,6 @@ def _check(agent: AgentSettings) -> None:
             path="sources.waitSeconds",
             remedy="0 to 1.5, below NRI's 2",
         )
-    if agent.sources.pods_api not in ("auto", "on", "off", True, False):
-        raise InputError(f"{agent.sources.pods_api!r} is unknown", path="sources.podsAPI", remedy="auto, on or off")
     if agent.pod_resources_upstream and not agent.pod_resources_socket:
         raise InputError(
             "is set, but nothing is served",
@@ -349,8 +356,6 @@ def _check_cluster(agent: AgentSettings) -> None:
     cluster = agent.cluster
     if cluster is None:
         return
-    if cluster.plan not in ("compare", "honour"):
-        raise InputError(f"{cluster.plan!r} is unknown", path="cluster.plan", remedy="compare or honour")
     for place, target in enumerate(cluster.services):
         if _SERVICE.match(target) is None or int(target.rpartition(":")[2]) > 65535:
             raise InputError(
@@ -367,11 +372,9 @@ def _check_cluster(agent: AgentSettings) -> None:
 
 
 def _check_topology(agent: AgentSettings) -> None:
-    path = "nodeResourceTopology"
-    if agent.node_resource_topology not in ("own", "merge", "off", False):
-        raise InputError(f"{agent.node_resource_topology!r} is unknown", path=path, remedy="own, merge or off")
     if agent.writes_topology and not agent.sources.api_server:
-        raise InputError("needs an API server to write to", path=path, remedy="set sources.apiServer")
+        remedy = "set sources.apiServer"
+        raise InputError("needs an API server to write to", path="nodeResourceTopology", remedy=remedy)
 
 
 def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePolicy) -> None:

@@ -28,7 +28,6 @@ from podslice.fleet.scenario import (
     AS_WRITTEN,
     FleetScenario,
     KubeletEntry,
-    SchedulerEntry,
     SyntheticShapes,
     WorkloadEntry,
 )
@@ -345,8 +344,3 @@ def _by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
     for number in nodes:
         found.setdefault(fleet.nodes[number].kind, []).append(number)
     return found
-
-
-def describe_scheduler(entry: SchedulerEntry) -> str:
-    """A scheduler in a few words."""
-    return f"{entry.policy or entry.fit}, filter {entry.filter}, ties {entry.ties}"
