@@ -65,7 +65,7 @@ def values_schema() -> Schema:
                 resources={"type": "object"},
                 schedulerResources={"type": "object"},
             ),
-            dra=_object(enabled=_BOOL),
+            dra=_object(enabled=_BOOL, accounting=_BOOL),
             podCgroup={"type": "string", "pattern": "^[^/].*$"},
             hostPaths={
                 "type": "array",

@@ -45,6 +45,7 @@ RESOURCES = {
 }
 
 POLICY = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
+CLAIMS = {"sources": {"apiServer": True}, "policy": {**POLICY, "spec": {"claims": {"cpus": "2-3"}}}}
 
 
 def settings(folder: Path, **fields: Any) -> dict[str, Any]:
@@ -452,6 +453,19 @@ def test_check_config(tmp_path: Path) -> None:
     assert str(result.exception).startswith(f"{wrong}: spec.resize.exclusive: expected true or false")
     file.write_text(json.dumps(settings(tmp_path, metricsAddress="0.0.0.0:9095")))
     assert "not loopback" in CliRunner().invoke(cli, arguments).output
+
+
+def test_check_config_with_a_static_kubelet(tmp_path: Path) -> None:
+    """A kubelet whose CPU Manager is static owns CPUs as well: that is refused, unless it is only watched."""
+    file, state = tmp_path / "agent.yaml", tmp_path / "cpu_manager_state"
+    file.write_text(json.dumps(settings(tmp_path, dra={"kubeletState": str(tmp_path / "dra_manager_state")}, **CLAIMS)))
+    arguments = ["agent", "--config", str(file), "--check-config", "--from", MACHINE]
+    for policy, words in (("static", "the kubelet's CPU Manager is static too"), ("none", ""), ("{", "")):
+        state.write_text(json.dumps({"policyName": policy}) if policy != "{" else policy)
+        result = CliRunner().invoke(cli, arguments)
+        assert (words in str(result.exception)) if words else "good; 32 CPUs" in result.output, result.output
+    state.write_text(json.dumps({"policyName": "static"}))
+    assert "good; 32 CPUs" in CliRunner().invoke(cli, [*arguments, "--observe"]).output
 
 
 def test_status_is_watched_while_agents_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

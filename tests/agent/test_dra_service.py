@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
 from podslice.agent.dra.driver import Driver, kubelets_claims, wanted_slices
-from podslice.agent.dra.publisher import SliceChange
+from podslice.agent.dra.publisher import Publisher, SliceChange
 from podslice.agent.podresources import PodResources
 from podslice.agent.settings import DRASettings, settings_from_dict
 from podslice.core.dra.objects import ResourceClaim
@@ -174,12 +174,13 @@ def test_registration_that_is_refused(tmp_path: Path) -> None:
     with_driver(tmp_path, test)
 
 
-def test_health(tmp_path: Path) -> None:
+def test_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All devices are told, again when something changes; without a state that can be trusted none is healthy."""
 
     async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
         kubelet = Kubelet(tmp_path)
         await kubelet.register()
+        looking = asyncio.ensure_future(driver.follow_devices())
         async with grpc.aio.insecure_channel(f"unix://{kubelet.endpoint}") as channel:
             call = channel.unary_stream(
                 "/v1alpha1.DRAResourceHealth/NodeWatchResources",
@@ -192,11 +193,12 @@ def test_health(tmp_path: Path) -> None:
             assert {one.health for one in first.devices} == {api.HEALTHY}
             desk.owner.admitting.store = None
             desk.owner.admitting.safe_mode = "a file is gone"
-            driver.service.look()
             second = await stream.read()
             assert {(one.health, one.message) for one in second.devices} == {(api.UNHEALTHY, "a file is gone")}
             stream.cancel()
+        looking.cancel()
 
+    monkeypatch.setattr("podslice.agent.dra.service.HEALTH_SECONDS", 1e6)
     with_driver(tmp_path, test)
 
 
@@ -317,6 +319,10 @@ class ServerOfClaims(FakeApiServer):
         super().__init__()
         self.claims = FakeClaims()
         self.slices: dict[str, Any] = {}
+        self.fields = frozenset({"name"})
+
+    async def device_fields(self) -> frozenset[str]:
+        return self.fields
 
     async def node_uid(self, node: str) -> str:
         return "node-uid"
@@ -342,6 +348,34 @@ class ServerOfClaims(FakeApiServer):
 
     async def delete_slice(self, one: Any) -> None:
         del self.slices[one["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("field", ["nodeAllocatableResourceMappings", "nodeAllocatableResources", "later"])
+def test_accounting(field: str) -> None:
+    """Slices say what claims count for in the form that the server knows; of one that knows another it is said that
+    they are not counted."""
+    server, troubles = ServerOfClaims(), list[str]()
+    server.fields = frozenset({"name", field})
+    wanted = {
+        "pool": {"name": "p", "resourceSliceCount": 1},
+        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": 1}}],
+    }
+
+    async def main() -> None:
+        publisher = Publisher(
+            server, "n", lambda: [wanted], trouble=lambda what, why: troubles.append(why), accounting=True
+        )
+        tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
+        await until(lambda: publisher.published)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    (one,) = server.slices.values()
+    known = field != "later"
+    assert set(one["spec"]["devices"][0]) == {"name", "capacity", *([field] if known else [])}
+    assert ["claims are not counted" in why for why in troubles] == ([] if known else [True])
 
 
 def test_the_whole_agent(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ OWN = {
     "podslice_resizes_not_applied_total": ("counter", ""),
     "podslice_resizes_total": ("counter", "operation result"),
     "podslice_resize_seconds": ("histogram", "le"),
+    "podslice_claim_prepare_seconds": ("histogram", "le result"),
     "podslice_resize_pending": ("gauge", ""),
     "podslice_moves_total": ("counter", "result"),
     "podslice_cluster_streams": ("gauge", ""),
@@ -154,6 +155,7 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         world.reporter.failed(world.owner.pods["a"].identity, PodFailure("list", "ValueError: x", "x.py:1"))
         world.metrics.plugin_registrations.labels("vendor.com/gpu").inc()
         world.metrics.plugin_allocations.labels("vendor.com/gpu").observe(0.3)
+        world.metrics.claim_prepares.labels("prepared").observe(0.003)
         types, values = world.page()
         for name, (kind, labels) in (KUBELET | OWN).items():
             assert types.get(name) == kind, name

@@ -47,7 +47,9 @@ def test_document() -> None:
     report = read_document(run(str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE, "-o", "json").output, "AdmissionReport")
     assert [pod["name"] for pod in report["pods"]] == ["train"]
     big, train = report["claims"]
-    assert (big["allocated"], [one["able"] for one in big["obstacles"]], len(big["fixes"])) == (False, [1, 1], 2)
+    (refusal,) = big["refusals"]
+    assert (big["allocated"], refusal["nodes"]) == (False, ["node-a"])
+    assert ([one["able"] for one in refusal["obstacles"]], len(refusal["fixes"])) == ([1, 1], 2)
     assert [(one["request"], one["device"], one["consumed"]) for one in train["devices"]] == [
         ("gpu", "gpu-0", {}),
         ("cpus", "podslice-numa-0", {"cpu": "16", "memory": "64Gi"}),
@@ -162,3 +164,23 @@ def test_a_second_pod_goes_to_its_claim(tmp_path: Path) -> None:
         ("default/both", False, ""),
         ("default/more", False, "n2"),
     ]
+
+
+def test_every_node_says_why(tmp_path: Path) -> None:
+    """Nodes that are alike are told together, others apart with their own reasons."""
+    text = (EXAMPLES / "slices.yaml").read_text()
+    small = text.replace('value: "30"', 'value: "20"')
+    assert small != text
+    slices = tmp_path / "slices.yaml"
+    nodes = {"node-a": text, "node-b": small, "node-c": small}
+    slices.write_text("\n---\n".join(one.replace("node-a", name) for name, one in nodes.items()))
+    given = ("--claims", OBJECTS[1], "--slices", str(slices), *MACHINE)
+    report = read_document(run(str(EXAMPLES / "pods.yaml"), *given, "-o", "json").output, "AdmissionReport")
+    refusals = report["claims"][0]["refusals"]
+    assert [one["nodes"] for one in refusals] == [["node-a"], ["node-b", "node-c"]]
+    assert any(
+        "has 20 cpu in all" in problem for one in refusals[1]["obstacles"] for problem in one["problems"].values()
+    )
+    output = run(str(EXAMPLES / "pods.yaml"), *given, "--no-map").output
+    for line in ("  node node-a:\n", "  nodes node-b, node-c:\n", "has 30 cpu in all", "has 20 cpu in all"):
+        assert line in output

@@ -51,6 +51,12 @@ def pod(*containers: Stanza, init: tuple[Stanza, ...] = (), budget: Stanza | Non
     return {"metadata": {"name": "p"}, "spec": spec if budget is None else {**spec, "resources": budget}}
 
 
+def counted(one: Stanza) -> Stanza:
+    """Its first container has a claim of 4 CPUs, and the scheduler has counted that."""
+    claim = {"resourceClaimName": "k", "containers": ["c0"], "resources": {"cpu": "4", "memory": "0"}}
+    return {**one, "status": {"nodeAllocatableResourceClaimStatuses": [claim]}}
+
+
 def node(
     machine: str | None = None, unknown: tuple[IgnoredField, ...] = (), profile: str = "podslice", **config: Any
 ) -> NodeSubject:
@@ -204,6 +210,14 @@ CASES = [
         pod({"claims": [{"name": "gpu"}], "requests": amounts("100m", "64Mi")}),
         "spec.containers[0].resources.claims",
         "c0 has claims, and nothing in the pod has requests",
+        "warning",
+    ),
+    Case(
+        "PS109",
+        counted(pod(both("4", "1Gi"))),
+        counted(pod(both("1", "1Gi"))),
+        "spec.containers[0].resources.requests[cpu]",
+        "c0 requests 4 cpu besides claim k, which counts for 4",
         "warning",
     ),
     Case(

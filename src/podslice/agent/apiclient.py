@@ -45,6 +45,22 @@ class _SliceListMetadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
+class _DeviceSchema(msgspec.Struct):
+    properties: dict[str, msgspec.Raw] = {}
+
+
+class _DeviceSchemas(msgspec.Struct):
+    device: _DeviceSchema = msgspec.field(default_factory=_DeviceSchema, name="io.k8s.api.resource.v1.Device")
+
+
+class _SchemaComponents(msgspec.Struct):
+    schemas: _DeviceSchemas = msgspec.field(default_factory=_DeviceSchemas)
+
+
+class _OpenAPI(msgspec.Struct):
+    components: _SchemaComponents = msgspec.field(default_factory=_SchemaComponents)
+
+
 class _Slices(msgspec.Struct):
     items: list[dict[str, Any]]
     metadata: _SliceListMetadata = msgspec.field(default_factory=_SliceListMetadata)
@@ -137,6 +153,11 @@ class HTTPApiServer:
             return None if found is None else from_dict(found, ResourceClaim)
         except InputError as error:
             raise ApiError(f"{path}: {error}") from None
+
+    async def device_fields(self) -> frozenset[str]:
+        """What fields the devices of slices have in the server's schema. Raises `ApiError`."""
+        found = await self._object(f"/openapi/v3{RESOURCES}", _OpenAPI)
+        return frozenset() if found is None else frozenset(found.components.schemas.device.properties)
 
     async def list_slices(self, node: str, driver: str) -> tuple[list[dict[str, Any]], str]:
         """The slices of a driver on a node, and the version at which to start watching. Raises `ApiError`."""

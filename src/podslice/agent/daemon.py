@@ -272,7 +272,13 @@ class Agent:
         settings, api = self.settings.dra, self._chosen.api
         if settings is None or api is None or self.observe:
             return None
-        return Driver(settings, self.owner, cast(ClaimsServer, api), self.node_name)
+        return Driver(
+            settings,
+            self.owner,
+            cast(ClaimsServer, api),
+            self.node_name,
+            prepared=lambda result, seconds: self.metrics.claim_prepares.labels(result).observe(seconds),
+        )
 
     def _observing(self, loaded: LoadedSettings, machine: Machine) -> ObservedKubelet | None:
         """In a dry run the kubelet decides, and the cluster's service hears of that."""

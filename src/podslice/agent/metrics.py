@@ -37,6 +37,8 @@ _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Those of the kubelet's client library; ours has other ones."""
 _RESIZE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0)
+_PREPARE_BUCKETS = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 45.0)
+"""The goal is 10 ms, a kubelet gives up after 45 s."""
 _ADMISSION_BUCKETS = tuple(0.05 * 2**i for i in range(15))
 _REASONS = frozenset(
     """AppArmor PodOSSelectorNodeLabelDoesNotMatch PodOSNotSupported InvalidNodeInfo InitContainerRestartPolicyForbidden
@@ -171,6 +173,13 @@ class Metrics:
             "Duration in seconds to serve a device plugin Allocation request.",
             ["resource_name"],
             buckets=_DEFAULT_BUCKETS,
+            registry=registry,
+        )
+        self.claim_prepares = Histogram(
+            "podslice_claim_prepare_seconds",
+            "Time to prepare a claim, with reading it from the API server.",
+            ["result"],
+            buckets=_PREPARE_BUCKETS,
             registry=registry,
         )
         self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)

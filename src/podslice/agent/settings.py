@@ -130,13 +130,15 @@ class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     """The driver for claims of CPUs and memory (docs/dra.md); what of the node is for claims is in the policy.
 
     `plugins` and `plugins_registry`: the kubelet's folders for plugins and their registration, `kubelet_state` its list
-    of claims. `cdi`: where the runtime looks for CDI files that are made while it runs.
+    of claims. `cdi`: where the runtime looks for CDI files that are made while it runs. `accounting`: the scheduler
+    counts claims with the requests of pods (gate DRANodeAllocatableResources of API server, scheduler and kubelets).
     """
 
     plugins: str = "/var/lib/kubelet/plugins"
     plugins_registry: str = "/var/lib/kubelet/plugins_registry"
     kubelet_state: str = "/var/lib/kubelet/dra_manager_state"
     cdi: str = "/var/run/cdi"
+    accounting: bool = False
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import click
+import msgspec
 
-from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
+from podslice.agent.settings import AgentSettings, DRASettings, LoadedSettings, load_settings
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
@@ -23,6 +24,7 @@ from podslice.host.filewrites import FileWrites
 from podslice.host.kernelfiles import KernelFiles
 from podslice.host.machine_reading import read_machine
 from podslice.render.ansi import echo, style
+from podslice.statefiles.names import CPU_STATE_FILE
 from podslice.web.access import is_loopback
 
 _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube")
@@ -66,6 +68,8 @@ def agent(
     chosen = resolve_machine(machine, sysfs, source)
     if check_config:
         _check(loaded, chosen)
+        if not observe:
+            _check_kubelet(loaded)
         for remark in _remarks(loaded.agent):
             echo(style(f"warning: {remark}", fg="yellow"), err=True)
         echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
@@ -138,6 +142,26 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
         yield f"podResourcesUpstream: {folder} cannot be written, the kubelet's place cannot be taken"
     if not Path(settings.nri_socket).is_socket():
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
+
+
+def _check_kubelet(loaded: LoadedSettings) -> None:
+    """Raises `InputError` where a kubelet of this node gives CPUs away too, as its state file says."""
+    dra = loaded.agent.dra
+    folder = Path(DRASettings().kubelet_state if dra is None else dra.kubelet_state).parent
+    try:
+        policy = msgspec.json.decode((folder / CPU_STATE_FILE).read_bytes(), type=_CPUState).policy_name
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    if policy == "static" == loaded.config.cpu_manager_policy:
+        raise InputError(
+            "the kubelet's CPU Manager is static too, both would own CPUs",
+            path=str(folder / CPU_STATE_FILE),
+            remedy="set cpuManagerPolicy: none in the kubelet's configuration (docs/agent.md, Install)",
+        )
+
+
+class _CPUState(msgspec.Struct):
+    policy_name: str = msgspec.field(default="", name="policyName")
 
 
 def _check(loaded: LoadedSettings, machine: Machine) -> None:

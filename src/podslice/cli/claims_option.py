@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from podslice.cli.output import with_options
-from podslice.contract.admission import ClaimAnswer, ClaimDevice, ClaimFix, ClaimObstacle
+from podslice.contract.admission import ClaimAnswer, ClaimDevice, ClaimFix, ClaimObstacle, ClaimRefusal
 from podslice.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from podslice.k8s.claims import DeviceObjects
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_SHOWN = 5
+_MOST_NAMED = 8
+"""Kinds of nodes, and names of one kind, that people are told of."""
 _REFUSED = "cannot allocate all claims"
 _ELSEWHERE = "resourceclaim not available on the node"
 """What the scheduler says of every node where allocated claims of a pod are on nodes that have nothing in common."""
@@ -146,22 +149,19 @@ class ClaimAnswers:
         return ClaimAnswer(pod, names, allocated=True, node=node, devices=tuple(devices))
 
     def _refusal(self, pod: str, claims: list[WantedClaim], message: str, among: frozenset[str] | None) -> ClaimAnswer:
-        """With what the first node that counts has to say: a person looks at one."""
+        """With what every node that counts has to say."""
+        refusals = tuple(self._refused_by(nodes, claims) for nodes in self._cluster.alike(among))
+        return ClaimAnswer(
+            pod, tuple(claim.name for claim in claims), allocated=False, message=message, refusals=refusals
+        )
+
+    def _refused_by(self, nodes: tuple[str, ...], claims: list[WantedClaim]) -> ClaimRefusal:
         from podslice.core.dra.obstacles import explain
 
         cluster = self._cluster
-        node, one = next((name, one) for name, one in cluster.nodes.items() if among is None or name in among)
-        why = explain(one.pools, cluster.usage, cluster.selecting, claims)
-        return ClaimAnswer(
-            pod,
-            tuple(claim.name for claim in claims),
-            allocated=False,
-            node=node,
-            message=message,
-            why=why.together,
-            obstacles=tuple(_obstacles(why)),
-            fixes=tuple(ClaimFix(fix.claim, fix.path, fix.text) for fix in why.fixes),
-        )
+        why = explain(cluster.nodes[nodes[0]].pools, cluster.usage, cluster.selecting, claims)
+        fixes = tuple(ClaimFix(fix.claim, fix.path, fix.text) for fix in why.fixes)
+        return ClaimRefusal(nodes, why.together, tuple(_obstacles(why)), fixes)
 
 
 def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:
@@ -220,15 +220,34 @@ def print_answers(answers: Sequence[ClaimAnswer]) -> None:
             continue
         name = style(answer.pod or answer.claims[0], bold=True)
         echo(wrapped(f"\n{name} {style('not allocated', fg='red')}: {answer.message}", prose_width()))
-        if answer.why:
-            echo(wrapped(f"  {answer.why}", prose_width()))
-        for obstacle in answer.obstacles:
-            echo(wrapped(f"  {_sentence(obstacle)}", prose_width()))
-            for problem, devices in _by_problem(obstacle).items():
-                echo(wrapped(f"    {', '.join(devices)}: {problem}", prose_width()))
-        for fix in answer.fixes:
-            text = f"  {style('fix', fg='green')} {fix.claim} {fix.path}: {fix.text}"
-            echo(wrapped(text, prose_width()))
+        for refusal in answer.refusals[:_MOST_SHOWN]:
+            if len(answer.refusals) > 1:
+                echo(wrapped(f"  {_nodes_text(refusal.nodes)}:", prose_width()))
+            _print_refusal(refusal)
+        left = sum(len(refusal.nodes) for refusal in answer.refusals[_MOST_SHOWN:])
+        if left:
+            echo(f"  {left} more node{'s' * (left != 1)}: see -o json")
+
+
+def _print_refusal(refusal: ClaimRefusal) -> None:
+    from podslice.cli.output import prose_width
+    from podslice.render.ansi import echo, style
+    from podslice.render.prose import wrapped
+
+    if refusal.why:
+        echo(wrapped(f"  {refusal.why}", prose_width()))
+    for obstacle in refusal.obstacles:
+        echo(wrapped(f"  {_sentence(obstacle)}", prose_width()))
+        for problem, devices in _by_problem(obstacle).items():
+            echo(wrapped(f"    {', '.join(devices)}: {problem}", prose_width()))
+    for fix in refusal.fixes:
+        echo(wrapped(f"  {style('fix', fg='green')} {fix.claim} {fix.path}: {fix.text}", prose_width()))
+
+
+def _nodes_text(nodes: tuple[str, ...]) -> str:
+    more = len(nodes) - _MOST_NAMED
+    named = ", ".join(nodes[:_MOST_NAMED])
+    return f"node{'s' * (len(nodes) > 1)} {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _rows(answer: ClaimAnswer) -> Iterator[list[str]]:

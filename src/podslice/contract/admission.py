@@ -53,8 +53,19 @@ class ClaimFix(msgspec.Struct, frozen=True):
     text: str
 
 
+class ClaimRefusal(msgspec.Struct, frozen=True):
+    """Why these nodes, which are alike, do not serve the claims. Devices in `obstacles` are those of the first; `why`
+    says what is wrong where every request could be met alone."""
+
+    nodes: tuple[str, ...]
+    why: str = ""
+    obstacles: tuple[ClaimObstacle, ...] = ()
+    fixes: tuple[ClaimFix, ...] = ()
+
+
 class ClaimAnswer(msgspec.Struct, frozen=True):
-    """What the scheduler's allocator answers for the claims of one pod, or for a claim that no pod names."""
+    """What the scheduler's allocator answers for the claims of one pod, or for a claim that no pod names. `refusals`
+    are all nodes that were asked."""
 
     pod: str
     claims: tuple[str, ...]
@@ -62,9 +73,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
     node: str = ""
     devices: tuple[ClaimDevice, ...] = ()
     message: str = ""
-    why: str = ""
-    obstacles: tuple[ClaimObstacle, ...] = ()
-    fixes: tuple[ClaimFix, ...] = ()
+    refusals: tuple[ClaimRefusal, ...] = ()
 
 
 class AdmissionReport(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import msgspec
 from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import CDIFiles
 from podslice.agent.dra.claimfiles import ClaimFiles
-from podslice.agent.dra.publisher import Publisher, SliceServer
+from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
 from podslice.agent.dra.service import ClaimReader, DRAService
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings
@@ -87,6 +87,7 @@ class Driver:
         api: ClaimsServer,
         node: str,
         *,
+        prepared: Callable[[str, float], None] = lambda result, seconds: None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -108,8 +109,11 @@ class Driver:
             numa_nodes=lambda: [numa.id for numa in owner.machine.nodes],
             devices=lambda: list(self._devices()),
             trouble=trouble,
+            prepared=prepared,
         )
-        self.publisher = Publisher(api, node, self._wanted, trouble=trouble, sleep=sleep)
+        self.publisher = Publisher(
+            api, node, self._wanted, trouble=trouble, accounting=settings.accounting, sleep=sleep
+        )
         self.service.on_registered = self.publisher.look
 
     async def start(self) -> None:
@@ -124,6 +128,7 @@ class Driver:
         yield "resourceSlices", self.publisher.run
         yield "resourceSlices watch", self.publisher.follow
         yield "claims", self.clean
+        yield "devices of claims", self.follow_devices
 
     def _wanted(self) -> list[dict[str, Any]] | None:
         node = self._owner.node
@@ -144,6 +149,16 @@ class Driver:
                 own = lost & node.rules.cpu.topology.numa_nodes.get(numa.id, lost)
                 problem = f"CPUs {format_bits(own)} are offline" if own else ""
             yield pool, device_name(numa.id), problem
+
+    async def follow_devices(self) -> None:
+        """Kubelets hear at once of a device that is ill or well again, for ever."""
+        told = list(self._devices())
+        while True:
+            await self._sleep(LOOK_SECONDS)
+            found = list(self._devices())
+            if found != told:
+                told = found
+                self.service.look()
 
     # Clean-up
 

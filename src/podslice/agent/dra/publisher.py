@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
+from podslice.core.dra.accounting import accounted, accounting_field
 from podslice.core.dra.numa_devices import DRIVER
 from podslice.core.dra.publish import SliceNames, slice_writes
 from podslice.k8s.podlist import ApiError
@@ -34,6 +35,7 @@ class SliceServer(Protocol):
     """What is asked of an API server. Every call may raise `ApiError`."""
 
     async def node_uid(self, node: str) -> str: ...
+    async def device_fields(self) -> frozenset[str]: ...
     async def list_slices(self, node: str, driver: str) -> tuple[list[Json], str]: ...
     def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]: ...
     async def create_slice(self, one: Json) -> Json: ...
@@ -43,7 +45,8 @@ class SliceServer(Protocol):
 
 class Publisher:
     """Keeps the slices of node `node`; `wanted` are their specs without generation, None while there is no state.
-    `writes` counts, `dropped` names fields that the server does not keep. `look` has them compared soon."""
+    `accounting`: devices say what they count for, in the form that the server knows. `writes` counts, `dropped` names
+    fields that the server does not keep. `look` has them compared soon."""
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Publisher:
         wanted: Callable[[], list[Json] | None],
         *,
         trouble: Callable[[str, str], None],
+        accounting: bool = False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.writes = 0
@@ -62,6 +66,8 @@ class Publisher:
         self._wanted = wanted
         self._trouble = trouble
         self._sleep = sleep
+        self._accounting = accounting
+        self._field = ""
         self._slices: dict[str, Json] = {}
         self._listed = asyncio.Event()
         self._stored: dict[int, tuple[Json, Json]] = {}
@@ -82,11 +88,21 @@ class Publisher:
         await ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run()
 
     async def _list(self) -> str:
+        if self._accounting:
+            await self._probe()
         found, version = await self._api.list_slices(self._node, DRIVER)
         self._slices = {one["metadata"]["name"]: one for one in found}
         self._listed.set()
         self.look()
         return version
+
+    async def _probe(self) -> None:
+        """The server that answers can be another one after every loss of connection."""
+        self._field = accounting_field(await self._api.device_fields())
+        if not self._field:
+            self._failed(
+                "the API server knows no form of accounting that we know: claims are not counted (dra.accounting)"
+            )
 
     def _take(self, change: SliceChange) -> None:
         name = change.slice.get("metadata", {}).get("name", "")
@@ -108,7 +124,7 @@ class Publisher:
         back_off = back_off or BackOff(1.0, 60.0)
         await self._listed.wait()
         while True:
-            wanted = self._wanted()
+            wanted = self._counted()
             if wanted is None or (wanted == self._last and not self._news.is_set()):
                 await self._sleep(LOOK_SECONDS)
                 continue
@@ -126,6 +142,10 @@ class Publisher:
             self._last = wanted
             self.published = True
             back_off.reset()
+
+    def _counted(self) -> list[Json] | None:
+        wanted = self._wanted()
+        return None if wanted is None else [accounted(one, self._field) for one in wanted]
 
     async def publish(self, wanted: list[Json]) -> None:
         """Make the server's slices these. Raises `ApiError`."""

@@ -111,6 +111,14 @@ class ClusterDevices:
             )
         return known[state]
 
+    def alike(self, among: Container[str] | None = None) -> list[tuple[str, ...]]:
+        """The nodes that count, those together that give the same answers."""
+        found: dict[object, list[str]] = {}
+        for name, state in self._state_of.items():
+            if among is None or name in among:
+                found.setdefault(name if state < 0 else state, []).append(name)
+        return [tuple(names) for names in found.values()]
+
     def refresh(self) -> None:
         """After `usage` was changed from outside."""
         self._state_of = {name: self._state(one) for name, one in self.nodes.items()}

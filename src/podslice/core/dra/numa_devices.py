@@ -7,10 +7,12 @@ node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from podslice.core.machine.model import Machine, NUMANode
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import bytes_text, hugepage_resource
 
@@ -22,6 +24,7 @@ _NUMA_NAMES = (NUMA_NODE, "dra.net/numaNode", "dra.cpu/numaNodeID")
 _MEMORY_STEP = 64 << 20
 """Firmware and kernels move what a NUMA node has by less."""
 _MOST_DEVICES = 128
+_PAGES = re.compile(r"hugepages([0-9]+[KMG]i)\Z")
 
 
 def device_name(numa: int) -> str:
@@ -32,6 +35,13 @@ def device_name(numa: int) -> str:
 def pool_name(node: str) -> str:
     """The pool of a node."""
     return f"{node}/{DRIVER}"
+
+
+def capacity_resource(capacity: str) -> str:
+    """The resource that a capacity of our devices, without its domain, is an amount of. A capacity's name is a C
+    identifier, so huge pages lose their hyphen."""
+    pages = _PAGES.match(capacity)
+    return capacity if pages is None else f"{HUGEPAGES_PREFIX}{pages[1]}"
 
 
 class ClaimableAmounts(NamedTuple):

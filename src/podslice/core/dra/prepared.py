@@ -13,16 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.dra.numa_devices import DRIVER, device_name, pool_name
+from podslice.core.dra.numa_devices import DRIVER, capacity_resource, device_name, pool_name
 from podslice.core.dra.objects import AllocationResult, ResourceClaim
 from podslice.core.errors import PodsliceError
 from podslice.core.pod.claim_holder import CLAIMED, HOLDER_NAMESPACE, holder_container, holder_uid
-from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
 _DEVICE = re.compile(r"podslice-numa-([0-9]{1,4})\Z")
-_PAGES = re.compile(r"hugepages([0-9]+[KMG]i)\Z")
 _SOME = 1 << 20
 _LONGEST = 256
 _MOST = 32
@@ -162,12 +160,10 @@ def _device(who: str, result: AllocationResult, node: str, numa_nodes: set[int])
 
 def _resource(who: str, capacity: str) -> str:
     """The resource that a capacity of our slices is an amount of."""
-    pages = _PAGES.match(capacity)
-    if pages is not None:
-        return f"{HUGEPAGES_PREFIX}{pages[1]}"
-    if capacity != "memory":
+    resource = capacity_resource(capacity)
+    if resource == capacity != "memory":
         raise ClaimError(f"{who} is allocated {capacity}, which this node does not offer")
-    return capacity
+    return resource
 
 
 def check_memory(claim: PreparedClaim, others: Iterable[PreparedClaim], kept: Mapping[int, Mapping[str, int]]) -> None:

@@ -1,0 +1,33 @@
+"""What slices say that claims count for: in the form that the server knows, and in none that it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podslice.core.dra.accounting import MAPPINGS, RESOURCES, accounted, accounting_field
+
+
+def test_which_form() -> None:
+    """The newest that the server has."""
+    assert accounting_field({"name", MAPPINGS}) == MAPPINGS
+    assert accounting_field({MAPPINGS, RESOURCES}) == RESOURCES
+    assert accounting_field({"name", "capacity"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "one"),
+    [
+        (MAPPINGS, lambda key: {"capacityKey": key, "allocationMultiplier": "1"}),
+        (RESOURCES, lambda key: {"mapping": {"capacityKey": key, "capacityMultiplier": "1"}}),
+    ],
+)
+def test_all_capacities(field: str, one: Any) -> None:
+    """CPUs, memory and huge pages under the resources' names; nothing else is another."""
+    keys = {"cpu": "podslice.io/cpu", "memory": "podslice.io/memory", "hugepages-2Mi": "podslice.io/hugepages2Mi"}
+    before = {"name": "podslice-numa-0", "capacity": {key: {"value": "8"} for key in keys.values()}}
+    spec = {"driver": "podslice.io", "devices": [before]}
+    counts = {resource: one(key) for resource, key in keys.items()}
+    assert accounted(spec, field) == {"driver": "podslice.io", "devices": [before | {field: counts}]}
+    assert accounted(spec, "") is spec
