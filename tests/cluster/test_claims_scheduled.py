@@ -1,4 +1,4 @@
-"""Claims and the real scheduler: which it counts with the requests of pods (gate DRANodeAllocatableResources, KEP-5517),
+"""Claims and the real scheduler: what it counts with the requests of pods (gate DRANodeAllocatableResources, KEP-5517),
 what it refuses and what of that the node has to refuse, and CPUs beside the device of another driver."""
 
 from __future__ import annotations
