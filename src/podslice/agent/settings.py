@@ -386,7 +386,8 @@ def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePoli
     if not agent.sources.api_server:
         raise InputError("needs an API server to read claims from", path="dra", remedy="set sources.apiServer")
     for field in msgspec.structs.fields(DRASettings):
-        if not os.path.isabs(path := getattr(agent.dra, field.name)):
+        path = getattr(agent.dra, field.name)
+        if isinstance(path, str) and not os.path.isabs(path):
             remedy = f"write the whole path, such as {field.default}"
             raise InputError(f"{path!r} is no absolute path", path=f"dra.{field.encode_name}", remedy=remedy)
     if policy.claims is None or not (policy.claims.cpus or policy.claims.memory):
