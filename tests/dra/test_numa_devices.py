@@ -65,6 +65,13 @@ def test_whole_cores() -> None:
         assert (consumed["podslice.io/cpu"], consumed["podslice.io/memory"]) == (taken * 10**9, 0)
 
 
+@pytest.mark.parametrize(("name", "caches"), [("xeon-6338-2s", {1}), ("epyc-9654-nps4", {3})])
+def test_l3_caches(name: str, caches: set[int]) -> None:
+    """How many L3 caches the CPUs of each NUMA node have."""
+    devices = [device for one in machine_slices(load_gallery(name), "n") for device in one["spec"]["devices"]]
+    assert {device["attributes"]["podslice.io/l3Caches"]["int"] for device in devices} == caches
+
+
 def test_nobody_takes_what_it_does_not_ask_for() -> None:
     """A claim for memory leaves the CPUs, one for CPUs the memory."""
     slices = machine_slices(load_gallery("epyc-9654-nps4"), "n")

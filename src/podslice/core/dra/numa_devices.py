@@ -95,6 +95,9 @@ def _attributes(machine: Machine, numa: NUMANode) -> Iterator[tuple[str, Json]]:
     if numa.cores:
         yield f"{DRIVER}/smt", {"bool": any(len(core.threads) > 1 for core in numa.cores)}
     threads = CPUSet(thread for core in numa.cores for thread in core.threads)
+    caches = sum(cache.level == 3 and bool(cache.cpus & threads) for cache in machine.caches)
+    if caches:
+        yield f"{DRIVER}/l3Caches", {"int": caches}
     kinds = [kind.name for kind in machine.core_types if kind.cpus & threads]
     if len(kinds) == 1:
         yield f"{DRIVER}/coreType", {"string": kinds[0]}
