@@ -141,7 +141,7 @@ class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, t
     came in another order than ascending; `growth` is what they have beyond the promised ones, by cpu_manager_state
     where that file is given too. `classes` are the CPU classes under which containers got their CPUs (under an empty
     name the pod as a whole), best first, `NAME!` where nothing else would do; `mixed` the containers that have shared
-    CPUs besides their own."""
+    CPUs besides their own; `plugins` what plugins want to remember, by pod UID, container and plugin."""
 
     originals: dict[str, dict[str, str]]
     pod_originals: dict[str, str]
@@ -150,6 +150,7 @@ class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, t
     intents: dict[str, ResizeUnderWay]
     classes: dict[str, dict[str, tuple[str, ...]]] = {}
     mixed: dict[str, dict[str, MixedContainer]] = {}
+    plugins: dict[str, dict[str, dict[str, str]]] = {}
 
 
 class StateFileList(msgspec.Struct, frozen=True):
@@ -283,6 +284,7 @@ def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | 
             for uid, intent in policy.intents.items()
         },
         classes={uid: {name: tuple(words) for name, words in own.items()} for uid, own in policy.classes.items()},
+        plugins=policy.plugins,
         mixed={
             uid: {name: MixedContainer(one.exclusive, one.shared) for name, one in own.items()}
             for uid, own in policy.mixed.items()

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceList
 from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
+from podslice.core.values.golang import quote
 from podslice.render.table import format_bytes, format_table
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content
 from podslice.statefiles.formats.policy_state import PodCPUTexts, PolicyContent
+
+_MEMO_SHOWN = 60
 
 
 def content_text(content: Content, cpus: CPUCheckpoint | None = None) -> str:
@@ -132,6 +135,14 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
     ]
     if mixed:
         parts.append("Own and shared CPUs:\n" + format_table(("POD", "CONTAINER", "OWN", "SHARED"), mixed))
+    memos = [
+        (uid, name, plugin, quote(memo if len(memo) <= _MEMO_SHOWN else f"{memo[:_MEMO_SHOWN]}…"))
+        for uid, named in sorted(policy.plugins.items())
+        for name, told in sorted(named.items())
+        for plugin, memo in sorted(told.items())
+    ]
+    if memos:
+        parts.append("Remembered by plugins:\n" + format_table(("POD", "CONTAINER", "PLUGIN", "MEMO"), memos))
     moves = [
         (uid, name, before.get(name, "-"), after.get(name, "-"))
         for uid, intent in sorted(policy.intents.items())

@@ -122,7 +122,7 @@ class ContainerManager:
     ) -> None:
         self.machine = machine
         self.policy = policy
-        self.remembered: Remembered = {}, {}, {}
+        self.remembered: Remembered = {}, {}, {}, {}
         """What the policy's state file holds."""
         self.filed_mixed: dict[str, Mapping[str, MixedShare]] = {}
         """And of containers with exclusive and shared CPUs."""
@@ -141,7 +141,7 @@ class ContainerManager:
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
-        made.policy, made.remembered, made.filed_mixed = rules.policy, ({}, {}, {}), {}
+        made.policy, made.remembered, made.filed_mixed = rules.policy, ({}, {}, {}, {}), {}
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
@@ -334,7 +334,8 @@ class ContainerManager:
         if POLICY_STATE_FILE in files and self.quirks == PODSLICE:
             self.filed_mixed = {**policy_state.mixed_in(files[POLICY_STATE_FILE], cpu.state.assignments)}
             cpu.state = policy_state.with_classes(cpu.state, files[POLICY_STATE_FILE])
-        self.remembered = cpu.state.loans, cpu.state.bubble_loans, cpu.state.classes
+            cpu.state = policy_state.with_memos(cpu.state, files[POLICY_STATE_FILE])
+        self.remembered = cpu.state.loans, cpu.state.bubble_loans, cpu.state.classes, cpu.state.memos
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
@@ -394,8 +395,8 @@ class ContainerManager:
     def _promises_changed(self) -> bool:
         """The policy's state file is to hold something else than before."""
         state, mixed = self.cpu.state, self.mixed
-        now = state.loans, state.bubble_loans, state.classes
-        changed = (self.elastic and now[:2] != self.remembered[:2]) or now[2] != self.remembered[2]
+        now = state.loans, state.bubble_loans, state.classes, state.memos
+        changed = (self.elastic and now[:2] != self.remembered[:2]) or now[2:] != self.remembered[2:]
         if changed or mixed != self.filed_mixed:
             self.remembered, self.filed_mixed = now, mixed
             return True

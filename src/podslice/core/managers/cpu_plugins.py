@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from podslice.core.plugins.profile import PluginProfile, Proposal
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import CPU_CLASS_UNAVAILABLE
 from podslice.core.state.model import CPUState, MadeUnder, assignable
-from podslice.core.state.tables import put_in
+from podslice.core.state.tables import drop_in, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import series
 
@@ -109,10 +109,10 @@ class PluginTalk:
         """What the plugins think of a set."""
         return self.profile.score(ask, cpus, self.node(state), self.broken)
 
-    def effects(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Effects:
+    def effects(self, ask: CPUAsk, cpus: Bits, state: CPUState, memos: Mapping[str, str]) -> Effects:
         """What else follows for a container that has got CPUs. Raises `AdmissionError`."""
         profile = self.profile
-        return profile.effects(ask, cpus, self.node(state), self.broken) if profile.allocates else ()
+        return profile.effects(ask, cpus, self.node(state), self.broken, memos) if profile.allocates else ()
 
     def sort_key(self, pod: AdmissionPod) -> tuple[tuple[int, ...], ...]:
         """Where a pod stands among those that wait together."""
@@ -233,8 +233,13 @@ def grant(manager: Manager, pod: AdmissionPod, container: AdmissionContainer, cp
     ask = talk.ask(
         pod, container, container.exclusive_cpus, operation=operation, baseline=state.promised(pod.uid, container.name)
     )
-    granted = Grant(ask, talk.effects(ask, cpus, state))
-    manager.state = replace(state, grants=put_in(state.grants, pod.uid, container.name, granted))
+    granted = Grant(ask, talk.effects(ask, cpus, state, state.memos.get(pod.uid, {}).get(container.name, {})))
+    memos = {plugin: effects.memo for plugin, effects in granted.effects if effects.memo}
+    state = replace(state, grants=put_in(state.grants, pod.uid, container.name, granted))
+    if memos or container.name in state.memos.get(pod.uid, {}):
+        left = put_in(state.memos, pod.uid, container.name, memos)
+        state = replace(state, memos=left if memos else drop_in(state.memos, pod.uid, container.name))
+    manager.state = state
 
 
 def taken_back(manager: Manager, uid: str, before: CPUState) -> None:
@@ -255,7 +260,8 @@ def _released(manager: Manager, uid: str, container: str, granted: Grant, cpus: 
     if talk is None or not cpus or not talk.profile.deallocates:
         return
     try:
-        told = talk.profile.effects_after(ask, cpus, talk.node(manager.state), talk.broken)
+        memos = {plugin: effects.memo for plugin, effects in granted.effects}
+        told = talk.profile.effects_after(ask, cpus, talk.node(manager.state), talk.broken, memos)
     except AdmissionError:
         return  # it was told as broken; what is given back stays given back
     manager.context.released += tuple(ReleasedCPUs(uid, container, cpus, plugin, effects) for plugin, effects in told)

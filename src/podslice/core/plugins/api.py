@@ -62,7 +62,8 @@ class CPUAsk(msgspec.Struct, frozen=True):
     `count`: how many it is to have in all. `anchor`: CPUs that are among them in any case. `baseline`: those promised
     at the first admission. `whole_cores`: only whole cores are given away. `of_bubble`: a slice of the pod's CPUs.
     `classes`: the CPU classes that it may get, best first; `classes_required`: nothing else will do. `shared`:
-    thousandths of a CPU that it takes of shared ones besides.
+    thousandths of a CPU that it takes of shared ones besides. `memo`: what the plugin that is asked wanted to remember
+    of the container, told to Allocate after a restart and a resize, and to Deallocate.
     """
 
     pod: AskingPod
@@ -77,6 +78,7 @@ class CPUAsk(msgspec.Struct, frozen=True):
     classes: tuple[str, ...] = ()
     classes_required: bool = False
     shared: int = 0
+    memo: str = ""
 
 
 class CPUOwner(NamedTuple):

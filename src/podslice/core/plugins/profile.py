@@ -6,7 +6,7 @@ refused, and nothing is written before it is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.search import Purse
 from podslice.core.machine.topology import whole_objects
 from podslice.core.plugins.api import (
+    NOTHING,
     AskingPod,
     CPUAsk,
     CPUEffects,
@@ -299,24 +300,33 @@ class PluginProfile:
     # Allocate and Deallocate
 
     def effects(
-        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken
+        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, memos: Mapping[str, str] = NOTHING
     ) -> tuple[tuple[str, CPUEffects], ...]:
-        """What else follows for a container that has got CPUs, by plugin."""
-        return self._told(self.allocates, "Allocate", ask, cpus, node, on_broken)
+        """What else follows for a container that has got CPUs, by plugin; `memos` are those of it so far."""
+        return self._told(self.allocates, "Allocate", ask, cpus, node, on_broken, memos)
 
     def effects_after(
-        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken
+        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, memos: Mapping[str, str] = NOTHING
     ) -> tuple[tuple[str, CPUEffects], ...]:
         """What else follows for a container that has these CPUs no more."""
-        return self._told(self.deallocates, "Deallocate", ask, cpus, node, on_broken)
+        return self._told(self.deallocates, "Deallocate", ask, cpus, node, on_broken, memos)
 
     def _told(
-        self, steps: Sequence[PluginStep], point: str, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken
+        self,
+        steps: Sequence[PluginStep],
+        point: str,
+        ask: CPUAsk,
+        cpus: Bits,
+        node: CPUNode,
+        on_broken: OnBroken,
+        memos: Mapping[str, str],
     ) -> tuple[tuple[str, CPUEffects], ...]:
         found = []
         for step in steps:
+            memo = memos.get(step.entry.name, "")
+            mine = msgspec.structs.replace(ask, memo=memo) if memo else ask
             try:
-                one = _called(step, point, on_broken, _effects, ask, cpus, node, watch=self.watch)
+                one = _called(step, point, on_broken, _effects, mine, cpus, node, watch=self.watch)
             except (_SkippedError, _FallBackError):
                 continue
             if one is not None:

@@ -38,8 +38,12 @@ MadeUnder = dict[str, dict[str, tuple[str, ...]]]
 an empty name those of a BUBBLE."""
 
 
-Remembered = tuple[Loans, dict[str, Bits], MadeUnder]
-"""Loans of containers, those of pods with a BUBBLE, and classes: what the policy's state file holds."""
+Memos = dict[str, dict[str, dict[str, str]]]
+"""What plugins want to remember of containers, by pod, container and plugin."""
+
+
+Remembered = tuple[Loans, dict[str, Bits], MadeUnder, Memos]
+"""Loans of containers, those of pods with a BUBBLE, classes and memos: what the policy's state file holds."""
 
 T = TypeVar("T")
 
@@ -133,7 +137,7 @@ class CPUState(msgspec.Struct, frozen=True):
     that pods have beyond their first bubble. `offline`: CPUs that went offline while the node ran; assignments and
     bubbles may name them, DEFAULT never does. `grants`: what plugins were told and said of what containers were given,
     by pod and container (`core.managers.cpu_plugins`). `classes`: the CPU classes that assignments were made under, on
-    nodes that have some.
+    nodes that have some. `memos`: what plugins asked to be reminded of.
     """
 
     default: Bits = 0
@@ -147,6 +151,7 @@ class CPUState(msgspec.Struct, frozen=True):
     offline: Bits = 0
     grants: dict[str, dict[str, Any]] = {}
     classes: MadeUnder = {}
+    memos: Memos = {}
 
     # Questions
 
@@ -231,8 +236,8 @@ class CPUState(msgspec.Struct, frozen=True):
     def unassign(self, pod: str, container: str) -> CPUState:
         """The container is forgotten; the pod goes with its last one."""
         loans, classes = drop_in(self.loans, pod, container), drop_in(self.classes, pod, container)
-        assignments = drop_in(self.assignments, pod, container)
-        return replace(self, assignments=assignments, loans=loans, classes=classes)
+        assignments, memos = drop_in(self.assignments, pod, container), drop_in(self.memos, pod, container)
+        return replace(self, assignments=assignments, loans=loans, classes=classes, memos=memos)
 
     def note_classes(self, pod: str, container: str, classes: tuple[str, ...]) -> CPUState:
         """What a container, or under an empty name the pod as a whole, has was given under these classes."""
@@ -303,12 +308,13 @@ class CPUState(msgspec.Struct, frozen=True):
         written, containers = drop(self.written, pod), drop(self.containers, pod)
         grants = drop(self.grants, pod) if self.grants else self.grants
         classes = drop(self.classes, pod) if self.classes else self.classes
+        memos = drop(self.memos, pod) if self.memos else self.memos
         loans = self.loans, self.bubble_loans
         if self.loans or self.bubble_loans:
             loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
         if freed is None:
             kept = self.default, self.assignments, self.bubbles, self.reusable
-            return CPUState(*kept, written, containers, *loans, self.offline, grants, classes)
+            return CPUState(*kept, written, containers, *loans, self.offline, grants, classes, memos)
         return CPUState(
             (self.default | freed) & ~self.offline,
             drop(self.assignments, pod),
@@ -320,6 +326,7 @@ class CPUState(msgspec.Struct, frozen=True):
             self.offline,
             grants,
             classes,
+            memos,
         )
 
     def swap(self, pod: str, others: Mapping[int, int]) -> CPUState:
@@ -375,6 +382,7 @@ class CPUState(msgspec.Struct, frozen=True):
             self.offline,
             self.grants,
             self.classes,
+            self.memos,
         )
 
     def lend(self, pod: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> CPUState:

@@ -9,7 +9,7 @@ always win: what contradicts them is dropped. `classes` are the CPU classes unde
 an empty name the pod as a whole, best first, `NAME!` where it was required: who grows does so in them, whatever the
 rules say by then. `mixed` are the containers with exclusive and shared CPUs: how many are
 their own, and the thousandths of a CPU that they ask for besides. `intents` are resizes and moves that were being
-written when the process ended.
+written when the process ended. `plugins` is what plugins want to remember of containers, at most 4 KiB each.
 `bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start after a
 reboot; `bootId` is empty in simulations. A kubelet does not know this file.
 """
@@ -41,7 +41,7 @@ class BootRecord(NamedTuple):
 
 VERSION = 1
 MEMBERS: Final = frozenset(
-    {"version", "bootId", "machine", "originals", "podOriginals", "order", "classes", "mixed", "intents"}
+    {"version", "bootId", "machine", "originals", "podOriginals", "order", "classes", "mixed", "intents", "plugins"}
 )
 """What this release knows of it."""
 Mixed: TypeAlias = Mapping[str, Mapping[str, MixedShare]]
@@ -141,6 +141,7 @@ class PolicyContent(msgspec.Struct, rename="camel"):
     classes: dict[str, dict[str, list[str]]] = {}
     mixed: dict[str, dict[str, MixedTexts]] = {}
     intents: dict[str, IntentTexts] = {}
+    plugins: dict[str, dict[str, dict[str, str]]] = {}
 
     def growth(self, entries: Mapping[str, Mapping[str, str] | None]) -> dict[str, dict[str, str]]:
         """What containers with these CPUs have beyond the promised ones, where the promise holds."""
@@ -177,6 +178,8 @@ def encode(
     content |= {"order": order} if order else {}
     if state.classes:
         content["classes"] = {uid: dict(sorted(named.items())) for uid, named in sorted(state.classes.items())}
+    if state.memos:
+        content["plugins"] = {uid: dict(sorted(named.items())) for uid, named in sorted(state.memos.items())}
     if mixed:
         content["mixed"] = {
             uid: {name: MixedTexts(*share) for name, share in sorted(mixed[uid].items())} for uid in sorted(mixed)
@@ -259,6 +262,17 @@ def with_classes(state: CPUState, data: bytes) -> CPUState:
         for uid, own in named.items()
     }
     return replace(state, classes={uid: own for uid, own in found.items() if own})
+
+
+def with_memos(state: CPUState, data: bytes) -> CPUState:
+    """The state with what plugins wanted to remember of who has CPUs; without any where the file is damaged."""
+    try:
+        named = decode(data).plugins
+    except CheckpointError:
+        return state
+    found = {uid: {name: memos for name, memos in own.items() if memos and _has_cpus(state, uid, name)}
+             for uid, own in named.items()}  # fmt: skip
+    return replace(state, memos={uid: own for uid, own in found.items() if own})
 
 
 def _has_cpus(state: CPUState, uid: str, name: str) -> bool:

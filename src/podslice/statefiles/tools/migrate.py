@@ -199,7 +199,7 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
         for uid, named in content.order.items()
     }
     members = {"originals": originals, "podOriginals": pods, "order": order}
-    members |= {"classes": content.classes, "mixed": content.mixed}
+    members |= {"classes": content.classes, "mixed": content.mixed, "plugins": content.plugins}
     for name, member in members.items():
         if member:
             plain[name] = member

@@ -94,7 +94,7 @@ def _check_order(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[
 def _check_owners(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[StateFinding]:
     if cpus is None:
         return
-    for member, pods in (("classes", policy.classes), ("mixed", policy.mixed)):
+    for member, pods in (("classes", policy.classes), ("mixed", policy.mixed), ("plugins", policy.plugins)):
         for uid, named in pods.items():
             own = {name for name, text in ((cpus.entries or {}).get(uid) or {}).items() if readable_bits(text)}
             own |= {""} if (cpus.pod_entries or {}).get(uid) else set()
@@ -138,6 +138,7 @@ def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
         ("classes", dict[str, dict[str, list[str]]]),
         ("mixed", dict[str, dict[str, MixedTexts]]),
         ("intents", dict[str, IntentTexts]),
+        ("plugins", dict[str, dict[str, dict[str, str]]]),
     ):
         if member in content:
             content[member] = _readable_members(content[member], member, readable, actions)
