@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from e2e.certificates import OPENSSL, make
 
+from podslice.cluster.journals import Journals
 from podslice.cluster.page.serving import PageHost, PageListening
 from podslice.cluster.running import Certificate, ClusterOptions, check
+from podslice.cluster.service import ClusterService
+from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.errors import InputError
+from tests.clusterservice.fake_api import FakeClusterApi
 from tests.clusterservice.pagebench import PageCluster
 
 BOTH = Certificate("c", "k", "a")
@@ -32,6 +36,7 @@ BOTH = Certificate("c", "k", "a")
         (ClusterOptions(tls=BOTH), "--tls-cert", "cannot be read"),
         (ClusterOptions(address="0.0.0.0:9098", tls=BOTH), "--tls-cert, --tls-key, --client-ca", "no usable"),
         (ClusterOptions(metrics_address="x"), "--metrics-address", "is not an address"),
+        (ClusterOptions(metrics_address="0.0.0.0:9099"), "--metrics-address", "not a loopback address"),
         (ClusterOptions(page_address="x"), "--page-address", "is not an address"),
         (ClusterOptions(page_address="0.0.0.0:9101"), "--page-address", "not a loopback address"),
         (ClusterOptions(page_address="0.0.0.0:9101", page_token_file="{token}"), "--page-address", "not a loopback"),
@@ -80,6 +85,39 @@ def test_beyond_the_loopback(tmp_path: Path) -> None:
     assert page.tls is not None
     with pytest.raises(InputError, match="no usable certificate"):
         check(options._replace(tls=Certificate(str(token), str(token))))
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
+def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
+    """Beyond the loopback nothing is said without TLS; on it nobody needs a certificate."""
+    made = make(tmp_path)
+    tls = Certificate(str(made.certificate), str(made.key))
+    assert check(ClusterOptions(tls=tls)).listening.metrics_tls is None
+    listening = check(ClusterOptions(metrics_address="0.0.0.0:9099", tls=tls)).listening._replace(
+        port=0, metrics=("127.0.0.1", 0)
+    )
+    trusting = ssl.create_default_context(cafile=str(made.authority))
+
+    def read(scheme: str, port: int) -> bytes:
+        url, context = f"{scheme}://127.0.0.1:{port}/metrics", trusting if scheme == "https" else None
+        with urllib.request.urlopen(url, timeout=60, context=context) as answer:
+            return bytes(answer.read())
+
+    async def main() -> None:
+        service = ClusterService(FakeClusterApi(), Journals(Rulebook(), (), caller=nobody, trouble=lambda *_: None))
+        await service.start(listening)
+        try:
+            assert b"podslice_cluster_nodes 0.0" in await asyncio.to_thread(read, "https", service.metrics_port)
+            with pytest.raises(OSError):  # noqa: PT011  hung up on, in whatever words
+                await asyncio.to_thread(read, "http", service.metrics_port)
+        finally:
+            await service.stop()
+
+    asyncio.run(main())
+
+
+async def nobody(token: str) -> str:
+    return ""
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -68,9 +69,9 @@ class WebServer:
         self._refusal = refusal
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_REQUEST)
+        self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_REQUEST, ssl=tls)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:

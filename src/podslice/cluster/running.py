@@ -83,7 +83,22 @@ def check(options: ClusterOptions) -> CheckedOptions:
     context = None if is_loopback(extender[0]) else _context(tls)
     metrics = parse_address(options.metrics_address, "--metrics-address", "127.0.0.1:9099")
     certificate = (_read(tls.cert, "--tls-cert"), _read(tls.key, "--tls-key")) if tls.cert else None
-    return CheckedOptions(Listening(*extender, context, metrics), journals, certificate, _page(options))
+    listening = Listening(*extender, context, metrics, _metrics_context(metrics, tls))
+    return CheckedOptions(listening, journals, certificate, _page(options))
+
+
+def _metrics_context(address: tuple[str, int] | None, tls: Certificate) -> ssl.SSLContext | None:
+    """Metrics name no pods, so whoever reaches them may read them; what is read beyond the loopback is the service's
+    word. Raises `InputError`."""
+    if address is None or is_loopback(address[0]):
+        return None
+    if not (tls.cert and tls.key):
+        raise InputError(
+            f"{address[0]} is not a loopback address, and nothing there is said without TLS",
+            path="--metrics-address",
+            remedy="write 127.0.0.1:9099, or give --tls-cert and --tls-key",
+        )
+    return _own_context(tls)
 
 
 def _page(options: ClusterOptions) -> PageListening | None:
@@ -100,12 +115,17 @@ def _page(options: ClusterOptions) -> PageListening | None:
             path="--page-address",
             remedy="write 127.0.0.1:9101, or give --page-token-file, --tls-cert and --tls-key",
         )
+    return PageListening(*address, _own_context(options.tls), options.page_token_file)
+
+
+def _own_context(tls: Certificate) -> ssl.SSLContext:
+    """For listeners whose clients show no certificate. Raises `InputError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(options.tls.cert, options.tls.key)
+        context.load_cert_chain(tls.cert, tls.key)
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"no usable certificate: {error}", path="--tls-cert, --tls-key") from None
-    return PageListening(*address, context, options.page_token_file)
+    return context
 
 
 def _read(path: str, option: str) -> bytes:

@@ -55,12 +55,14 @@ class ServiceSettings(NamedTuple):
 
 
 class Listening(NamedTuple):
-    """Where the extender is asked, and where metrics are read; port 0 leaves it to the system."""
+    """Where the extender is asked, and where metrics are read, each over TLS where it has a context; port 0 leaves it
+    to the system."""
 
     host: str = "127.0.0.1"
     port: int = 9098
     tls: ssl.SSLContext | None = None
     metrics: tuple[str, int] | None = None
+    metrics_tls: ssl.SSLContext | None = None
 
 
 class ClusterService:
@@ -134,7 +136,7 @@ class ClusterService:
         """Raises `OSError` where it cannot listen."""
         self.port = await self._posts.start(listening.host, listening.port, listening.tls)
         if listening.metrics is not None:
-            self.metrics_port = await self._web.start(*listening.metrics)
+            self.metrics_port = await self._web.start(*listening.metrics, listening.metrics_tls)
         self._loops.start("nodes", self.nodes.run)
         self._loops.start("pods", self.pods.run)
         self._loops.start("looks", self._look)
