@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
@@ -195,6 +196,24 @@ def test_promised_cpus(tmp_path: Path) -> None:
         beyond,
     ]
     assert host.own == rest
+
+
+@pytest.mark.parametrize(
+    ("classes", "found"), [("", 1), (", cpuClasses: [{name: slow}]", 1), (", cpuClasses: [{name: fast}]", 0)]
+)
+def test_classes_that_the_policy_has_no_more(tmp_path: Path, classes: str, found: int) -> None:
+    """Who was given CPUs under classes of which the policy has none keeps them, and is found."""
+    host = FakeHost(tmp_path)
+    file = tmp_path / "state" / "podslice_policy_state"
+    content = {"version": 1, "bootId": "", "classes": {UID: {"app": ["fast!"], "gone": ["fast"]}}}
+    file.write_bytes(policy_state.enveloped(content))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ELASTIC.replace("}}", f"}}{classes}}}"))
+    code, report = host.audit(f"--policy={policy}")
+    assert (code, len(report["findings"])) == (found, found)
+    for finding in report["findings"]:
+        assert (finding["kind"], finding["where"]) == ("heldOutsidePolicy", f"pod {UID} container app")
+        assert (finding["wanted"], finding["found"]) == ("fast!", host.own)
 
 
 def test_a_damaged_promise_is_a_finding(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def audit(
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
     promised = tuple(rows(state.promises, state.sets))
     if policy is not None:
-        findings += outside(policy, promised)
+        findings += outside(policy, promised, state.promises, state.sets)
     findings += _intruding_containers(containers, state, tree, names)
     outsiders: dict[str, int] = {}
     if proc is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from podslice.audit.report import AuditFinding, PromisedCPUs
-from podslice.core.config.policy import PodslicePolicy
+from podslice.core.classes.resolve import OTHERS
+from podslice.core.config.policy import IMPLICIT_CLASS, PodslicePolicy
 from podslice.core.pod.mixed import MixedShare
 from podslice.core.state.model import Intent
 from podslice.core.values.cpuset import Bits, format_bits, readable_bits
@@ -23,11 +24,13 @@ Sets = Mapping[str, Mapping[str, Bits]]
 
 class WrittenPromises(msgspec.Struct, frozen=True):
     """The promised CPUs of containers that have more, and of pods as a whole under the empty name, by pod UID; resizes
-    and moves that were being written; containers with exclusive and shared CPUs."""
+    and moves that were being written; containers with exclusive and shared CPUs; the CPU classes under which CPUs were
+    given."""
 
     promised: dict[str, dict[str, Bits]] = {}
     intents: dict[str, Intent] = {}
     mixed: dict[str, dict[str, MixedShare]] = {}
+    classes: Mapping[str, Mapping[str, Sequence[str]]] = {}
 
     def sides(self, uid: str, name: str) -> Iterator[Bits]:
         """What a container may have while its pod is resized or moved."""
@@ -54,7 +57,8 @@ def load_promises(directory: Path, owned: Sets) -> tuple[WrittenPromises, list[A
             had, cpus = owned.get(uid, {}).get(name, 0), readable_bits(text)
             if cpus and not cpus & ~had and cpus != had:
                 promised.setdefault(uid, {})[name] = cpus
-    return WrittenPromises(promised, policy_state.intents_in(data), policy_state.mixed_in(data, owned)), []
+    intents, mixed = policy_state.intents_in(data), policy_state.mixed_in(data, owned)
+    return WrittenPromises(promised, intents, mixed, content.classes), []
 
 
 def rows(promises: WrittenPromises, owned: Sets) -> Iterator[PromisedCPUs]:
@@ -65,11 +69,21 @@ def rows(promises: WrittenPromises, owned: Sets) -> Iterator[PromisedCPUs]:
             yield PromisedCPUs(uid, name, format_bits(promised), format_bits(held & ~promised))
 
 
-def outside(policy: PodslicePolicy, listed: Iterable[PromisedCPUs]) -> Iterator[AuditFinding]:
+def outside(
+    policy: PodslicePolicy, listed: Iterable[PromisedCPUs], promises: WrittenPromises, owned: Sets
+) -> Iterator[AuditFinding]:
     """What is held and would not be under this policy; nobody takes it away."""
-    if policy.resize.exclusive:
-        return
-    for one in listed:
-        where = f"pod {one.pod} container {one.container}" if one.container else f"pod {one.pod}"
+    for one in () if policy.resize.exclusive else listed:
         text = "has CPUs beyond those promised to it, and the policy resizes no exclusive CPUs: it keeps them"
-        yield AuditFinding("heldOutsidePolicy", where, one.promised, one.beyond, text)
+        yield AuditFinding("heldOutsidePolicy", _whose(one.pod, one.container), one.promised, one.beyond, text)
+    known = {one.name for one in policy.cpu_classes} | {IMPLICIT_CLASS, OTHERS} if policy.cpu_classes else set()
+    for uid, named in sorted(promises.classes.items()):
+        for name, words in sorted(named.items()):
+            held = owned.get(uid, {}).get(name, 0)
+            if held and not known & {word.removesuffix("!") for word in words}:
+                text = f"was given CPUs of class {', '.join(words)}, which the policy does not have: it keeps them"
+                yield AuditFinding("heldOutsidePolicy", _whose(uid, name), ", ".join(words), format_bits(held), text)
+
+
+def _whose(uid: str, name: str) -> str:
+    return f"pod {uid} container {name}" if name else f"pod {uid}"
