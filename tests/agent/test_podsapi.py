@@ -412,6 +412,7 @@ def test_agent_without_an_api_server(tmp_path: Path) -> None:
             launch=Launch("podslice", "90", fake.connect, False),
             tree=CgroupTree(tmp_path / "cgroup"),
         )
+        agent.sources._wait = PATIENCE
         running = asyncio.ensure_future(agent.run())
         await asyncio.wait_for(fake.attached.wait(), PATIENCE)
         container = await fake.create_container(await fake.run_pod("a"), "app")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.cluster.compare import Json
 FOLDER = Path(__file__).parents[2] / "deploy" / "manifests"
 MONITORING = "monitoring.coreos.com/v1"
 """Kinds of the Prometheus operator, which is not part of Kubernetes."""
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+"""For names of nodes: no two workers have tests on the same one."""
 _PATHS = {
     "Namespace": ("/api/v1", "namespaces", False),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),

@@ -29,6 +29,7 @@ from e2e.controlplane import MERGE, Api
 from e2e.sharedplane import Cluster
 
 from tests.agent.test_daemon import api_pod
+from tests.cluster.deployed import WORKER
 from tests.clusterservice.bench import pod_object
 from tests.clusterservice.pagebench import ServedCluster, served
 from tests.documents import read_document
@@ -39,7 +40,7 @@ from tests.kubectl.test_page import crowded_cluster
 
 ROOT = Path(__file__).parents[2]
 TOKEN = secrets.token_hex(16)
-NODE = "kubectl-n7"
+NODE = f"kubectl-{WORKER}"
 
 
 class FakeKubelet(ThreadingHTTPServer):

@@ -20,10 +20,10 @@ from podslice.agent.records import ReportedRefusal
 from podslice.agent.statuspatch import status_patch
 from tests.agent.test_daemon import with_agent
 from tests.clock import until
-from tests.cluster.deployed import FOLDER, RIGHTS, apply, deploy_rights, token_of
+from tests.cluster.deployed import FOLDER, RIGHTS, WORKER, apply, deploy_rights, token_of
 from tests.wire.fake_runtime import FakeRuntime
 
-NODE = "one"
+NODE = f"refused-{WORKER}"
 Test = Callable[[Agent, FakeRuntime], Awaitable[None]]
 
 
@@ -51,7 +51,7 @@ def account(admin: Api, *, without: str = "") -> str:
 
 
 def with_real_api(folder: Path, cluster: Cluster, token: str, test: Test, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent of the node `one` beside a runtime on paper, with a real API server."""
+    """An agent of the node beside a runtime on paper, with a real API server."""
     config = folder / "kubeconfig"
     config.write_text(json.dumps(cluster.kubeconfig(token=token)))
     monkeypatch.setenv("KUBECONFIG", str(config))
@@ -161,7 +161,7 @@ def bound(admin: Api, node: str) -> str:
 
 def test_own_node_only(plane: ControlPlane) -> None:
     """With the shipped admission policy an agent marks pods of its own node, as Failed, and changes nothing else."""
-    cluster, pods = cluster_of(plane, ("one", "two")), "/api/v1/namespaces/default/pods"
+    cluster, pods = cluster_of(plane, (NODE, "two")), "/api/v1/namespaces/default/pods"
     with plane.api() as admin:
         _try_policy(cluster, admin, pods)
 
