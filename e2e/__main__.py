@@ -241,18 +241,18 @@ def _results(outcomes: list[Outcome], commit: str = "") -> Cells:
     return {(one.ident, one.shape): f"{'FAIL' if one.problem else 'pass'} {commit}".strip() for one in outcomes}
 
 
-def _rows(found: Cells, shapes: Iterable[str]) -> list[list[str]]:
-    """A row for each scenario that has a result."""
-    known = {ident for ident, _ in found}
+def _rows(found: Cells, shapes: Iterable[str], idents: Iterable[str]) -> list[list[str]]:
+    """A row for each of these scenarios."""
 
     def cell(one: Scenario, shape: str) -> str:
         return found.get((one.ident, shape), "not run" if shape in one.shapes else "-")
 
-    return [[ident, *(cell(one, shape) for shape in shapes)] for ident, one in SCENARIOS.items() if ident in known]
+    return [[ident, *(cell(SCENARIOS[ident], shape) for shape in shapes)] for ident in idents]
 
 
 def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
-    rows = [["ID", *shapes], *_rows(_results(outcomes), shapes)]
+    idents = dict.fromkeys(one.ident for one in outcomes)
+    rows = [["ID", *shapes], *_rows(_results(outcomes), shapes, idents)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
@@ -260,11 +260,11 @@ def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
 def markdown(outcomes: list[Outcome], before: str = "", commit: str = "") -> str:
     """The page: what ran now, at this commit of the checkout, and what the page `before` has of the others."""
     found = _cells(before) | _results(outcomes, commit)
-    rows = [["id", *SHAPES], ["---"] * (len(SHAPES) + 1), *_rows(found, SHAPES)]
-    passed = f"{sum(result.startswith('pass') for result in found.values())} of {len(found)} passed."
+    rows = [["id", *SHAPES], ["---"] * (len(SHAPES) + 1), *_rows(found, SHAPES, SCENARIOS)]
+    passed = f"{sum(result.startswith('pass') for result in found.values())} of {len(found)} that ran passed."
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     said = "Behind a result stands the commit that it is of; one without is of 2026-11-22 or earlier."
-    return f"# End-to-end results\n\n{passed} {said} `-`: the\nmachine lacks what the row is about.\n\n{table}\n"
+    return f"# End-to-end results\n\n{passed} {said} `-`:\nthe machine lacks what the row is about.\n\n{table}\n"
 
 
 def _cells(page: str) -> Cells:

@@ -161,7 +161,7 @@ def bound(admin: Api, node: str) -> str:
 
 def test_own_node_only(plane: ControlPlane) -> None:
     """With the shipped admission policy an agent marks pods of its own node, as Failed, and changes nothing else."""
-    cluster, pods = cluster_of(plane, (NODE, "two")), "/api/v1/namespaces/default/pods"
+    cluster, pods = cluster_of(plane, ("one", "two")), "/api/v1/namespaces/default/pods"
     with plane.api() as admin:
         _try_policy(cluster, admin, pods)
 
