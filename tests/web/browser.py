@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_PATIENCE = 30.0
+_PATIENCE = 120.0
 
 
 class Browser:
