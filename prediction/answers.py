@@ -9,8 +9,8 @@ from prediction.model import Model
 from prediction.node import soon
 from prediction.notes import Notes
 
-PATIENCE = 12.0
-"""Seconds in which a kubelet catches up."""
+PATIENCE = 60.0
+"""Seconds in which a kubelet catches up, on a busy machine too."""
 _NOBODY = "nobody"
 
 
