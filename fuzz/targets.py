@@ -27,16 +27,22 @@ from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
 from podslice.core.cluster.model import ClusterModel
 from podslice.core.errors import InputError
+from podslice.core.guards.files import schemata_in
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
 from podslice.host.cgroup2 import cgroup_path
+from podslice.host.filesystem import MemoryFileSystem
+from podslice.host.isolation import interrupt_counts
 from podslice.k8s.clusterobjects import read_node, read_pod
 from podslice.k8s.manifest import load_pods_text
 from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
+from podslice.statefiles.formats import guard_state
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.formats.restore_memory import restore_memory_state
+from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
+from podslice.statefiles.tools.guards import repair_guards
 from podslice.statefiles.tools.promises import repair_promises
 from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
@@ -126,6 +132,21 @@ def _created(request: nri_pb2.CreateContainerRequest) -> None:
         identity = identity_of(request.pod)
         pod_from_container(identity, request.container)
         pod_from_annotation(identity)
+
+
+def guards(data: bytes) -> None:
+    """The file of what guards have changed, whose reader writes to the files that it names; and what a kernel says of
+    interrupts and caches."""
+    with contextlib.suppress(CheckpointError):
+        for one in guard_state.load(data).files:
+            assert one.path.startswith(("proc/", "sys/"))
+            assert ".." not in one.path.split("/")
+    mended = repair_guards(data).data
+    assert verify(mended, NodeFacts())[1] == []
+    assert repair_guards(mended).remarks == []
+    text = data.decode("utf-8", errors="replace")
+    schemata_in(text)
+    interrupt_counts(MemoryFileSystem({"interrupts": text}))
 
 
 def api(data: bytes) -> None:
@@ -233,5 +254,6 @@ class NoApi:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "state": state, "pods": pods, "wire": wire, "api": api, "extender": extender, "page": page, **READERS,
+    "state": state, "guards": guards, "pods": pods, "wire": wire, "api": api, "extender": extender, "page": page,
+    **READERS,
 }  # fmt: skip

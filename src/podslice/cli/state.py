@@ -46,8 +46,8 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 @click.group(cls=CommandGroup)
 def state() -> None:
-    """Show, verify, convert and repair cpu_manager_state, memory_manager_state, kubelet_internal_checkpoint and
-    podslice_policy_state; show and verify allocated_pods_state and actuated_pods_state.
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state, kubelet_internal_checkpoint,
+    podslice_policy_state and podslice_guard_state; show and verify allocated_pods_state and actuated_pods_state.
 
     \b
     Examples:
@@ -113,6 +113,8 @@ def _title(content: Content) -> str:
         return "granted resources (kubelet 1.36)"
     if content.kind == "policy" and content.intact:
         return "promises, and resizes being written (podslice)"
+    if content.kind == "guard":
+        return "files of the kernel that guards have changed (podslice)"
     checkpoint = content.checkpoint
     policy = f", policy {checkpoint.policy_name}" if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else ""
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"

@@ -19,19 +19,21 @@ from podslice.statefiles.names import (
     ALLOCATED_STATE_FILE,
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
+    GUARD_STATE_FILE,
     MANAGER_STATE_FILES,
     POLICY_STATE_FILE,
     place_of,
 )
 from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.convert import Rewritten, convert
+from podslice.statefiles.tools.guards import repair_guards
 from podslice.statefiles.tools.promises import carry_promises, kubelet_promises, repair_promises
 from podslice.statefiles.tools.repair import RunningPods, repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.verify import kind_of_name
 
-MENDED = (*MANAGER_STATE_FILES, place_of(DEVICE_STATE_FILE), POLICY_STATE_FILE)
-"""The managers' files and the policy's, which are converted and repaired."""
+MENDED = (*MANAGER_STATE_FILES, place_of(DEVICE_STATE_FILE), POLICY_STATE_FILE, GUARD_STATE_FILE)
+"""The managers' files and podslice's own, which are converted and repaired."""
 READABLE = (*MENDED, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
 """The records of granted resources beside them are shown and verified only."""
 _NOT_MENDED = ("device", "allocation")
@@ -115,6 +117,10 @@ def converted(files: list[StateFile], target: Release, containers: Mapping[str, 
     for file in files:
         if file.kind == "policy":
             continue
+        if file.kind == "guard":
+            _content(file)
+            changes.append((file, Rewritten(file.data, target.writes("guard"), [])))
+            continue
         content, lost = _content(file), list[str]()
         if content.kind == "cpu" and content.intact:
             told, _ = kubelet_promises(content.unknown)
@@ -157,6 +163,8 @@ def repaired(files: list[StateFile], target: Release, facts: NodeFacts, running:
             make = repair_cpu if file.kind == "cpu" else repair_memory
             with _named(file):
                 changes.append((file, make(file.data, target, facts, running)))
+        elif file.kind == "guard":
+            changes.append((file, repair_guards(file.data)))
     policy = _of_kind(files, "policy")
     if policy is not None:
         mended = next((change.data for file, change in changes if file.kind == "cpu"), None)

@@ -14,10 +14,11 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content
+from podslice.statefiles.formats.guard_state import GuardContent
 from podslice.statefiles.formats.policy_state import PodCPUTexts, PolicyContent
 from podslice.statefiles.tools.finding import StateFinding
 
-FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy"]
+FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -153,10 +154,31 @@ class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, t
     plugins: dict[str, dict[str, dict[str, str]]] = {}
 
 
+class GuardedKernelFile(msgspec.Struct, frozen=True):
+    """A file of the kernel: what it said `before`, and the values that it may have from the `guard` since."""
+
+    path: str
+    guard: str
+    before: str
+    written: tuple[str, ...]
+
+
+class GuardStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="guard"):
+    """podslice_guard_state: what the agent's guards have changed in the kernel since the boot with this id."""
+
+    boot_id: str
+    files: tuple[GuardedKernelFile, ...]
+
+
+StateFile: TypeAlias = (
+    CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile | GuardStateFile
+)
+
+
 class StateFileList(msgspec.Struct, frozen=True):
     """The content of the files of a directory."""
 
-    items: tuple[CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile, ...]
+    items: tuple[StateFile, ...]
 
 
 class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
@@ -229,9 +251,6 @@ class StateMigration(msgspec.Struct, frozen=True):
     written: bool
 
 
-StateFile: TypeAlias = CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile
-
-
 def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -> StateFile:
     """One file's content, the same for every version; `cpus` is the CPU Manager's beside it."""
     identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
@@ -248,6 +267,9 @@ def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -
             return AllocationStateFile(**facts, entries=entries)
         case PolicyContent() as policy:
             return _policy(facts, policy, cpus)
+        case GuardContent(_, boot, files):
+            changed = (GuardedKernelFile(one.path, one.guard, one.before, one.written) for one in files)
+            return GuardStateFile(**facts, boot_id=boot, files=tuple(changed))
 
 
 def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str]) -> CPUStateFile:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from podslice.core.guards.files import GuardedFile, SavedFile
 from podslice.core.values.cpuset import Bits, iter_bits, readable_bits
+from podslice.statefiles.formats.guard_state import encode, load
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import GUARD_STATE_FILE
 
-GUARD_STATE_FILE = "podslice_guard_state"
 _LARGEST = 1 << 20
 _WORKQUEUES, _NETWORKS = "sys/devices/virtual/workqueue", "sys/class/net"
 _AFFINITY = re.compile(r"proc/(\d+)/affinity/(\d+)")
@@ -22,14 +22,6 @@ _FLAGS, _STARTED = 6, 19
 """Fields 9 and 22 of `/proc/PID/stat`, counted from behind the name."""
 THERE = "there"
 """What a folder says that there is."""
-
-
-class SavedFiles(msgspec.Struct, frozen=True, rename="camel"):
-    """The content of the file: old values of the boot that they are from."""
-
-    version: int
-    boot_id: str
-    files: tuple[SavedFile, ...]
 
 
 class KernelFiles:
@@ -173,18 +165,17 @@ class SavedStore:
         except FileNotFoundError:
             return {}
         try:
-            found = msgspec.json.decode(data, type=SavedFiles)
-        except msgspec.MsgspecError as error:
+            found = load(data)
+        except CheckpointError as error:
             raise ValueError(f"{self.path} cannot be read: {error}") from None
         return {one.path: one for one in found.files} if found.boot_id == self._boot else {}
 
     def save(self, files: Mapping[str, SavedFile]) -> None:
         """Durable when it returns. Raises `OSError`."""
-        content = SavedFiles(1, self._boot, tuple(files[path] for path in sorted(files)))
         beside = self.path.with_suffix(".new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, msgspec.json.encode(content))
+            os.write(descriptor, encode(self._boot, files.values()))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -13,6 +13,7 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content
+from podslice.statefiles.formats.guard_state import GuardContent
 from podslice.statefiles.formats.policy_state import PodCPUTexts, PolicyContent
 
 _MEMO_SHOWN = 60
@@ -31,6 +32,8 @@ def content_text(content: Content, cpus: CPUCheckpoint | None = None) -> str:
             return _allocation_text(pods)
         case PolicyContent() as policy:
             return _policy_text(policy, cpus)
+        case GuardContent() as guards:
+            return _guard_text(guards)
 
 
 def identity_text(data: bytes, content: Content) -> str:
@@ -39,6 +42,13 @@ def identity_text(data: bytes, content: Content) -> str:
     stated = "none" if content.identity.stated is None else str(content.identity.stated)
     rows = [(content.kind, content.version, str(len(data)), stated, computed or "-")]
     return format_table(("KIND", "VERSION", "BYTES", "CHECKSUM", "IT WOULD NEED"), rows, right=(2,)) + "\n"
+
+
+def _guard_text(content: GuardContent) -> str:
+    if not content.files:
+        return "No file of the kernel is changed."
+    rows = [(one.guard, f"/{one.path}", one.before, " or ".join(one.written)) for one in content.files]
+    return format_table(("GUARD", "FILE", "BEFORE", "WRITTEN"), rows)
 
 
 def _cpu_text(checkpoint: CPUCheckpoint) -> str:

@@ -14,6 +14,7 @@ DEVICE_STATE_FILE: Final = "kubelet_internal_checkpoint"
 ALLOCATED_STATE_FILE: Final = "allocated_pods_state"
 ACTUATED_STATE_FILE: Final = "actuated_pods_state"
 POLICY_STATE_FILE: Final = "podslice_policy_state"
+GUARD_STATE_FILE: Final = "podslice_guard_state"
 
 MANAGER_STATE_FILES: Final = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
 """What the managers keep; the others are the resources that were granted and set to work, and what podslice alone

@@ -18,11 +18,13 @@ from podslice.statefiles.formats import (
     checkpoint_data,
     checkpoint_devices,
     checkpoint_memory,
+    guard_state,
     policy_state,
 )
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.guard_state import GuardContent
 from podslice.statefiles.formats.identify import IdentifiedFile, identify
 from podslice.statefiles.formats.policy_state import PolicyContent
 from podslice.statefiles.formats.releases import FileKind
@@ -35,13 +37,16 @@ class AllocationCheckpoint(NamedTuple):
     pods: Mapping[str, PodAllocation]
 
 
-Checkpoint: TypeAlias = CPUCheckpoint | MemoryCheckpoint | DeviceCheckpoint | AllocationCheckpoint | PolicyContent
+Checkpoint: TypeAlias = (
+    CPUCheckpoint | MemoryCheckpoint | DeviceCheckpoint | AllocationCheckpoint | PolicyContent | GuardContent
+)
 _KINDS: Mapping[type, FileKind] = {
     CPUCheckpoint: "cpu",
     MemoryCheckpoint: "memory",
     DeviceCheckpoint: "device",
     AllocationCheckpoint: "allocation",
     PolicyContent: "policy",
+    GuardContent: "guard",
 }
 
 
@@ -80,6 +85,8 @@ def read_content(data: bytes) -> Content:
     identity = identify(data)
     if identity.kind == "data":
         return _read_data(data, identity)
+    if identity.kind == "guard":
+        return Content(identity, "v1", guard_state.decode(data))
     version = (identity.version or "").removesuffix("raw")
     if identity.kind == "cpu":
         if not version:

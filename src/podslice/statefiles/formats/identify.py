@@ -16,7 +16,7 @@ from podslice.statefiles.go.godump import fnv1a
 from podslice.statefiles.go.gojson import CheckpointError, Members, parse
 from podslice.statefiles.go.gounmarshal import GoInt, GoStruct, unmarshal
 
-Kind = Literal["cpu", "memory", "device", "data"]
+Kind = Literal["cpu", "memory", "device", "data", "guard"]
 
 FORMATS: dict[tuple[Kind, str], str] = {
     ("cpu", "v2"): "CPUManagerCheckpoint without podEntries (kubelet 1.18..1.35, and later with "
@@ -33,6 +33,7 @@ FORMATS: dict[tuple[Kind, str], str] = {
     ("data", "data"): "fnv-32a of the spew text of the data string (cpu manager v4, memory manager v3, allocation "
     "manager)",
     ("data", "crc32"): "crc32-ieee of Data (DRA manager)",
+    ("guard", "v1"): "files of the kernel that guards have changed (podslice); without a checksum",
 }
 """What each format is; in the order they are tried."""
 
@@ -62,6 +63,8 @@ def identify(data: bytes) -> IdentifiedFile:
         raise CheckpointError("a state file is a JSON object")
     keys = {key.lower(): member for key, member in value}
     kind = _kind(keys)
+    if kind == "guard":
+        return IdentifiedFile(kind, None, "v1", {})
     stated = None
     if "checksum" in keys:
         stated = unmarshal(data, _CHECKSUM)["checksum"]
@@ -78,6 +81,8 @@ def _kind(keys: dict[str, Any]) -> Kind:
         return "data"
     if isinstance(keys.get("data"), Members):
         return "device"
+    if "bootid" in keys and "files" in keys:
+        return "guard"
     return "memory" if "machinestate" in keys else "cpu"
 
 

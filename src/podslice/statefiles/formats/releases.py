@@ -16,7 +16,7 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.go.gojson import CheckpointError
 
-FileKind = Literal["cpu", "memory", "device", "allocation", "policy"]
+FileKind = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
 _VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?\Z")
 
 
@@ -38,6 +38,8 @@ class Release(NamedTuple):
             return "v3" if self.minor >= 37 else "v2" if self.pod_level else "v1"
         if kind in ("allocation", "policy"):
             return "data"
+        if kind == "guard":
+            return "v1"
         return "v2" if self.minor >= 20 else "v1"
 
 

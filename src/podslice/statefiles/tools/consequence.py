@@ -16,7 +16,14 @@ from podslice.core.machine.memory_accounts import default_machine_state
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits
-from podslice.statefiles.formats import checkpoint_allocation, checkpoint_devices, policy_state, restore, restore_memory
+from podslice.statefiles.formats import (
+    checkpoint_allocation,
+    checkpoint_devices,
+    guard_state,
+    policy_state,
+    restore,
+    restore_memory,
+)
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.releases import FileKind, Release, load_cpu, load_memory
 from podslice.statefiles.go.gojson import CheckpointError
@@ -24,6 +31,7 @@ from podslice.statefiles.names import (
     ALLOCATED_STATE_FILE,
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
+    GUARD_STATE_FILE,
     MEMORY_STATE_FILE,
     POLICY_STATE_FILE,
     STATE_DIRECTORY,
@@ -36,6 +44,7 @@ PATHS: dict[FileKind, str] = {
     "device": f"{STATE_DIRECTORY}/{place_of(DEVICE_STATE_FILE)}",
     "allocation": f"{STATE_DIRECTORY}/{ALLOCATED_STATE_FILE}",
     "policy": f"{STATE_DIRECTORY}/{POLICY_STATE_FILE}",
+    "guard": f"{STATE_DIRECTORY}/{GUARD_STATE_FILE}",
 }
 
 
@@ -56,7 +65,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
     """Why a kubelet of that release would not start; empty when it would."""
     path = path or PATHS[kind]
-    if kind in ("device", "policy"):
+    if kind in ("device", "policy", "guard"):
         return ""
     if kind == "allocation":
         return _allocation_error(data, path)
@@ -92,6 +101,8 @@ def start_consequence(
         return Consequence(True, f"a kubelet {reader} starts with these devices")
     if kind == "policy":
         return _of_policy(data, reader)
+    if kind == "guard":
+        return _of_guards(data, reader)
     if kind == "memory" and reader.minor < 21:
         return Consequence(True, f"a kubelet {reader} has no Memory Manager and ignores the file")
     if kind == "allocation" and reader.minor < 36:
@@ -110,6 +121,17 @@ def _of_policy(data: bytes, reader: Release) -> Consequence:
     except CheckpointError as error:
         return Consequence(True, f"{ignores} without its promises: {error}")
     return Consequence(True, f"{ignores} with its promises")
+
+
+def _of_guards(data: bytes, reader: Release) -> Consequence:
+    ignores = f"a kubelet {reader} ignores the file; podslice starts"
+    try:
+        guard_state.load(data)
+    except CheckpointError as error:
+        return Consequence(True, f"{ignores} and changes no file of the kernel: {error}")
+    return Consequence(
+        True, f"{ignores} and gives these files back when nobody needs them, unless the node was rebooted"
+    )
 
 
 def _allocation_error(data: bytes, path: str) -> str:

@@ -19,6 +19,7 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MachineState, MemoryCheckpoint
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content, read_content
+from podslice.statefiles.formats.guard_state import GuardContent
 from podslice.statefiles.formats.held_memory import held_blocks, misplaced, rebuilt
 from podslice.statefiles.formats.policy_state import PolicyContent
 from podslice.statefiles.formats.releases import FileKind
@@ -28,12 +29,14 @@ from podslice.statefiles.names import (
     ALLOCATED_STATE_FILE,
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
+    GUARD_STATE_FILE,
     MEMORY_STATE_FILE,
     POLICY_STATE_FILE,
 )
 from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.convert import same_cpus
 from podslice.statefiles.tools.finding import Level, StateFinding
+from podslice.statefiles.tools.guards import check_guards
 from podslice.statefiles.tools.promises import check_promises, kubelet_promises
 
 
@@ -46,6 +49,7 @@ def kind_of_name(name: str) -> FileKind | None:
         ALLOCATED_STATE_FILE: "allocation",
         ACTUATED_STATE_FILE: "allocation",
         POLICY_STATE_FILE: "policy",
+        GUARD_STATE_FILE: "guard",
     }
     return kinds.get(name)
 
@@ -73,6 +77,8 @@ def verify(
             findings += _allocations(pods)
         case PolicyContent() as policy:
             findings += check_promises(policy, content.unknown, cpus)
+        case GuardContent() as guards:
+            findings += check_guards(guards)
     return content, findings
 
 
