@@ -18,7 +18,7 @@ from podslice.agent.derived import pod_from_annotation, pod_from_container
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
-from podslice.cluster.apiclient import Binding, EventLines, ObjectChange, ObjectPage, read_change, read_changes
+from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change, read_changes
 from podslice.cluster.callers import CallerError, TokenCallers
 from podslice.cluster.extender import Extender
 from podslice.cluster.messages import MessageError, read_bind
@@ -48,6 +48,7 @@ from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.verify import verify
 from podslice.web.guard import Request
+from podslice.wire.lines import LineCutter, LongLineError
 from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.podbytes import known_from, pod_message
 from podslice.wire.proto import nri_pb2
@@ -176,8 +177,8 @@ def extender(data: bytes) -> None:
     the API server's, and its answer about a token."""
     for placements in (_empty(), _placements()):
         _asked(data, placements)
-    with contextlib.suppress(ApiError, GoneError):
-        for line in EventLines("fuzz").feed(data + b"\n"):
+    with contextlib.suppress(ApiError, GoneError, LongLineError):
+        for line in LineCutter(1 << 20).feed(data + b"\n"):
             read_changes(line)
 
     async def answer(path: str, body: bytes) -> bytes:

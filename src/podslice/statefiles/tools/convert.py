@@ -20,6 +20,7 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpo
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content
+from podslice.statefiles.formats.guard_state import GuardContent
 from podslice.statefiles.formats.held_memory import rebuilt
 from podslice.statefiles.formats.policy_state import PolicyContent
 from podslice.statefiles.formats.releases import Release
@@ -61,8 +62,8 @@ def convert(content: Content, target: Release, containers: Containers) -> Rewrit
     if not content.intact:
         raise InputError("the checksum does not fit the content", remedy="run podslice state verify, then repair")
     checkpoint = content.checkpoint
-    if isinstance(checkpoint, AllocationCheckpoint | PolicyContent):
-        what = "granted resources" if content.kind == "allocation" else "promises"
+    if isinstance(checkpoint, AllocationCheckpoint | PolicyContent | GuardContent):
+        what = {"allocation": "granted resources", "policy": "promises"}.get(content.kind, "files of the kernel")
         raise InputError(f"holds {what}, which have one format only", remedy="leave the file as it is")
     version = target.writes(content.kind)
     if isinstance(checkpoint, CPUCheckpoint):
