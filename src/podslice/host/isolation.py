@@ -20,6 +20,7 @@ _HERTZ = 100
 _NANO, _MICRO = 1e-9, 1e-6
 _MOST_THREADS = 512
 _MOST_PROCESSES = 200_000
+_LONGEST = 24
 _KERNEL_THREAD, _NO_AFFINITY = 0x00200000, 0x04000000
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _SWITCHES = re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
@@ -137,13 +138,13 @@ def interrupt_counts(proc: FileSystem, file: str = "interrupts") -> dict[str, tu
     if text is None:
         return None
     head, *lines = text.splitlines() or [""]
-    cpus = [int(word[3:]) for word in head.split() if word[3:].isdecimal()]
+    cpus = [int(word[3:]) for word in head.split() if word[3:].isdecimal() and len(word) < _LONGEST]
     found = {}
     for line in lines:
         number, _, rest = line.strip().partition(":")
         words = rest.split(maxsplit=len(cpus))
         counts = words[: len(cpus)]
-        if len(counts) == len(cpus) and all(word.isdecimal() for word in counts):
+        if len(counts) == len(cpus) and all(word.isdecimal() and len(word) < _LONGEST for word in counts):
             name = words[len(cpus)].split()[-1] if len(words) > len(cpus) else ""
             found[number] = name, dict(zip(cpus, map(int, counts), strict=True))
     return found
@@ -227,6 +228,7 @@ class _Stranger(NamedTuple):
     name: str
     cgroup: str
     allowed: Bits
+    allowed_text: str
     kernel: bool
     fixed: bool
 
@@ -246,7 +248,14 @@ def _strangers(proc: FileSystem, exclusive: Bits, mine: set[int]) -> Iterator[_S
             if cpus & exclusive and (stat := _stat(proc, folder)) is not None:
                 kernel = bool(stat.flags & _KERNEL_THREAD)
                 yield _Stranger(
-                    int(tid), int(entry), stat.name, cgroup, cpus, kernel, bool(stat.flags & _NO_AFFINITY) and kernel
+                    int(tid),
+                    int(entry),
+                    stat.name,
+                    cgroup,
+                    cpus,
+                    format_bits(cpus),
+                    kernel,
+                    bool(stat.flags & _NO_AFFINITY) and kernel,
                 )
 
 
@@ -289,7 +298,7 @@ def _others_on(cpus: Bits, strangers: list[_Stranger], seen: Mapping[int, int]) 
             one.tid,
             one.name,
             one.cgroup,
-            format_bits(one.allowed),
+            one.allowed_text,
             one.tid in seen and bool(cpus >> seen[one.tid] & 1),
             one.kernel,
             one.fixed,

@@ -26,7 +26,7 @@ class GuardContent(msgspec.Struct, frozen=True, rename="camel"):
 
     version: int
     boot_id: str
-    files: tuple[SavedFile, ...] = ()
+    files: tuple[SavedFile, ...]
 
 
 def decode(data: bytes) -> GuardContent:

@@ -37,4 +37,4 @@ def repair_guards(data: bytes) -> Rewritten:
             remarks.append(f"{one.path}: {problem}; dropped")
         else:
             kept[one.path] = one
-    return Rewritten(encode(content.boot_id, kept.values()) if remarks else data, "v1", remarks)
+    return Rewritten(encode(content.boot_id, kept.values()), "v1", remarks)
