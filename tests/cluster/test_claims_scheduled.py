@@ -267,10 +267,10 @@ def test_aligned_with_another_driver(api: Api) -> None:
     api.ask("POST", f"{RESOURCES}/deviceclasses", {"metadata": {"name": GPUS}, "spec": {"selectors": [selector]}})
     node(api, "aligned", "32")
     api.call("POST", SLICES, gpu_slice("aligned", 1, 1))
-    specs = {"near": aligned(2), "crowded": aligned(3), "second": aligned(2), "late": aligned(1)}
+    specs = {"near": aligned(2), "crowded": aligned(3), "next": aligned(2), "late": aligned(1)}
     expected = simulated(api, "aligned", specs)
     assert expected == {"near": ["podslice-numa-1", "gpu-0"], "crowded": None,
-                        "second": ["podslice-numa-1", "gpu-1"], "late": None}  # fmt: skip
+                        "next": ["podslice-numa-1", "gpu-1"], "late": None}  # fmt: skip
     pods = Pods(api)
     for name, spec in specs.items():
         api.call("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
