@@ -177,6 +177,8 @@ def test_further_sections() -> None:
     assert policy_from_dict({**KIND, "spec": {"guards": power}}) == PodslicePolicy(guards=guards)
     with pytest.raises(InputError, match="'slow' is no power profile"):
         check_policy(PodslicePolicy(guards=replace(guards, default_power="slow")), PODSLICE)
+    with pytest.raises(InputError, match=r"spec\.guards\.housekeepingCPUs: '4-2' ends before it begins"):
+        check_policy(PodslicePolicy(guards=InterferenceGuards(housekeeping_cpus="4-2")), PODSLICE)
     assert policy_from_dict({**KIND, "spec": {"defrag": {}, "annotations": {}}}) == PodslicePolicy()
 
 

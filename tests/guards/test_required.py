@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from podslice.host.kernelfiles import KernelFiles, SavedStore
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod
-from tests.guards.node import IRQ
+from tests.guards.node import IRQ, GuardedNode
 
 
 class LockedFiles(KernelFiles):
@@ -66,3 +67,28 @@ def test_no_container_before_its_guards(tmp_path: Path, *, required: bool) -> No
 
     policy = PodslicePolicy(guards=InterferenceGuards("enforce", required=required))
     in_world(tmp_path, test, policy=policy)
+
+
+def test_a_failure_stays_until_it_is_known_to_be_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a pass looks at many files, what the last one could not do still counts."""
+
+    def refuse(files: KernelFiles, path: str, text: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(KernelFiles, "write", refuse)
+    node = GuardedNode(tmp_path, None, rules=InterferenceGuards("enforce", required=True))
+    node.own()
+    for number in range(64):
+        node.put(f"proc/irq/{number}/smp_affinity_list", "0-31")
+
+    async def failures() -> list[str]:
+        await node.guards.look()
+        look, seen = asyncio.ensure_future(node.guards.look()), [node.guards.failure]
+        while not look.done():
+            await asyncio.sleep(0)
+            seen.append(node.guards.failure)
+        return seen
+
+    seen = asyncio.run(failures())
+    assert len(seen) > 2
+    assert set(seen) == {seen[0]} != {""}

@@ -132,6 +132,7 @@ BREAKS: dict[str, tuple[str, object, str]] = {
     "foreign CPUs": ("Select", (3,), "a set has CPUs that it was not given"),
     "wrong count": ("Select", (4,), "a set has 1 CPUs, not the 2 that are asked for"),
     "score": ("Score", 101, "101 is not a score from 0 to 100"),
+    "a long answer": ("Score", "x" * 1000, f"'{'x' * 199}…"),
     "recursion": ("Score", RecursionError("deep"), "RecursionError: deep"),
     "effects": ("Allocate", {"a": "b"}, "the answer is not CPUEffects"),
     "variables": (

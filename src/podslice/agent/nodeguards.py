@@ -73,11 +73,11 @@ class NodeGuards:
         if node is None or self._owner.safe_mode:
             return
         rules = node.view.policy.guards
-        self.failure = ""
         if not self._load() or (rules is None and not self._guard.changed):
             return
         scene = None if rules is None else self._scene(rules, node.view)
         wished = [] if scene is None else await self._wished(scene)
+        self.failure = ""  # from here on nobody else runs until it is known again
         online = node.view.topology.all_cpus & ~node.view.offline
         if not self._observe:
             files = [one for one in wished if rules is not None and enforces(rules, one.guard, self._kernel)]

@@ -326,7 +326,7 @@ def _check_guards(guards: InterferenceGuards) -> None:
         parse_bits(guards.housekeeping_cpus)
     except CPUSetError as error:
         path = "spec.guards.housekeepingCPUs"
-        raise InputError(str(error), path=path, remedy="write for example 0-1,64") from None
+        raise InputError(error.problem, path=path, remedy="write for example 0-1,64") from None
 
 
 def _beside_a_kubelet(name: str, section: object) -> bool:

@@ -435,9 +435,7 @@ def _in_words(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception:  # an error of a plugin may have no text either
         text = ""
-    if isinstance(error, _ContractError):
-        return text
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    said = text if isinstance(error, _ContractError) else f"{type(error).__name__}: {text}".removesuffix(": ")
     return said if len(said) <= 200 else f"{said[:200]}…"
 
 
