@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 INTERRUPTED = 130
@@ -33,6 +34,19 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM does inside what Ctrl-C does. For the main thread; elsewhere nothing changes."""
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+
+    with _handling(interrupt, signal.SIGTERM):
+        yield
+
+
+@contextmanager
 def uninterruptible_import() -> Iterator[None]:
     """Ctrl-C ends the process at once inside."""
     with _handling(_leave):
@@ -40,15 +54,15 @@ def uninterruptible_import() -> Iterator[None]:
 
 
 @contextmanager
-def _handling(handler: Any) -> Iterator[None]:
+def _handling(handler: Any, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, handler)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def main() -> None:

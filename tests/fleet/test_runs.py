@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +192,9 @@ def test_killed_runs_go_on_to_the_same_bytes(finished: Path, tmp_path: Path) -> 
     assert files_of(tmp_path / "run") == files_of(finished / "run")
 
 
-@pytest.mark.slow
-def test_an_interrupted_run_says_how_to_go_on(finished: Path, tmp_path: Path) -> None:
-    """Ctrl-C ends a run with 130 and one line, and leaves what --resume takes."""
+@contextmanager
+def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run in `run` whose two workers are at it. Its stderr ends when the last of its processes has."""
     many = {**SCENARIO, "seeds": list(range(400))}
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps(many))
@@ -201,10 +203,26 @@ def test_an_interrupted_run_says_how_to_go_on(finished: Path, tmp_path: Path) ->
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0)
     cells = tmp_path / "run" / "cells"
     end = time.monotonic() + 200
-    while not list(cells.glob("*.json")) and time.monotonic() < end:
+    while not list(cells.glob("*.json")) and process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    try:
+        assert process.poll() is None
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "tell"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+def test_an_interrupted_run_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals, tell: Callable[[int, int], None]
+) -> None:
+    """Ctrl-C, and SIGTERM to the first process alone, end a run and its workers with 130 and one line, and leave what
+    --resume takes."""
+    with long_run(tmp_path) as process:
+        tell(process.pid, number)
+        _, told = process.communicate(timeout=200)
     assert process.returncode == 130, told
     assert f"interrupted; --resume goes on with {tmp_path / 'run'}" in told
     assert "Traceback" not in told
@@ -212,6 +230,15 @@ def test_an_interrupted_run_says_how_to_go_on(finished: Path, tmp_path: Path) ->
     made = list(store.keys())
     assert made
     assert all(store.problem(key, store.known_identity()["id"]) is None for key in made)
+
+
+@pytest.mark.slow
+def test_workers_end_when_the_run_is_killed(tmp_path: Path) -> None:
+    """The first process is killed and tells nobody: no worker stays."""
+    with long_run(tmp_path) as process:
+        process.kill()
+        process.communicate(timeout=200)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_resume_makes_only_what_is_missing_or_damaged(finished: Path, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
+import os
 import signal
 import tempfile
+import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,6 +135,16 @@ def _begin_worker() -> None:
     """Ctrl-C is for the process that began the run, which tells its workers to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_worker_at(signal.SIGTERM)
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    """Who began the run may be killed and tell nobody: then this worker keeps its cell and goes, or just goes."""
+    parent.join()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    time.sleep(_PATIENCE)
+    os._exit(1)
 
 
 @contextmanager

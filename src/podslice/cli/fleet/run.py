@@ -14,7 +14,7 @@ from podslice.cli.fleet.progress import RunProgress, span_text
 from podslice.cli.fleet.shown import print_summary
 from podslice.cli.output import print_warnings, prose_width, quiet_option
 from podslice.core.errors import InputError
-from podslice.entry import INTERRUPTED
+from podslice.entry import INTERRUPTED, terminable
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.needs import need_numpy
 from podslice.fleet.scenario_file import load_scenario
@@ -58,7 +58,7 @@ def run(
     form_of_progress: str,
 ) -> None:
     """Simulate every configuration of a scenario with every seed, and compare them. Each simulation (a cell) is kept as
-    soon as it is done; Ctrl-C and a full disk lose nothing, --resume makes the rest.
+    soon as it is done; Ctrl-C, SIGTERM and a full disk lose nothing, --resume makes the rest.
 
     \b
     Examples:
@@ -89,8 +89,9 @@ def run(
         return
     store.begin(identity(study, plan), resolved_text(study.scenario), resume=resume)
     keep_inputs(study, store)
-    _make(study, store, plan.missing, workers=processes, dask=dask, verify=verify, told=form_of_progress)
-    _finish(store, form)
+    with terminable():
+        _make(study, store, plan.missing, workers=processes, dask=dask, verify=verify, told=form_of_progress)
+        _finish(store, form)
     if plan.not_started:
         sys.exit(1)
 
