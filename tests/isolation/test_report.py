@@ -109,6 +109,22 @@ def test_what_disturbs(case: Case) -> None:
     assert bool(found.remedy) == (case.grade != PASS)
 
 
+def test_other_sets_name_the_guard() -> None:
+    """Services of the system are kept off by a guard, which the remedy names; a container's wrong set is not."""
+    for kind, named in (("other", True), ("container", False)):
+        kernel = FakeKernel()
+        _other_set(kind)(kernel)
+        assert ("guards.units" in check(kernel, "sets").remedy) is named
+
+
+def test_stacked_rows_name_their_cells() -> None:
+    """Where a narrow screen hides the head of the table, evidence and remedy of every check say what they are."""
+    text, checks = isolation_page(report(FakeKernel())), len(report(FakeKernel()).containers[0].checks)
+    assert "@media (max-width:600px){thead{display:none}" in text
+    for title in ("Promised", "Seen", "Evidence", "Remedy"):
+        assert text.count(f'data-title="{title}"') == checks
+
+
 def test_siblings() -> None:
     """Half a core beside the shared pool warns while the other half is busy, beside another owner it fails."""
     kernel = FakeKernel("5-7")

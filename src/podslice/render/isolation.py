@@ -37,10 +37,15 @@ _TITLES = {
     "steal": "taken by the hypervisor",
     "tick": "the kernel's tick",
 }
+_COLUMNS = ("Promised", "Seen", "Evidence", "Remedy")
+"""Beside the grade and what it is of; on narrow screens, where rows are stacked, each is named in its row."""
 _STYLE = """
 .grade{display:inline-block;min-width:4.2rem;text-align:center;border-radius:.6rem;padding:0 .5rem;color:#fff;
 font-weight:600}.pass{background:#1a7f37}.warn{background:#9a6700}.fail{background:#cf222e}
 .unknown{background:#6e40c9}.info{background:#57606a}
+@media (max-width:600px){thead{display:none}tr,td{display:block}td{border:0;padding:.1rem 0}td:empty{display:none}
+tr{border-bottom:1px solid var(--line);padding:.4rem 0}
+td[data-title]::before{content:attr(data-title) ": ";color:var(--dim)}}
 """
 
 
@@ -92,7 +97,7 @@ def _grade(grade: str) -> h.Element:
 
 
 def _section(one: ContainerIsolation) -> h.Element:
-    head = h.tr[[h.th[title] for title in ("Grade", "What", "Promised", "Seen", "Evidence", "Remedy")]]
+    head = h.tr[[h.th[title] for title in ("Grade", "What", *_COLUMNS)]]
     return h.section[
         h.h2[_grade(one.grade), f" CPUs {one.cpus}: container {one.container} of pod {one.pod}"],
         h.div(".scroll")[h.table[h.thead[head], h.tbody[[_row(check) for check in one.checks]]]],
@@ -100,5 +105,9 @@ def _section(one: ContainerIsolation) -> h.Element:
 
 
 def _row(check: IsolationCheck) -> h.Element:
-    cells = (_TITLES[check.check], check.promised, check.observed, h.code[check.evidence], check.remedy)
-    return h.tr[h.td[_grade(check.grade)], [h.td[cell] for cell in cells]]
+    cells = (check.promised, check.observed, h.code[check.evidence], check.remedy)
+    return h.tr[
+        h.td[_grade(check.grade)],
+        h.td[_TITLES[check.check]],
+        [h.td(data_title=title)[cell] for title, cell in zip(_COLUMNS, cells, strict=True)],
+    ]

@@ -121,7 +121,7 @@ def _other_sets(one: OwnedFacts) -> IsolationCheck:
     if containers:
         remedy = "podslice audit: a container's set is wrong"
     elif one.others:
-        remedy = "AllowedCPUs= of the system's slices keeps them off"
+        remedy = "guards.units and guards.sandboxes: enforce, or AllowedCPUs= of the system's slices"
     kinds = sorted({other.kind for other in one.others})
     observed = f"{len(one.others)} ({', '.join(kinds)})" if one.others else "none"
     return IsolationCheck("sets", grade, "nobody else's", observed, evidence, remedy)
