@@ -1,0 +1,165 @@
+"""`python -m tests.mutations`: does a test notice when one line of the core is wrong?
+
+Each of `MUTATIONS` changes one line in a copy of `src`; the tests beside that code run on the copy, and where they see
+nothing the fast tests of everything. Prints who noticed; exits 1 when more than `MOST_MISSED` were missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+CORE = Path("src/podslice/core")
+MOST_MISSED = 2
+BESIDE = {
+    "allocate": ("allocate", "managers", "resize"),
+    "merge": ("merge", "plugins"),
+    "hints": ("hints", "merge", "memory", "devices"),
+    "managers": ("managers", "memory", "devices", "plugins", "resize", "hotplug"),
+    "pod": ("pod", "resize", "k8s"),
+    "machine": ("machine",),
+    "config": ("config",),
+    "resize": ("resize",),
+    "effects": ("inspect", "resize", "state"),
+    "values": ("values", "config"),
+}
+"""The folders of tests that are asked first, for each room of the core."""
+
+
+class Mutation(NamedTuple):
+    """In `file` of the core, the one line that holds `before` gets `after` in its place."""
+
+    file: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.before} → {self.after}"
+
+
+MUTATIONS = tuple(
+    Mutation(*one)
+    for one in (
+        ("allocate/cpu_balance.py", "mean * mean - 2000", "mean * mean + 2000"),
+        ("allocate/cpu_bounded.py", "if len(rest) >= missing and (", "if len(rest) > missing and ("),
+        ("allocate/cpu_combinations.py", "free - share >= group]", "free - share > group]"),
+        ("allocate/cpu_packed.py", "topology.num_sockets >= len(", "topology.num_sockets > len("),
+        ("allocate/cpu_resize.py", "chosen |= min(fitting)[2]", "chosen |= max(fitting)[2]"),
+        ("allocate/pod_resize.py", "own = bubble & ~sidecars", "own = bubble & sidecars"),
+        ("merge/fit.py", "return self._between(node, other) + ", "return self._between(node, other) - "),
+        ("merge/fit.py", "if change < 0 or (change == 0", "if change <= 0 or (change == 0"),
+        ("merge/merge.py", "hint.mask is None or hint.mask.bit_count() == 1", "hint.mask is None"),
+        ("merge/scored.py", "smallest = min(self.smallest, size)", "smallest = max(self.smallest, size)"),
+        ("merge/split.py", "if rest and min(rest) < 0:", "if rest and max(rest) < 0:"),
+        (
+            "merge/spreads.py",
+            "return count * added + count * (count - 1)",
+            "return count * added + count * (count + 1)",
+        ),
+        ("hints/cores.py", "return there.bit_count() >= count and", "return there.bit_count() > count and"),
+        ("hints/devices.py", "set(on_node) & set(machine_nodes)", "set(on_node) | set(machine_nodes)"),
+        ("hints/memory.py", "short = short or free & U64 < amount", "short = short or free & U64 <= amount"),
+        ("hints/search.py", "if not self.sockets[place] & ~touched]", "if not self.sockets[place] & touched]"),
+        ("managers/context.py", "if counted or metric in", "if counted and metric in"),
+        ("managers/cpu.py", "there = held & ~self.state.offline", "there = held"),
+        ("managers/devices.py", "written=not context.quirks.dev", "written=context.quirks.dev"),
+        ("managers/devices.py", "return held is not None or count == 0", "return held is not None and count == 0"),
+        ("managers/memory_elastic.py", "and grows(held, request)", "and not grows(held, request)"),
+        ("managers/memory_rebooked.py", "booked = min(size,", "booked = max(size,"),
+        ("managers/topology.py", "if not again or self.context.quirks.running", "if self.context.quirks.running"),
+        (
+            "pod/limitrange_check.py",
+            "request is not None and request > bound",
+            "request is not None and request >= bound",
+        ),
+        ("pod/resize.py", "!= len(ours.containers) or len(", "!= len(ours.containers) and len("),
+        ("pod/update.py", "return resources is not None and bool(", "return resources is not None or bool("),
+        ("pod/validate.py", "is_hugepages(name) and total > given", "is_hugepages(name) and total >= given"),
+        ("pod/validate_limitrange.py", "10**9) > largest", "10**9) >= largest"),
+        ("machine/build.py", "pool.page_size_ki <= 0 or", "pool.page_size_ki < 0 or"),
+        ("machine/form.py", "if cpus > MAX_CPUS:", "if cpus >= MAX_CPUS:"),
+        ("machine/topology.py", "core_id = min(core.threads)", "core_id = max(core.threads)"),
+        ("config/topology_options.py", "and limit < DEFAULT_NUMA_LIMIT", "and limit <= DEFAULT_NUMA_LIMIT"),
+        ("config/validation.py", "not 0 < factor <= 1", "not 0 <= factor <= 1"),
+        ("resize/allocation.py", "or not managed or pod_qos(", "or managed or pod_qos("),
+        ("resize/exclusive.py", "if whole and bool(allocated.cpus)", "if whole or bool(allocated.cpus)"),
+        ("effects/memory_qos.py", "top = limit or settings", "top = limit and settings"),
+        ("effects/oom.py", "_memory_request(container) + share", "_memory_request(container) - share"),
+        ("values/cpuset.py", "low <= merged[-1][1] + 1:", "low <= merged[-1][1]:"),
+        ("values/quantity.py", "scale = min(self.scale, other.scale)", "scale = max(self.scale, other.scale)"),
+        ("values/quantity.py", "if INT64_MIN <= _unscale(", "if INT64_MIN < _unscale("),
+    )
+)
+
+
+def mutated(mutation: Mutation, source: str) -> str:
+    """The file's text with the one line changed; ValueError where the line is not there, or more than once."""
+    if source.count(mutation.before) != 1:
+        raise ValueError(f"{mutation.file}: {source.count(mutation.before)} times {mutation.before!r}, not once")
+    return source.replace(mutation.before, mutation.after)
+
+
+def noticed(mutation: Mutation) -> str:
+    """The test that fails first on a copy with that line; empty when none does."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
+        target = Path(folder, CORE, mutation.file)
+        target.write_text(mutated(mutation, target.read_text()))
+        beside = [f"tests/{one}" for one in BESIDE[mutation.file.partition("/")[0]]]
+        return _first_failure(folder, beside) or _first_failure(folder, ["tests", "-m", "not slow"])
+
+
+def _first_failure(folder: str, arguments: list[str]) -> str:
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--basetemp",
+            f"{folder}/run",
+            *arguments,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{folder}/src", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode == 0:
+        return ""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+    if found is None:
+        raise RuntimeError(run.stdout[-2000:] + run.stderr[-2000:])
+    return found[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="only mutations of files whose name holds this")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    chosen = [one for one in MUTATIONS if arguments.only in one.file]
+    missed = 0
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for mutation, test in zip(chosen, pool.map(noticed, chosen), strict=True):
+            missed += not test
+            print(f"{'noticed' if test else 'MISSED '}  {mutation}  {test}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} noticed")
+    return 1 if missed > MOST_MISSED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
