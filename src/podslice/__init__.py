@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from podslice.core.config.policy import (
         AnnotationRules,
         AssignRule,
+        CacheClass,
         ClaimMemory,
         ClaimRules,
         ClassMatch,
@@ -182,6 +183,7 @@ __all__ = [
     "CPUSet",
     "CPUTopology",
     "Cache",
+    "CacheClass",
     "Candidate",
     "Cell",
     "Cgroup",
@@ -468,6 +470,7 @@ _ON_USE = {
     "ClaimRules": "podslice.core.config.policy",
     "ClassMatch": "podslice.core.config.policy",
     "CPUClass": "podslice.core.config.policy",
+    "CacheClass": "podslice.core.config.policy",
     "CPUClasses": "podslice.core.classes.resolve",
     "MixedCPUs": "podslice.core.config.policy",
     "MixedPool": "podslice.core.classes.mixed",

@@ -281,7 +281,7 @@ def test_bad_answer_is_a_typed_error(tmp_path: Path, body: bytes) -> None:
         ({"port": 0}, "sources.kubelet.port: 0 is not a port"),
         ({"everySeconds": 0.1}, "sources.kubelet.everySeconds: 0.1 is out of range"),
         ({"insecureSkipTLSVerify": True, "caFile": "/ca.crt"}, "insecureSkipTLSVerify: checks nothing"),
-        ({"tokenfile": "x"}, "sources.kubelet: object contains unknown field `tokenfile`"),
+        ({"tokenfile": "x"}, r"sources.kubelet.tokenfile: unknown field \(did you mean tokenFile\?\)"),
     ],
 )
 def test_settings_are_checked(tmp_path: Path, fields: dict[str, Any], message: str) -> None:

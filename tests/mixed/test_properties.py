@@ -150,11 +150,12 @@ def _kubelet_starts(one: Node, given_settings: dict[str, Any]) -> None:
 @settings(max_examples=25, deadline=None)
 @given(whole=st.integers(1, 12), remainder=st.integers(1, 999), others=st.lists(st.integers(1, 6), max_size=4))
 def test_books_are_those_of_exclusive_cpus(whole: int, remainder: int, others: list[int]) -> None:
-    """A mixed container gets the very CPUs that one with only its exclusive part gets, with the same verdict; those
-    after it too."""
+    """A mixed container gets the very CPUs that one with only its exclusive part gets beside one with the rest, with
+    the same verdict; those after it too."""
     mixed, plain = node(), node()
     verdicts = []
-    for each, asked in ((mixed, pod("a", f"{whole * 1000 + remainder}m", asks="all")), (plain, pod("a", str(whole)))):
+    pods = pod("a", f"{whole * 1000 + remainder}m", asks="all"), pod("a", str(whole), f"{remainder}m")
+    for each, asked in zip((mixed, plain), pods, strict=True):
         first = [each.admit(pod(f"o{n}", str(cpus))).admitted for n, cpus in enumerate(others)]
         verdicts.append([*first, each.admit(asked).admitted, each.admit(pod("z", "2")).admitted])
     assert verdicts[0] == verdicts[1]
