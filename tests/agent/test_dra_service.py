@@ -21,6 +21,7 @@ from podslice.agent.settings import DRASettings, settings_from_dict
 from podslice.core.dra.objects import ResourceClaim
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import iter_bits, parse_bits
+from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import dra_pb2 as api
 from podslice.wire.proto import podresources_pb2 as resources_api
 from tests.agent.claimhelpers import NODE, POLICY, Desk, FakeClaims, claim, ids
@@ -319,9 +320,11 @@ class ServerOfClaims(FakeApiServer):
         super().__init__()
         self.claims = FakeClaims()
         self.slices: dict[str, Any] = {}
-        self.fields = frozenset({"name"})
+        self.fields: frozenset[str] | ApiError = frozenset({"name"})
 
     async def device_fields(self) -> frozenset[str]:
+        if isinstance(self.fields, ApiError):
+            raise self.fields
         return self.fields
 
     async def node_uid(self, node: str) -> str:
@@ -376,6 +379,42 @@ def test_accounting(field: str) -> None:
     known = field != "later"
     assert set(one["spec"]["devices"][0]) == {"name", "capacity", *([field] if known else [])}
     assert ["claims are not counted" in why for why in troubles] == ([] if known else [True])
+
+
+def test_accounting_that_cannot_be_asked_for() -> None:
+    """Slices are published without it while the server does not answer, which is told, and with it once it does."""
+    server, troubles = ServerOfClaims(), list[str]()
+    server.fields = ApiError("503: overloaded")
+    wanted = {
+        "pool": {"name": "p", "resourceSliceCount": 1},
+        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": 1}}],
+    }
+    again, slept = asyncio.Event(), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await (asyncio.sleep(0) if again.is_set() else again.wait())
+
+    def field() -> bool:
+        return any("nodeAllocatableResources" in one["spec"]["devices"][0] for one in server.slices.values())
+
+    async def main() -> None:
+        publisher = Publisher(
+            server, "n", lambda: [wanted], trouble=lambda what, why: troubles.append(why), accounting=True, sleep=sleep
+        )
+        tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
+        await until(lambda: publisher.published and bool(slept))
+        assert not field()
+        assert ["503: overloaded" in why for why in troubles] == [True]
+        again.set()
+        await until(lambda: len(troubles) > 1)
+        server.fields = frozenset({"name", "nodeAllocatableResources"})
+        await until(field)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
 
 
 def test_the_whole_agent(tmp_path: Path) -> None:

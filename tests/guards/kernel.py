@@ -10,6 +10,7 @@ from podslice.core.values.cpuset import Bits, parse_bits
 
 DEFAULT = "proc/irq/default_smp_affinity"
 ONLINE = parse_bits("0-7")
+CGROUPS = "sys/fs/cgroup"
 
 
 class KilledError(BaseException):

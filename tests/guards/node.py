@@ -18,6 +18,7 @@ from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
 from podslice.core.values.cpuset import bits_of, format_bits
 from podslice.host.kernelfiles import KernelFiles, SavedStore
 from tests.conftest import make_node, make_pod
+from tests.guards.kernel import CGROUPS
 
 IRQ, DEFAULT = "proc/irq/131/smp_affinity_list", "proc/irq/default_smp_affinity"
 
@@ -37,6 +38,7 @@ class GuardedNode:
         observe: bool = False,
         rules: InterferenceGuards | None = None,
         kernel: tuple[int, int] = (6, 12),
+        mount: str = CGROUPS,
     ) -> None:
         self.root = folder / "root"
         for path, text in ((IRQ, "0-31\n"), (DEFAULT, "ffffffff\n")):
@@ -53,13 +55,14 @@ class GuardedNode:
         self.metrics = reporter.metrics = Metrics(self.owner)
         self.troubles: list[str] = []
         self.events: list[tuple[str, str]] = []
-        store = SavedStore(folder / "state", "boot")
+        store = SavedStore(folder / "state", "boot", cgroups=mount)
         self.guards = NodeGuards(
             self.owner,
             KernelFiles(self.root, set_affinity=self._move),
             store,
             self.metrics,
             said=self,
+            mount=mount,
             observe=observe,
             kernel=kernel,
         )
@@ -115,8 +118,8 @@ class GuardedNode:
         return self.metrics.guard_open.labels(guard)._value.get()
 
 
-def cgroups_of(node: GuardedNode) -> dict[str, Path]:
+def cgroups_of(node: GuardedNode, mount: str = CGROUPS) -> dict[str, Path]:
     """The files of a partition, by their cgroup."""
-    where = "sys/fs/cgroup/kubepods"
+    where = f"{mount}/kubepods"
     parents = {path: node.put(f"{where}{path}/cpuset.cpus.exclusive", "") for path in ("", "/pod1")}
     return parents | {"/pod1/app": node.put(f"{where}/pod1/app/cpuset.cpus.partition", "member")}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from podslice.core.guards.files import SavedFile, bits_in, text_of
 from podslice.core.values.cpuset import Bits, format_bits, parse_bits
 from podslice.host.kernelfiles import KernelFiles, SavedStore, node_cpus
-from tests.guards.kernel import DEFAULT, ONLINE, GuardedKernel, KilledError, irq
+from tests.guards.kernel import CGROUPS, DEFAULT, ONLINE, GuardedKernel, KilledError, irq
 
 SETS = st.integers(1, 255).map(format_bits)
 
@@ -153,10 +153,10 @@ def test_files_of_a_kernel(tmp_path: Path) -> None:
 def test_old_values_survive_the_process_not_the_boot(tmp_path: Path) -> None:
     """What was stored is there at the next start, is dropped after a reboot, and damage is said."""
     saved = {irq(1): SavedFile(irq(1), "list", "0-7", ("0-3",))}
-    SavedStore(tmp_path, "boot-a").save(saved)
-    assert SavedStore(tmp_path, "boot-a").load() == saved
-    assert SavedStore(tmp_path, "boot-b").load() == {}
+    SavedStore(tmp_path, "boot-a", cgroups=CGROUPS).save(saved)
+    assert SavedStore(tmp_path, "boot-a", cgroups=CGROUPS).load() == saved
+    assert SavedStore(tmp_path, "boot-b", cgroups=CGROUPS).load() == {}
     (tmp_path / "podslice_guard_state").write_text("{")
     with pytest.raises(ValueError, match="cannot be read"):
-        SavedStore(tmp_path, "boot-a").load()
-    assert SavedStore(tmp_path / "none", "boot-a").load() == {}
+        SavedStore(tmp_path, "boot-a", cgroups=CGROUPS).load()
+    assert SavedStore(tmp_path / "none", "boot-a", cgroups=CGROUPS).load() == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,29 @@ def test_where_the_rest_goes(tmp_path: Path) -> None:
     assert node.text("proc/irq/7/smp_affinity_list") == "8-9"
     assert system.read_text().strip() == "8-9"
     assert node.text() == "0-1,6-31"
+
+
+@pytest.mark.parametrize("guard", ["irq", "kthreads"])
+def test_other_work_goes_on(tmp_path: Path, guard: str) -> None:
+    """A pass reads of thousands of processes, and the agent does other work in between."""
+    turns = []
+    for processes in (0, 320):
+        rules = InterferenceGuards(**{guard: "enforce"})  # type: ignore[arg-type]
+        node = GuardedNode(tmp_path / str(processes), None, rules=rules)
+        for pid in range(1000, 1000 + processes):
+            node.thread(pid, "app", 0)
+        node.own()
+        turns.append(asyncio.run(turns_of(node)))
+    assert turns[1] - turns[0] >= 20
+
+
+async def turns_of(node: GuardedNode) -> int:
+    """How often others run in one pass."""
+    look, turns = asyncio.ensure_future(node.guards.look()), 0
+    while not look.done():
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
 
 
 def test_irqbalance_is_named_once(tmp_path: Path) -> None:

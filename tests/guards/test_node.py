@@ -216,6 +216,27 @@ def test_units_and_sandboxes(tmp_path: Path) -> None:
     assert [file.read_text().strip() for file in files.values()] == ["", "0-3", "8-9", ""]
 
 
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_cgroups_elsewhere(tmp_path: Path, *, by_hand: bool) -> None:
+    """What a killed agent changed is given back where cgroups are mounted elsewhere, too."""
+    rules = InterferenceGuards(partition="enforce", units="enforce")
+    killed = GuardedNode(tmp_path, None, rules=rules, mount="mnt/cgroup")
+    files = [*cgroups_of(killed, "mnt/cgroup").values(), killed.put("mnt/cgroup/system.slice/cpuset.cpus", "")]
+    killed.own()
+    killed.look()
+    assert [file.read_text().strip() for file in files] == ["2-5", "2-5", "root", "0-1,6-31"]
+    if by_hand:
+        killed.put("sys/devices/system/cpu/online", "0-31")
+        killed.put("proc/sys/kernel/random/boot_id", "boot")
+        where = [f"--state={tmp_path / 'state'}", f"--root={killed.root}", f"--cgroup-root={killed.root}/mnt/cgroup"]
+        assert CliRunner().invoke(cli, ["guards", "--restore", *where]).exit_code == 0
+    else:
+        next_one = GuardedNode(tmp_path, None, rules=rules, mount="mnt/cgroup")
+        next_one.look()
+        assert next_one.troubles == []
+    assert [file.read_text().strip() for file in files] == ["", "", "member", ""]
+
+
 def test_units_are_only_counted(tmp_path: Path) -> None:
     """With `observe` services stay where they are."""
     node = GuardedNode(tmp_path, None, rules=InterferenceGuards())

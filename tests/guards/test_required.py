@@ -14,6 +14,7 @@ from podslice.host.kernelfiles import KernelFiles, SavedStore
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod
+from tests.guards.kernel import CGROUPS
 from tests.guards.node import IRQ, GuardedNode
 
 
@@ -40,7 +41,7 @@ def guards_of(world: World, folder: Path) -> LockedFiles:
     (folder / IRQ).parent.mkdir(parents=True)
     (folder / IRQ).write_text("0-31\n")
     files = LockedFiles(folder)
-    store = SavedStore(folder, "boot")
+    store = SavedStore(folder, "boot", cgroups=CGROUPS)
     world.plugin._guards = NodeGuards(world.owner, files, store, Metrics(world.owner), said=Told())
     return files
 
@@ -67,6 +68,25 @@ def test_no_container_before_its_guards(tmp_path: Path, *, required: bool) -> No
 
     policy = PodslicePolicy(guards=InterferenceGuards("enforce", required=required))
     in_world(tmp_path, test, policy=policy)
+
+
+def test_an_unforeseen_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a failure of the pod that is counted and told, as anywhere else, and the time of the call is recorded; a
+    pod whose CPUs must be guarded is refused."""
+
+    def fail(files: KernelFiles, path: str) -> list[str]:
+        raise RuntimeError("not foreseen")
+
+    async def test(world: World) -> None:
+        guards_of(world, tmp_path / "root").locked = False
+        monkeypatch.setattr(KernelFiles, "names", fail)
+        with pytest.raises(RPCError, match="GuardsNotReady: RuntimeError: not foreseen"):
+            await world.run(make_pod("own", ("app", "4")))
+        (failed,) = [failure for _, failure in world.notes.failures]
+        assert (failed.step, str(failed).startswith("RuntimeError: not foreseen")) == ("guards", True)
+        assert [name for name, _ in world.notes.hooks].count("CreateContainer") == 1
+
+    in_world(tmp_path, test, policy=PodslicePolicy(guards=InterferenceGuards("enforce", required=True)))
 
 
 def test_a_failure_stays_until_it_is_known_to_be_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from podslice.core.guards.files import SavedFile
 from podslice.host.kernelfiles import SavedStore
 from podslice.statefiles.formats.guard_state import decode, encode
 from tests.documents import read_document
-from tests.guards.kernel import irq
+from tests.guards.kernel import CGROUPS, irq
 
 ONE = SavedFile(irq(131), "list", "0-7", ("0-3",))
 ELSEWHERE = SavedFile("proc/../etc/passwd", "value", "x", ("y",), "power")
@@ -56,10 +56,27 @@ def test_what_is_wrong(tmp_path: Path) -> None:
     assert (code, text.count("guarded-file"), text.count("guarded-twice")) == (1, 2, 1)
     assert "changes no file of the kernel" in text
     with pytest.raises(ValueError, match="is no file of the kernel"):
-        SavedStore(tmp_path, "boot").load()
+        SavedStore(tmp_path, "boot", cgroups=CGROUPS).load()
     assert run("repair", str(path), "--write")[0] == 0
-    assert SavedStore(tmp_path, "boot").load() == {irq(131): ONE}
+    assert SavedStore(tmp_path, "boot", cgroups=CGROUPS).load() == {irq(131): ONE}
     assert run("verify", str(path))[0] == 0
+
+
+def test_cgroups_elsewhere(tmp_path: Path) -> None:
+    """Where cgroups are is not known here, so that their files are told by their names; an agent knows it."""
+    files = [
+        SavedFile(f"mnt/cgroup/{path}", "value", "", ("0",), "units")
+        for path in ("system.slice/cpuset.cpus", "a/b/cpuset.cpus.exclusive", "a/b/cpuset.cpus.partition")
+    ]
+    path = put(tmp_path, *files)
+    assert run("verify", str(path))[0] == 0
+    assert set(SavedStore(tmp_path, "boot", cgroups="mnt/cgroup").load()) == {one.path for one in files}
+    with pytest.raises(ValueError, match="is not below /mnt/cgrou, where cgroups are"):
+        SavedStore(tmp_path, "boot", cgroups="mnt/cgrou").load()
+    for wrong in ("mnt/cgroup/../a/cpuset.cpus", "mnt/cgroup/cgroup.procs", "/mnt/cgroup/a/cpuset.cpus"):
+        assert run("verify", str(put(tmp_path, SavedFile(wrong, "value", "", ("0",), "units"))))[0] == 1
+        with pytest.raises(ValueError, match="is no file of the kernel"):
+            SavedStore(tmp_path, "boot", cgroups="mnt/cgroup").load()
 
 
 def test_nothing_can_be_read(tmp_path: Path) -> None:

@@ -221,8 +221,8 @@ class Agent:
         """None where the kernel's files are not ours to look at."""
         if kernel is None:
             return None
-        store = SavedStore(self.owner.directory, boot.id if boot is not None else "")
-        mount = os.path.relpath(self.tree.root, kernel.root)
+        mount = kernel.path_of(self.tree.root)
+        store = SavedStore(self.owner.directory, boot.id if boot is not None else "", cgroups=mount)
         return NodeGuards(
             self.owner,
             kernel,

@@ -48,11 +48,12 @@ class GuardScene(NamedTuple):
 
 
 class NodeGuard(Protocol):
-    """One of them. `files`: as they are, with what they should say; in the order in which they are to be written."""
+    """One of them. `files`: as they are, with what they should say; in the order in which they are to be written; None
+    after a look at something that is none of its files, so that the agent's other work can go on in between."""
 
     name: Guard
 
-    def files(self, scene: GuardScene) -> Iterator[GuardedFile]: ...
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile | None]: ...
 
     def why(self, files: KernelFiles) -> str:
         """Why one of its files did not take what was written."""
@@ -159,11 +160,14 @@ class KernelThreadGuard:
 
     name: Guard = "kthreads"
 
-    def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile | None]:
         avoid = scene.online & scene.view.owned
         if not avoid:
             return
         for path in scene.files.kernel_threads():
+            if path is None:
+                yield None
+                continue
             for text in scene.files.texts([path]).values():
                 yield GuardedFile(path, "list", text, self.name, avoid=avoid, rest=scene.free)
 

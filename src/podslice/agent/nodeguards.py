@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Protocol, TypeVar
 
 from podslice.agent.guardkinds import GuardScene, all_guards
 from podslice.agent.guards import FileGuard, GuardNews
@@ -22,6 +23,9 @@ from podslice.host.kernelfiles import KernelFiles, SavedStore
 
 _AT_A_TIME = 16
 _MOST_SAID = 256
+_LONGEST = 300
+
+T = TypeVar("T")
 
 
 class GuardTelling(Protocol):
@@ -66,7 +70,11 @@ class NodeGuards:
     async def look(self) -> None:
         """One pass; the agent's other work goes on in between."""
         async with self._one_at_a_time:
-            await self._look()
+            try:
+                await self._look()
+            except Exception as error:
+                self.failure = f"{type(error).__name__}: {str(error)[:_LONGEST]}"
+                raise
 
     async def _look(self) -> None:
         node = self._owner.node
@@ -76,7 +84,8 @@ class NodeGuards:
         if not self._load() or (rules is None and not self._guard.changed):
             return
         scene = None if rules is None else self._scene(rules, node.view)
-        wished = [] if scene is None else await self._wished(scene)
+        files_of = [] if scene is None else [guard.files(scene) for guard in self._guards.values()]
+        wished = await _in_turns(chain.from_iterable(files_of))
         self.failure = ""  # from here on nobody else runs until it is known again
         online = node.view.topology.all_cpus & ~node.view.offline
         if not self._observe:
@@ -91,7 +100,7 @@ class NodeGuards:
             if still and rules is not None and enforces(rules, guard, self._kernel):
                 self._fail_at(guard, still)
         if scene is not None and rules is not None and enforces(rules, "irq", self._kernel):
-            self._look_for_balancer(guarded_cpus(scene.holders, node.view.topology.cores.values()) & online)
+            await self._look_for_balancer(guarded_cpus(scene.holders, node.view.topology.cores.values()) & online)
 
     def concerns(self, uid: str) -> bool:
         """The policy wants guards that work before this pod's containers run."""
@@ -113,19 +122,9 @@ class NodeGuards:
             self._guard.is_paused, self._once,
         )  # fmt: skip
 
-    async def _wished(self, scene: GuardScene) -> list[GuardedFile]:
-        """All files of all guards."""
-        found: list[GuardedFile] = []
-        for guard in self._guards.values():
-            for file in guard.files(scene):
-                found.append(file)
-                if len(found) % _AT_A_TIME == 0:
-                    await asyncio.sleep(0)
-        return found
-
-    def _look_for_balancer(self, guarded: Bits) -> None:
+    async def _look_for_balancer(self, guarded: Bits) -> None:
         """irqbalance moves interrupts back, unless it was told to leave these CPUs alone."""
-        for pid, environment in self._files.commands(BALANCER) if guarded else ():
+        for pid, environment in await _in_turns(self._files.commands(BALANCER) if guarded else ()):
             if text := balancer_advice(environment, guarded):
                 self._once(f"{BALANCER} ({pid}) {text}", about=f"{BALANCER} {pid}")
 
@@ -186,3 +185,14 @@ def enforces(rules: InterferenceGuards, guard: Guard, kernel: tuple[int, int]) -
     """Whether the policy has it change files, on a kernel of that release."""
     said = getattr(rules, guard)
     return said == "enforce" or (said == "auto" and kernel >= PARTITIONS)
+
+
+async def _in_turns(steps: Iterable[T | None]) -> list[T]:
+    """What there is; the agent's other work goes on in between, whether something is found or not."""
+    found = []
+    for count, one in enumerate(steps, 1):
+        if one is not None:
+            found.append(one)
+        if count % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
+    return found

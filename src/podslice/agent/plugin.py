@@ -225,7 +225,10 @@ class AgentPlugin:
     ) -> CreateAnswer:
         """Its CPUs are guarded first; whether they are is seen when it is placed."""
         assert self._guards is not None
-        await self._guards.look()
+        try:
+            await self._guards.look()
+        except Exception as error:
+            self._owner.reporter.failed(identity, failure_of("guards", error))
         if self._concerns_resizing(identity, container):
             return await self._create_resized(sandbox, identity, container, started)
         return self._create(sandbox, identity, container, None, started)

@@ -23,8 +23,10 @@ from podslice.render.ansi import echo
 @click.option("--state", "state_folder", default="/var/lib/podslice", show_default=True, metavar="DIR",
               help="The agent's state directory.")  # fmt: skip
 @click.option("--root", "root_folder", default="/", show_default=True, metavar="DIR", help="Where proc and sys are.")
+@click.option("--cgroup-root", default="/sys/fs/cgroup", show_default=True, metavar="DIR",
+              help="cgroup v2 mount: the agent's cgroupRoot.")  # fmt: skip
 @quiet_option
-def guards(*, restore: bool, state_folder: str, root_folder: str) -> None:
+def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: str) -> None:
     """Show which files of the kernel the agent's guards have changed; with --restore give them back. An agent does that
     when it stops; this is for one that was killed and is not started again.
 
@@ -36,7 +38,7 @@ def guards(*, restore: bool, state_folder: str, root_folder: str) -> None:
     Exit codes: 0 shown, or nothing is changed any more; 1 files could not be given back; 2 bad input.
     """
     files, folder = KernelFiles(root_folder), Path(state_folder)
-    store = SavedStore(folder, boot_id(DiskFileSystem(root_folder)))
+    store = SavedStore(folder, boot_id(DiskFileSystem(root_folder)), cgroups=files.path_of(cgroup_root))
     guard = FileGuard(files, store, clock=time.monotonic)
     if not restore:
         _load(guard)

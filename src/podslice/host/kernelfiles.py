@@ -35,6 +35,10 @@ class KernelFiles:
         self.root = Path(root)
         self._set_affinity = set_affinity
 
+    def path_of(self, folder: str | Path) -> str:
+        """A folder of the machine as it is called below the root."""
+        return os.path.relpath(folder, self.root)
+
     def read(self, path: str) -> str:
         if path.endswith("/"):
             return THERE if (self.root / path).is_dir() else ""
@@ -73,20 +77,25 @@ class KernelFiles:
         complete = len(fields) > _STARTED and fields[_FLAGS].isdecimal() and fields[_STARTED].isdecimal()
         return fields if complete else []
 
-    def kernel_threads(self) -> Iterator[str]:
-        """Paths of the affinities of kernel threads that may be moved."""
-        for name in self.names("proc"):
-            if name.isdecimal() and (fields := self._fields(name)):
-                flags = int(fields[_FLAGS])
-                if flags & _KERNEL_THREAD and not flags & _NO_AFFINITY:
-                    yield f"proc/{name}/affinity/{fields[_STARTED]}"
+    def kernel_threads(self) -> Iterator[str | None]:
+        """Paths of the affinities of kernel threads that may be moved; None for each other process."""
+        for name in self._processes():
+            fields = self._fields(name)
+            flags = int(fields[_FLAGS]) if fields else 0
+            movable = flags & _KERNEL_THREAD and not flags & _NO_AFFINITY
+            yield f"proc/{name}/affinity/{fields[_STARTED]}" if movable else None
 
-    def commands(self, command: str) -> Iterator[tuple[int, dict[str, str]]]:
-        """Processes of a name, with their environment as far as it can be read."""
-        for name in self.names("proc"):
-            if name.isdecimal() and (self._text(f"proc/{name}/comm") or "").strip() == command:
-                pairs = (self._text(f"proc/{name}/environ") or "").split("\0")
-                yield int(name), dict(one.split("=", 1) for one in pairs if "=" in one)
+    def commands(self, command: str) -> Iterator[tuple[int, dict[str, str]] | None]:
+        """Processes of a name, with their environment as far as it can be read; None for each other process."""
+        for name in self._processes():
+            if (self._text(f"proc/{name}/comm") or "").strip() != command:
+                yield None
+                continue
+            pairs = (self._text(f"proc/{name}/environ") or "").split("\0")
+            yield int(name), dict(one.split("=", 1) for one in pairs if "=" in one)
+
+    def _processes(self) -> Iterator[str]:
+        return (name for name in self.names("proc") if name.isdecimal())
 
     def names(self, path: str) -> list[str]:
         """Names in a folder; none where there is no such folder."""
@@ -152,10 +161,12 @@ class KernelFiles:
 
 class SavedStore:
     """Old values of kernel files, written before the files are: whoever is killed in between finds them at the next
-    start. Those of another boot are forgotten, since a kernel that starts has its own."""
+    start. Those of another boot are forgotten, since a kernel that starts has its own. `cgroups` is where they are,
+    below the root of all files: no path elsewhere is taken but in `proc` and `sys`."""
 
-    def __init__(self, directory: Path, boot_id: str) -> None:
+    def __init__(self, directory: Path, boot_id: str, *, cgroups: str) -> None:
         self.path = directory / GUARD_STATE_FILE
+        self._cgroups = cgroups
         self._boot = boot_id
 
     def load(self) -> dict[str, SavedFile]:
@@ -165,7 +176,7 @@ class SavedStore:
         except FileNotFoundError:
             return {}
         try:
-            found = load(data)
+            found = load(data, self._cgroups)
         except CheckpointError as error:
             raise ValueError(f"{self.path} cannot be read: {error}") from None
         return {one.path: one for one in found.files} if found.boot_id == self._boot else {}

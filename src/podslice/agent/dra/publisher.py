@@ -45,8 +45,8 @@ class SliceServer(Protocol):
 
 class Publisher:
     """Keeps the slices of node `node`; `wanted` are their specs without generation, None while there is no state.
-    `accounting`: devices say what they count for, in the form that the server knows. `writes` counts, `dropped` names
-    fields that the server does not keep. `look` has them compared soon."""
+    `accounting`: devices say what they count for, in the form that the server knows, once it has told that. `writes`
+    counts, `dropped` names fields that the server does not keep. `look` has them compared soon."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class Publisher:
         self._sleep = sleep
         self._accounting = accounting
         self._field = ""
+        self._unanswered = asyncio.Event()
         self._slices: dict[str, Json] = {}
         self._listed = asyncio.Event()
         self._stored: dict[int, tuple[Json, Json]] = {}
@@ -85,7 +86,8 @@ class Publisher:
         def watch(version: str) -> AsyncIterator[SliceChange]:
             return self._api.watch_slices(self._node, DRIVER, version)
 
-        await ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run()
+        watching = ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep)
+        await asyncio.gather(watching.run(), self._probe_again())
 
     async def _list(self) -> str:
         if self._accounting:
@@ -97,12 +99,28 @@ class Publisher:
         return version
 
     async def _probe(self) -> None:
-        """The server that answers can be another one after every loss of connection."""
-        self._field = accounting_field(await self._api.device_fields())
+        """The server that answers can be another one after every loss of connection. While it does not say what it
+        knows, slices are published as before."""
+        try:
+            self._field = accounting_field(await self._api.device_fields())
+        except Exception as error:
+            self._failed(f"what form of accounting the API server knows cannot be read (dra.accounting): {error}")
+            self._unanswered.set()
+            return
+        self._unanswered.clear()
         if not self._field:
             self._failed(
                 "the API server knows no form of accounting that we know: claims are not counted (dra.accounting)"
             )
+
+    async def _probe_again(self) -> None:
+        back_off = BackOff(1.0, 60.0)
+        while True:
+            await self._unanswered.wait()
+            await self._sleep(back_off.next())
+            await self._probe()
+            if not self._unanswered.is_set():
+                back_off.reset()
 
     def _take(self, change: SliceChange) -> None:
         name = change.slice.get("metadata", {}).get("name", "")

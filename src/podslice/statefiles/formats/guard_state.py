@@ -3,8 +3,8 @@
     {"version":1,"bootId":"6f0a…","files":[{"path":"proc/irq/131/smp_affinity_list","form":"list","before":"0-7",
      "written":["0-3"],"guard":"irq"}]}
 
-Paths are below the root of all files and lead to `proc` or `sys`: whoever reads the file writes to them. A kubelet does
-not know it.
+Paths are below the root of all files and lead to `proc`, `sys` or a cgroup's set of CPUs: whoever reads the file writes
+to them. A kubelet does not know it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from podslice.statefiles.go.gojson import CheckpointError
 
 VERSION = 1
 _KERNEL = re.compile(r"(proc|sys)(/[^/\0]+)+/?")
+_CGROUP = re.compile(r"([^/\0]+/)+cpuset\.cpus(\.exclusive|\.partition)?")
 
 
 class GuardContent(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,11 +41,12 @@ def decode(data: bytes) -> GuardContent:
     return content
 
 
-def load(data: bytes) -> GuardContent:
-    """One to write by. Raises `CheckpointError` for paths that are not the kernel's, too."""
+def load(data: bytes, cgroups: str | None = None) -> GuardContent:
+    """One to write by, with cgroups as in `problem_of`. Raises `CheckpointError` for paths that are not the kernel's,
+    too."""
     content = decode(data)
     for one in content.files:
-        if problem := problem_of(one):
+        if problem := problem_of(one, cgroups):
             raise CheckpointError(f"{one.path}: {problem}")
     return content
 
@@ -54,8 +56,14 @@ def encode(boot_id: str, files: Iterable[SavedFile]) -> bytes:
     return msgspec.json.encode(GuardContent(VERSION, boot_id, tuple(sorted(files, key=lambda one: one.path))))
 
 
-def problem_of(one: SavedFile) -> str:
-    """What is wrong with an entry; empty where nothing is."""
-    if not _KERNEL.fullmatch(one.path) or ".." in one.path.split("/"):
+def problem_of(one: SavedFile, cgroups: str | None = None) -> str:
+    """What is wrong with an entry; empty where nothing is. `cgroups` is where they are, below the root of all files;
+    where that is not known, a cgroup's file is told by its name."""
+    if ".." in one.path.split("/"):
         return "is no file of the kernel"
+    if not _KERNEL.fullmatch(one.path):
+        if not _CGROUP.fullmatch(one.path):
+            return "is no file of the kernel"
+        if cgroups is not None and not one.path.startswith(f"{cgroups}/"):
+            return f"is not below /{cgroups}, where cgroups are"
     return "" if one.written else "does not say what was written"
