@@ -105,7 +105,7 @@ def _section(one: ContainerIsolation) -> h.Element:
 
 
 def _row(check: IsolationCheck) -> h.Element:
-    cells = (check.promised, check.observed, h.code[check.evidence], check.remedy)
+    cells: tuple[h.Node, ...] = (check.promised, check.observed, h.code[check.evidence], check.remedy)
     return h.tr[
         h.td[_grade(check.grade)],
         h.td[_TITLES[check.check]],
