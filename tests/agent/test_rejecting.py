@@ -421,6 +421,33 @@ def test_a_pod_that_is_pending_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     on_node(tmp_path, test)
 
 
+def test_room_between_a_refusal_and_the_look_at_it(tmp_path: Path) -> None:
+    """A pod that waits for another is not rejected when that one goes after the pod was decided about and before it is
+    looked at whether the refusal is final."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(pod("old", "20"))
+        await fake.create_container(await fake.run_pod("old"), "app")
+        await api.apply(pod("old", "20", deleting=True))
+        await api.apply(pod("new", "20"))
+        await until(
+            lambda: known(agent, "new") and [one.waits_for for one in agent.owner.pods["new"].refusals.values()]
+        )
+        assert agent.refusals is not None
+        arriving = agent.refusals._arriving
+        looks = 0
+        for _, work in arriving.steps():
+            if getattr(work, "func", None) == arriving._judge:
+                looks += 1
+                agent.owner.leave("old")
+            work()
+        assert looks == 1
+        assert not agent.owner.pods["new"].rejected
+        assert parse_bits(owned(agent, "new")).bit_count() == 20
+
+    on_node(tmp_path, test)
+
+
 def test_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected pod that comes back as Pending is marked again without being decided about again, also when the agent
     has been restarted meanwhile and there is room by now."""

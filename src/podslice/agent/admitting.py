@@ -136,7 +136,7 @@ class Admitting:
         """Admit a pod or a part of one. Raises `RefusedError`, from memory where nothing has changed since."""
         uid = spec.metadata.uid
         known = pod.refusals.get(uid)
-        if known is not None and self._holds(known) and known.spec == spec:
+        if known is not None and self.holds(known) and known.spec == spec:
             raise RefusedError(known)
         try:
             self._admit(pod, spec)
@@ -145,7 +145,8 @@ class Admitting:
             raise
         pod.refusals.pop(uid, None)
 
-    def _holds(self, refusal: ReportedRefusal) -> bool:
+    def holds(self, refusal: ReportedRefusal) -> bool:
+        """True while nothing has changed since the pod was refused."""
         fresh = self._devices is None or self._clock() - refusal.at < _DEVICES_REMEMBERED
         return fresh and refusal.moment == self._moment
 

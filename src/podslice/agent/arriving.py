@@ -200,6 +200,9 @@ class Arriving:
 
     def _judge(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
         """Nothing is looked at again until the node, or who is on the way out, is another."""
+        if self._early and not self._owner.admitting.holds(refusal) and not self._still_refused(pod):
+            return
+        refusal = pod.refusals[pod.identity.uid]
         leaving = self._leaving(but=pod)
         facts = refusal.moment, refusal.reason, refusal.message, *sorted(one.identity.uid for one in leaving)
         if self._last.get(pod.identity.uid) != facts:
@@ -207,6 +210,16 @@ class Arriving:
             self._last[pod.identity.uid] = facts
         if not refusal.waits_for and self._may_reject(pod) and self._reject(pod.identity, refusal):
             pod.rejected = True
+
+    def _still_refused(self, pod: PodRecord) -> bool:
+        """Decide once more: between a pod's refusal and this look at it, room may have come."""
+        uid = pod.identity.uid
+        known = self._awaiting.get(uid)
+        if known is None or known.deleting:
+            return True
+        self._arrive(known)
+        refusal = pod.refusals.get(uid)
+        return self._owner.pods.get(uid) is pod and refusal is not None and refusal.final and not pod.rejected
 
     def _insist(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
         """A rejected pod is on the list again: something has written over its status."""

@@ -155,9 +155,11 @@ def local_executor(workers: int) -> Iterator[Executor]:
     try:
         yield executor
     except BaseException:
-        processes = list((executor._processes or {}).values())
+        processes, manager = list((executor._processes or {}).values()), executor._executor_manager_thread
         executor.shutdown(wait=False, cancel_futures=True)
         _end(processes)
+        if isinstance(manager, threading.Thread):  # at the interpreter's end it must not be closing its pipe
+            manager.join(_PATIENCE)
         raise
     executor.shutdown()
 
