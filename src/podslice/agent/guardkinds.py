@@ -41,10 +41,14 @@ class GuardScene(NamedTuple):
         return self.view.topology.all_cpus & ~self.view.offline
 
     @property
+    def unowned(self) -> Bits:
+        """CPUs that are online and that nobody owns."""
+        return self.online & ~self.view.owned
+
+    @property
     def free(self) -> Bits:
         """CPUs that nobody owns; those for housekeeping, if the policy names some of them."""
-        free = self.online & ~self.view.owned
-        return free & readable_bits(self.rules.housekeeping_cpus) or free
+        return self.unowned & readable_bits(self.rules.housekeeping_cpus) or self.unowned
 
 
 class NodeGuard(Protocol):
@@ -125,7 +129,7 @@ class HousekeepingGuard:
     name: Guard = "units"
 
     def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
-        free = scene.online & ~scene.view.owned
+        free = scene.unowned
         if scene.view.owned and free:
             texts = scene.files.texts(f"{scene.mount}/{path}/cpuset.cpus" for path in self._cgroups(scene))
             yield from housekeeping_files(
