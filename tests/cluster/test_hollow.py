@@ -114,9 +114,9 @@ def test_every_fault(programs: None, tmp_path: Path) -> None:
 
 
 def test_beside_another_scheduler(programs: None, tmp_path: Path) -> None:
-    """The cluster's own scheduler sends pods to the same nodes at the same time. What it sends counts; a race may cost
-    a refusal, which is counted as one. No CPU has two owners, nothing is held at the end, every digest is the
-    node's."""
+    """The cluster's own scheduler sends pods to the same nodes at the same time. What it sends counts, whichever comes
+    first, the server's word of it or the node's; a race may cost a refusal, which is counted as one. No CPU has two
+    owners, nothing is held at the end, every digest is the node's."""
 
     async def test(cluster: HollowCluster) -> None:
         cluster.plane.start_scheduler({"profiles": [profile(ALONE)]}, name="another")
@@ -130,7 +130,7 @@ def test_beside_another_scheduler(programs: None, tmp_path: Path) -> None:
                 await asyncio.sleep(0.1)
         counts, ours = cluster.counts(), [one for one in cluster.nodes.refused if one.startswith("ours")]
         assert counts["refused"] >= len(ours)
-        assert counts["agreed"] > 40
+        assert counts["agreed"] >= 40 - len(ours)
         assert counts["disputed"] == 0
 
     running(tmp_path, 20, test)
