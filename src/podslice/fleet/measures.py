@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.fleet.codec import CellOutcome
@@ -85,8 +85,3 @@ def measured_outcome(outcome: CellOutcome) -> dict[str, float]:
     column = outcome.result.series.get("fragmented_milli")
     fragmented = column[-1] if column else None
     return measured(outcome.result.summary, outcome.result.popular, fragmented)
-
-
-def rising(name: str) -> Callable[[float], float]:
-    """A key by which better values come first."""
-    return (lambda value: value) if BY_NAME[name].less else (lambda value: -value)

@@ -17,7 +17,6 @@ from podslice.core.cluster.setup import Setup
 from podslice.core.cluster.told_state import ToldPool, ToldState
 from podslice.core.holding import Digest, Holding
 from podslice.core.pod.spec import Pod
-from podslice.core.resize.pending import RetryTrigger
 
 MOST_BYTES = 4 << 20
 """Of one event, while which others wait; the state of a node with 250 pods is about 400 KiB."""
@@ -70,12 +69,6 @@ class PodResized(msgspec.Struct, frozen=True, rename="camel", tag="Resized"):
     since: float | None = None
 
 
-class ResizesRetried(msgspec.Struct, frozen=True, rename="camel", tag="ResizesRetried"):
-    """The resizes that wait were tried again."""
-
-    trigger: RetryTrigger
-
-
 class DevicesChanged(msgspec.Struct, frozen=True, rename="camel", tag="DevicesChanged"):
     """Device plugins list other devices: the resources that changed, and those that are known no more."""
 
@@ -83,7 +76,7 @@ class DevicesChanged(msgspec.Struct, frozen=True, rename="camel", tag="DevicesCh
     gone: tuple[str, ...] = ()
 
 
-NodeEvent: TypeAlias = StateTold | PodAdmitted | PodRefused | PodRemoved | PodResized | ResizesRetried | DevicesChanged
+NodeEvent: TypeAlias = StateTold | PodAdmitted | PodRefused | PodRemoved | PodResized | DevicesChanged
 
 
 class Stamped(msgspec.Struct, frozen=True, rename="camel", tag="Event", tag_field="kind"):

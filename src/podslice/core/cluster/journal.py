@@ -4,7 +4,7 @@ The owner of a node tells `Journal` what it did, with the state before and after
 nothing). A change that nobody told of is found by comparing, and told as a whole state: nothing can get past.
 
     journal = Journal(node.rules, node.state, epoch=now_us, version="0.1.0")
-    journal.admitted(node.rules, before, node.state, pod, decision)    # or removed, refused, resized, retried
+    journal.admitted(node.rules, before, node.state, pod, decision)    # or removed, refused, resized
     journal.settle(node.rules, node.state)                             # whatever else changed
     for stamped in journal.after(epoch, sequence): ...                 # what to send to who has these
 
@@ -25,7 +25,6 @@ from podslice.core.cluster.events import (
     PodRefused,
     PodRemoved,
     PodResized,
-    ResizesRetried,
     Stamped,
     StateTold,
     Why,
@@ -36,7 +35,6 @@ from podslice.core.holding import Digest, Digester, holding_of
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.spec import Pod
-from podslice.core.resize.pending import RetryTrigger
 
 
 class Journal:
@@ -102,11 +100,6 @@ class Journal:
         """A resize was decided on."""
         self.settle(rules, before)
         return self._append(PodResized(told_pod(pod), outcome, since), after)
-
-    def retried(self, rules: NodeRules, before: NodeState, after: NodeState, trigger: RetryTrigger) -> Stamped:
-        """Waiting resizes were tried again."""
-        self.settle(rules, before)
-        return self._append(ResizesRetried(trigger), after)
 
     def settle(self, rules: NodeRules, state: NodeState) -> None:
         """The node is in this state; what led there and was not told is told now."""

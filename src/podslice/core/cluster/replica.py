@@ -28,7 +28,6 @@ from podslice.core.cluster.events import (
     PodRefused,
     PodRemoved,
     PodResized,
-    ResizesRetried,
     Stamped,
     StateTold,
 )
@@ -251,10 +250,6 @@ def after_event(rules: NodeRules, state: NodeState, event: NodeEvent) -> tuple[N
     if isinstance(event, PodResized):
         state, answer = resize(rules, state, event.pod, since=event.since)
         return state, "" if answer.outcome == event.outcome else f"{event.outcome} there, {answer.outcome} here"
-    if isinstance(event, ResizesRetried):
-        node = Node.of(rules, state)
-        node.retry_resizes(event.trigger)
-        return node.state, ""
     if isinstance(event, DevicesChanged):
         return _with_devices(rules, state, event), ""
     raise InputError("has no state before it", path="event")
