@@ -16,8 +16,10 @@ import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -37,6 +39,7 @@ _READY = 900.0
 """Seconds. What stops is seen at once; a machine with other work may need minutes."""
 _TRIES = 3
 """On a busy machine hooks of a starting API server give up after 30 s, and it ends."""
+_PORTS = range(20_000, 32_000)
 _GROUPS = {ADMIN: "system:masters"}
 _SAN = f"IP:127.0.0.1,IP:10.0.2.2,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
 
@@ -355,13 +358,20 @@ def kubeconfig(cluster: Json, token: str) -> Json:
 
 
 def free_port(count: int = 1) -> int:
-    """The first of so many neighbouring ports of the loopback that nobody listens on."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-        if all(_free(first + more) for more in range(1, count)):
-            return first
+    """The first of so many neighbouring ports of the loopback that nobody listens on. All processes of a user take
+    turns, below the ports that the kernel gives to connections, so that nobody else has it before it is listened on."""
+    with (Path(tempfile.gettempdir()) / f"podslice-ports-{os.getuid()}").open("a+") as turns:
+        flock(turns, LOCK_EX)
+        turns.seek(0)
+        first = int(turns.read() or _PORTS.start)
+        while True:
+            first = first if first + count <= _PORTS.stop else _PORTS.start
+            if all(_free(first + more) for more in range(count)):
+                break
+            first += 1
+        turns.truncate(0)
+        turns.write(str(first + count))
+    return first
 
 
 def _free(port: int) -> bool:

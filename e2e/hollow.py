@@ -42,8 +42,10 @@ from podslice.wire.apiconnection import ApiConnection
 
 SCHEDULER, ALONE = "podslice", "default-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 """Seconds without any progress after which a load is over as it is."""
+_REST = 90.0
+"""Seconds in which holds fall and digests meet, on a busy machine too."""
 _BACKLOG_HOLD = 1800.0
 """Seconds that nominations may wait for a scheduler that starts after the last of them."""
 
@@ -205,6 +207,14 @@ class HollowCluster:
         apart = list(self.apart())
         if apart:
             yield f"{len(apart)} replicas are not their nodes, such as {apart[0]}"
+
+    async def quiet(self) -> list[str]:
+        """Promises that do not hold, although everything had the time to come to rest."""
+        await self.nodes.settle()
+        deadline = time.monotonic() + _REST
+        while (problems := list(self.broken())) and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        return problems
 
     def apart(self) -> Iterator[str]:
         """Nodes whose replica is not proven to be as they are."""
@@ -389,10 +399,7 @@ class Progress:
 
     async def _result(self, used: Json) -> HollowResult:
         cluster, service = self.cluster, self.cluster.service
-        await cluster.nodes.settle()
-        deadline = time.monotonic() + 45.0
-        while (problems := list(cluster.broken())) and time.monotonic() < deadline:
-            await asyncio.sleep(0.2)
+        problems = await cluster.quiet()
         refused = cluster.nodes.refused
         if service is not None and refused:
             problems.append(f"{len(refused)} pods refused, such as {refused[0]}")

@@ -203,7 +203,7 @@ class Life:
         """The watch begins anew."""
         self.news.clear()
         self.seen.clear()
-        for uid in self.placing.pods.keys() - self.pods.keys():
+        for uid in sorted(self.placing.pods.keys() - self.pods.keys()):
             self.placing.pod_news(self.placing.pods[uid], None)
         for pod in self.pods.values():
             self._see(pod.uid, pod.data())

@@ -13,13 +13,16 @@ from e2e.programs import find_programs
 from e2e.sharedplane import NODES, Cluster, cluster_of, shared
 
 HERE = Path(__file__).parent
+_LONGEST = 900
+"""Seconds of a test. Waiting for anything ends long before."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks a server is slow: the server takes seconds to start."""
+    """Whatever asks a server is slow: the server takes seconds to start, and many times as long on a busy machine."""
     for item in items:
         if HERE in item.path.parents and {"programs", "cluster", "plane"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(_LONGEST))
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from e2e.scheduling import Pods, create_node, eventually, extender, pod, started
+from e2e.scheduling import PATIENCE, Pods, create_node, eventually, extender, pod, started
 
 from tests.cluster.beside import NODES, Beside, StreamingNodes, service_beside, streaming
 from tests.documents import read_document
@@ -25,13 +26,19 @@ def beside(programs: None, tmp_path: Path) -> Iterator[Beside]:
 
 def check_page(port: int, waiting: str) -> None:
     """What people are told of the pod that waits: the scheduler's reason, counted, and a request that would do."""
+    row = eventually(lambda: refused_row(port), "the service does not hear that a pod was refused")
+    assert row["name"] == waiting
+    assert row["reason"] == "0/2 nodes take it: 2 no NUMA node has 10 exclusive CPUs free"
+    assert row["way"]["text"].startswith("Ask for 6 instead of 10 CPUs in container ")
+
+
+def refused_row(port: int) -> dict[str, Any]:
+    """The pod that waits as the page has it, once it knows that the scheduler found no node."""
     command = [sys.executable, "-m", "podslice", "cluster", "pending", f"--url=http://127.0.0.1:{port}", "-o", "json"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert (answer.returncode, answer.stderr) == (1, "")
     (row,) = read_document(answer.stdout, "PendingPodList")["items"]
-    assert (row["name"], row["state"]) == (waiting, "refused")
-    assert row["reason"] == "0/2 nodes take it: 2 no NUMA node has 10 exclusive CPUs free"
-    assert row["way"]["text"].startswith("Ask for 6 instead of 10 CPUs in container ")
+    return dict(row) if row["state"] == "refused" else {}
 
 
 def test_beside_a_scheduler(beside: Beside, tmp_path: Path) -> None:
@@ -69,4 +76,4 @@ def test_beside_a_scheduler(beside: Beside, tmp_path: Path) -> None:
 
     asyncio.run(main())
     beside.process.send_signal(signal.SIGTERM)
-    assert beside.process.wait(30) == 0
+    assert beside.process.wait(PATIENCE) == 0

@@ -30,7 +30,7 @@ def playing(folder: Path, nodes: int, scene: Callable[[HollowCluster, Api, Pods]
         async with hollow(folder, names, service=True, gates=GATES) as cluster:
             with cluster.plane.api() as api:
                 await asyncio.to_thread(scene, cluster, api, Pods(api))
-            assert [*cluster.broken()] == []
+            assert await cluster.quiet() == []
             assert cluster.nodes.refused == []
 
     asyncio.run(main())
@@ -54,7 +54,8 @@ def test_all_or_none(programs: None, tmp_path: Path) -> None:
             pods.delete(name)
         eventually(lambda: all(pods.node(name) for name in second), "the gang does not run though all of it fits")
         counts = service.placing.model.counts
-        assert (counts["agreed"], counts["disputed"], counts["refused"]) == (11, 0, 0)
+        eventually(lambda: counts["agreed"] == 11, "not every pod that runs is as it was planned")
+        assert (counts["disputed"], counts["refused"]) == (0, 0)
 
     playing(tmp_path, 2, scene)
 

@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 TOOLS = find("helm"), find("kubectl")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(None in TOOLS, reason=HOW),
 ]
 NEW = "ab" * 32

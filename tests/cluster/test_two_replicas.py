@@ -120,7 +120,7 @@ def test_the_leader_is_killed(first: Beside, tmp_path: Path) -> None:
                 assert last.leads
 
     asyncio.run(main())
-    assert first.api.call("GET", LEASE)["spec"]["leaseTransitions"] == 2
+    assert first.api.call("GET", LEASE)["spec"]["leaseTransitions"] >= 2
 
 
 def doubly_owned(nodes: StreamingNodes) -> list[str]:
