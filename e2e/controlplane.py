@@ -98,7 +98,7 @@ class Api:
         self._token = token
         context = ssl.create_default_context(cafile=str(authority))
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=300)
         self.warnings: list[str] = []
         """The texts of the last answer's `Warning` headers."""
 

@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core.dra.objects import DeviceClass, ResourceSlice
 from podslice.core.dra.pools import DeviceID, LabelledNode, OfferedDevice, Pool, incomplete_pools, pools_of
-from podslice.core.dra.search import Search, WantedClaim
+from podslice.core.dra.search import Candidates, Search, WantedClaim
 from podslice.core.dra.selecting import Matches, Selecting
 from podslice.core.dra.usage import DeviceGrant, DeviceUsage
 
@@ -30,17 +30,26 @@ class _Placed(NamedTuple):
 _Answer = tuple[tuple[_Placed, ...], ...] | None
 
 
-class NodePools:
-    """One node: its pools, what is used of them, and a number that nodes in the same state share."""
+class _Known(NamedTuple):
+    """Of claims that ask for the same: answers by the state of a node, candidates by its shape."""
 
-    def __init__(self, node: LabelledNode, pools: Sequence[Pool], foreign: Sequence[Pool]) -> None:
+    answers: dict[int, _Answer]
+    candidates: dict[int, Candidates]
+
+
+class NodePools:
+    """One node and its pools. `shape` is a number that nodes with equal pools share, of those in `shapes`."""
+
+    def __init__(
+        self, node: LabelledNode, pools: Sequence[Pool], foreign: Sequence[Pool], shapes: dict[object, int]
+    ) -> None:
         self.node = node
         own = {(pool.driver, pool.name) for pool in pools}
         self.pools = (*pools, *(pool for pool in foreign if (pool.driver, pool.name) not in own))
         self.devices = [offered for pool in pools for offered in pool.devices]
         self.places = {offered.id: place for place, offered in enumerate(self.devices)}
         self.local = all(pool.local for pool in pools)
-        self.shape = (bool(foreign), tuple(map(_shape, pools)))
+        self.shape = shapes.setdefault((bool(foreign), tuple(map(_shape, pools))), len(shapes))
 
 
 def _shape(pool: Pool) -> tuple[object, ...]:
@@ -73,22 +82,23 @@ class ClusterDevices:
                 by_node.setdefault(one.spec.node_name, []).append(one)
         found = {node.name: (node, pools_of([*by_node.get(node.name, []), *elsewhere], node)) for node in nodes}
         broken = incomplete_pools(listed)
-        self.nodes = {name: NodePools(node, pools, broken) for name, (node, pools) in found.items()}
+        shapes: dict[object, int] = {}
+        self.nodes = {name: NodePools(node, pools, broken, shapes) for name, (node, pools) in found.items()}
         self._states: dict[object, int] = {}
         self._state_of: dict[str, int] = {}
         self.refresh()
-        self._known: dict[bytes, dict[int, _Answer]] = {}
+        self._known: dict[bytes, _Known] = {}
 
     def _state(self, one: NodePools) -> int:
         """Equal for nodes that give the same answers."""
+        if not one.local:
+            return -1
         usage = self.usage
         held = tuple(
             (place, offered.id in usage.owned, tuple(sorted(usage.consumed[offered.id].items())))
             for place, offered in enumerate(one.devices)
             if usage.used(offered.id)
         )
-        if not one.local:
-            return -1
         return self._states.setdefault((one.shape, held), len(self._states))
 
     def find(self, node: str, claims: Sequence[WantedClaim]) -> list[tuple[DeviceGrant, ...]] | None:
@@ -96,20 +106,22 @@ class ClusterDevices:
         one = self.nodes[node]
         if not one.local:
             return self._search(one, claims)
-        known = self._known.setdefault(_signature(claims), {})
+        known = self._known.setdefault(_signature(claims), _Known({}, {}))
         return _named(one, self._answer(one, self._state_of[node], claims, known))
 
-    def _search(self, one: NodePools, claims: Sequence[WantedClaim]) -> list[tuple[DeviceGrant, ...]] | None:
-        return Search(one.pools, self.usage, self.selecting, claims).run()
+    def _search(
+        self, one: NodePools, claims: Sequence[WantedClaim], candidates: Candidates | None = None
+    ) -> list[tuple[DeviceGrant, ...]] | None:
+        return Search(one.pools, self.usage, self.selecting, claims, candidates).run()
 
-    def _answer(self, one: NodePools, state: int, claims: Sequence[WantedClaim], known: dict[int, _Answer]) -> _Answer:
+    def _answer(self, one: NodePools, state: int, claims: Sequence[WantedClaim], known: _Known) -> _Answer:
         """The answer of all nodes in this state."""
-        if state not in known:
-            found = self._search(one, claims)
-            known[state] = (
+        if state not in known.answers:
+            found = self._search(one, claims, known.candidates.setdefault(one.shape, {}))
+            known.answers[state] = (
                 None if found is None else tuple(tuple(_placed(one, grant) for grant in grants) for grants in found)
             )
-        return known[state]
+        return known.answers[state]
 
     def alike(self, among: Container[str] | None = None) -> list[tuple[str, ...]]:
         """The nodes that count, those together that give the same answers."""
@@ -138,9 +150,10 @@ class ClusterDevices:
         self, claims: Sequence[WantedClaim], among: Container[str] | None = None
     ) -> tuple[str, list[tuple[DeviceGrant, ...]]] | None:
         """The first node, in order, that serves them, and what they get there; `among`: the only ones that count."""
-        known = self._known.setdefault(_signature(claims), {})
+        known = self._known.setdefault(_signature(claims), _Known({}, {}))
+        answers = known.answers
         for name, state in self._state_of.items():
-            if known.get(state, known) is None or (among is not None and name not in among):
+            if answers.get(state, answers) is None or (among is not None and name not in among):
                 continue
             one = self.nodes[name]
             if one.local:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from podslice.core.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
-from podslice.core.dra.pools import OfferedDevice, Pool
+from podslice.core.dra.pools import Amounts, OfferedDevice, Pool
 from podslice.core.dra.selecting import Selecting
 from podslice.core.dra.usage import DeviceGrant, DeviceUsage, asked_of, can_serve
 from podslice.core.errors import PodsliceError
@@ -42,6 +42,21 @@ class Deepest(NamedTuple):
 
 Refusal = Literal["", "room", "taint", "constraint"]
 """What keeps a device from a request, empty for nothing."""
+
+
+class Candidate(NamedTuple):
+    """A device that can serve a request while nobody has it, by its pool's place and its own there; `consumed` is what
+    the request takes of one that serves many."""
+
+    pool: int
+    place: int
+    consumed: Amounts | None
+
+
+FormKey = tuple[int, str]
+"""The claim's place and the request's name, with its form's."""
+Candidates = dict[FormKey, tuple[Candidate, ...]]
+"""Equal for nodes whose pools have the same shape."""
 
 
 class AbandonedError(PodsliceError):
@@ -88,10 +103,16 @@ class _Taken(NamedTuple):
 
 
 class Search:
-    """One node and the claims of one pod. `usage` is changed while it runs and as it was afterwards."""
+    """One node and the claims of one pod. `usage` is changed while it runs and as it was afterwards. `candidates` are
+    those of a search for the same claims on a node of the same shape, and what is missing is added."""
 
     def __init__(
-        self, pools: Sequence[Pool], usage: DeviceUsage, selecting: Selecting, claims: Sequence[WantedClaim]
+        self,
+        pools: Sequence[Pool],
+        usage: DeviceUsage,
+        selecting: Selecting,
+        claims: Sequence[WantedClaim],
+        candidates: Candidates | None = None,
     ) -> None:
         self._pools = pools
         self._usage = usage
@@ -101,8 +122,8 @@ class Search:
         self._taken: list[_Taken] = []
         self._counts = [0] * len(claims)
         self._steps = 0
-        self._candidates: dict[int, list[tuple[Pool, OfferedDevice]]] = {}
-        self._every: dict[int, list[tuple[Pool, OfferedDevice]]] = {}
+        self._candidates: Candidates = {} if candidates is None else candidates
+        self._every: dict[FormKey, list[Candidate]] = {}
         """The devices of each form that wants all."""
         self._leaked: list[OfferedDevice] = []
         self.deepest = Deepest()
@@ -110,12 +131,12 @@ class Search:
     def run(self) -> list[tuple[DeviceGrant, ...]] | None:
         """The grants of each claim, None where there is no room for all. Raises `SelectorError`, `UnknownClassError`
         and `SearchLimitError`."""
-        for claim in self._claims:
+        for number, claim in enumerate(self._claims):
             for request in claim.devices.requests:
                 for name, form in request.forms():
                     self._selecting.expressions(form, name)
                     if form.allocation_mode == ALL:
-                        self._every[id(form)] = self._all_of(claim.name, name, form)
+                        self._every[number, name] = self._all_of(number, name, form)
         if any(_least(claim.devices) > MOST_RESULTS for claim in self._claims):
             return None
         try:
@@ -130,39 +151,41 @@ class Search:
             return None
         return [tuple(one.grant for one in taken if one.claim == number) for number in range(len(self._claims))]
 
-    def _all_of(self, claim: str, name: str, form: DeviceSubRequest) -> list[tuple[Pool, OfferedDevice]]:
+    def _all_of(self, claim: int, name: str, form: DeviceSubRequest) -> list[Candidate]:
         """The devices that all means: those with room for what is asked, as it is before the pod. Every pool that the
         scheduler sees on this node must be whole. Raises `AbandonedError`."""
         for pool in self._pools:
             if not pool.complete:
                 raise AbandonedError(
-                    f"claim {claim}, request {name.rpartition('/')[2]}: asks for all devices, but resource pool "
-                    f"{pool.driver}/{pool.name} is currently being updated"
+                    f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: asks for all devices, but "
+                    f"resource pool {pool.driver}/{pool.name} is currently being updated"
                 )
-        return [one for one in self.candidates(name, form) if self._has_room(*one, form)]
+        return [one for one in self._of_form(claim, name, form) if self._has_room(one)]
 
-    def _has_room(self, pool: Pool, offered: OfferedDevice, form: DeviceSubRequest) -> bool:
-        if not can_serve(offered, form):
-            return False
-        if not offered.shared:
-            return True
-        consumed = asked_of(offered, form)
-        return consumed is not None and self._usage.fits(offered, consumed, pool.counters)
+    def _has_room(self, one: Candidate) -> bool:
+        pool = self._pools[one.pool]
+        offered = pool.devices[one.place]
+        return not offered.shared or self._usage.fits(offered, one.consumed, pool.counters)
 
-    def candidates(self, name: str, form: DeviceSubRequest) -> list[tuple[Pool, OfferedDevice]]:
-        """Devices that the selectors mean, in order. Raises `SelectorError`."""
-        found = self._candidates.get(id(form))
+    def _of_form(self, claim: int, name: str, form: DeviceSubRequest) -> tuple[Candidate, ...]:
+        """In order. Raises `SelectorError`."""
+        found = self._candidates.get((claim, name))
         if found is None:
-            expressions = self._selecting.expressions(form, name)
-            found = [
-                (pool, offered)
-                for pool in self._pools
-                if pool.complete and not pool.problem
-                for offered in pool.devices
-                if self._selecting.unmet(expressions, offered) is None
-            ]
-            self._candidates[id(form)] = found
+            found = self._candidates[claim, name] = tuple(self._able(name, form))
         return found
+
+    def _able(self, name: str, form: DeviceSubRequest) -> Iterator[Candidate]:
+        """Devices that the selectors mean, and that have what is asked for."""
+        expressions = self._selecting.expressions(form, name)
+        for number, pool in enumerate(self._pools):
+            if not pool.complete or pool.problem:
+                continue
+            for place, offered in enumerate(pool.devices):
+                if self._selecting.unmet(expressions, offered) is not None or not can_serve(offered, form):
+                    continue
+                consumed = asked_of(offered, form) if offered.shared else None
+                if consumed is not None or not offered.shared:
+                    yield Candidate(number, place, consumed)
 
     def _request(self, claim: int, index: int) -> bool:
         if claim == len(self._claims):
@@ -180,13 +203,13 @@ class Search:
     def _all(self, claim: int, index: int, name: str, form: DeviceSubRequest) -> bool:
         """Every device that the selectors mean, or none."""
         before = len(self._taken)
-        chosen = self._every[id(form)]
-        for pool, offered in chosen:
-            refusal = self._take(claim, name, form, pool, offered)
+        chosen = self._every[claim, name]
+        for one in chosen:
+            offered = self._pools[one.pool].devices[one.place]
+            refusal = self._take(claim, name, form, one)
             if refusal == "room" and offered.shared and tolerates(form, offered):
                 # v1.36.2 tells the constraints first, and does not take it back
-                consumed = asked_of(offered, form)
-                refusal = "room" if self._constrain(claim, DeviceGrant(name, offered, consumed)) else "constraint"
+                refusal = "room" if self._constrain(claim, DeviceGrant(name, offered, one.consumed)) else "constraint"
             if refusal == "constraint":
                 raise AbandonedError(
                     f"claim {self._claims[claim].name}, request {name.rpartition('/')[2]}: cannot add device "
@@ -206,9 +229,9 @@ class Search:
         if not missing:
             return self._request(at.claim, at.number + 1)
         self._deeper(at)
-        candidates = self.candidates(at.name, at.form)
+        candidates = self._of_form(at.claim, at.name, at.form)
         for place in range(start, len(candidates)):
-            if not self._take(at.claim, at.name, at.form, *candidates[place]):
+            if not self._take(at.claim, at.name, at.form, candidates[place]):
                 if self._devices(at, place + 1, missing - 1):
                     return True
                 self._undo()
@@ -218,16 +241,15 @@ class Search:
         if len(self._taken) > len(self.deepest.grants) or not self.deepest.request:
             self.deepest = Deepest(tuple(one.grant for one in self._taken), at.claim, at.name)
 
-    def _take(self, claim: int, name: str, form: DeviceSubRequest, pool: Pool, offered: OfferedDevice) -> Refusal:
+    def _take(self, claim: int, name: str, form: DeviceSubRequest, one: Candidate) -> Refusal:
         """Take the device, or say what forbids it."""
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise SearchLimitError
-        if self._counts[claim] == MOST_RESULTS or not can_serve(offered, form):
+        if self._counts[claim] == MOST_RESULTS:
             return "room"
-        consumed = asked_of(offered, form) if offered.shared else None
-        if offered.shared and consumed is None:
-            return "room"
+        pool, consumed = self._pools[one.pool], one.consumed
+        offered = pool.devices[one.place]
         if not form.admin_access and not self._usage.fits(offered, consumed, pool.counters):
             return "room"
         grant = DeviceGrant(name, offered, consumed, form.admin_access)
