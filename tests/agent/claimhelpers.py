@@ -32,7 +32,7 @@ def claim(name: str, *devices: tuple[int, int], pod: str = "", memory: dict[str,
     return PreparedClaim(f"uid-{name}", "default", name, listed, (pod or name,))
 
 
-def with_memory(folder: Path) -> tuple[Any, PodslicePolicy]:
+def with_memory() -> tuple[Any, PodslicePolicy]:
     """A configuration with books of memory, and a policy that leaves some to claims."""
     from podslice.core.config.kubelet import MemoryReservation
 

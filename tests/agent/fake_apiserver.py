@@ -104,6 +104,9 @@ class FakeApiServer:
             raise ApiError("connection refused")
         return f"uid-of-{node}"
 
+    async def kubelet_version(self, node: str) -> str:
+        return "v1.36.2"
+
     async def read_topology(self, node: str) -> dict[str, Any] | None:
         return self.topologies.get(node)
 

@@ -12,13 +12,16 @@ from msgspec.structs import replace
 
 from podslice.agent.dra.cdi import claimed_in, variable
 from podslice.agent.reconcile import Reconciler
+from podslice.core.dra.cgroups import kubelet_adds
 from podslice.core.dra.prepared import ClaimError, PreparedClaim
 from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.core.values.quantity import Quantity
 from podslice.host import statefile
 from podslice.host.cgroup2 import CgroupTree
+from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import RPCError
 from tests import clock
-from tests.agent.claimhelpers import ClaimWorld, Desk, claim
+from tests.agent.claimhelpers import ClaimWorld, Desk, claim, with_memory
 from tests.agent.fakenode import FakeTree
 from tests.agent.kernel import KilledError
 from tests.conftest import make_pod
@@ -263,6 +266,69 @@ def test_a_pods_quota_binds_no_claim(tmp_path: Path) -> None:
         assert found == ["max 100000", "max 100000", "500000 100000"]
 
     in_claims(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("version", "counted", "expected"),
+    [
+        ("v1.36.2", True, (4096, 3 << 30, 4 << 30)),
+        ("v1.36.2", False, (4096, 1 << 30, 2 << 30)),
+        ("v1.37.0", True, (512, 1 << 30, 2 << 30)),
+        ("?", True, (512, 1 << 30, 2 << 30)),
+    ],
+)
+def test_weight_and_memory(tmp_path: Path, version: str, counted: bool, expected: tuple[int, int, int]) -> None:
+    """A kubelet of v1.36 writes cgroups by the specification alone: a container gets the weight of its claim's CPUs,
+    and memory that the scheduler has counted comes to its limit and to its pod's, once and over restarts. What is not
+    counted is repeated in the specification; a later kubelet adds it itself."""
+    config, policy = with_memory()
+    world = ClaimWorld(tmp_path, config=config, policy=policy)
+    shares, limit, of_pod = expected
+    one = claim("p", (1, 4), memory={"memory": 2 << 30})
+    pod = claiming("p", "500m", "app", "other")
+    limits = {"cpu": Quantity.parse("500m"), "memory": Quantity.parse("1Gi")}
+    resources = replace(pod.spec.containers[0].resources, requests=limits, limits=limits)
+    other = replace(pod.spec.containers[1].resources, requests=limits, limits=limits, claims=None)
+    containers = tuple(replace(c, resources=r) for c, r in zip(pod.spec.containers, (resources, other), strict=True))
+    said = {"resourceClaimName": "p", "containers": ["app"], "resources": {"cpu": "4", "memory": "2Gi"}}
+    status = replace(pod.status, node_allocatable_resource_claim_statuses=(said,) if counted else ())
+    pod = replace(pod, spec=replace(pod.spec, containers=containers), status=status)
+
+    async def main() -> None:
+        tree = FakeTree(tmp_path / "cgroup")
+        tree.add("kubepods/podp", memory_max=str(2 << 30))
+        await world.start()
+        try:
+            world.book.kubelet_adds = kubelet_adds(version)
+            loop = Reconciler(world.owner, CgroupTree(tree.root))
+            world.plugin._settle = loop.settle
+            world.book.prepare(one)
+            world.source.add(pod)
+            sandbox = await world.fake.run_pod("p", cgroup_parent="/kubepods/podp")
+            asked: dict[str, Any] = {"quota": 50_000, "shares": 512, "memory": 1 << 30}
+            app = await world.fake.create_container(sandbox, "app", env=env(one), **asked)
+            plain = await world.fake.create_container(sandbox, "other", **asked)
+            assert (app.cpu.shares.value, app.memory) == (shares, limit)
+            assert (plain.cpu.shares.value, plain.memory) == (512, 1 << 30)
+            assert tree.text("kubepods/podp", "memory.max") == str(of_pod)
+            again = nri.LinuxResources()
+            again.cpu.shares.value, again.memory.limit.value = 512, 1 << 30
+            await world.fake.update_container(app.message.id, again)
+            assert (app.cpu.shares.value, app.memory) == (shares, limit)
+            await world.restart()
+            path = "kubepods/podp/app"
+            world.owner.containers[app.message.id].cgroups_path = f"/{path}"
+            tree.add(path, memory_max="1073741824", cpu_weight="20")
+            for adds in (None, kubelet_adds(version)):
+                world.book.kubelet_adds = adds
+                Reconciler(world.owner, CgroupTree(tree.root)).run()
+                known = adds is False
+                assert tree.text(path, "memory.max") == str(limit if known else 1 << 30)
+                assert tree.text(path, "cpu.weight") == ("303" if known else "20")
+        finally:
+            await world.kill()
+
+    clock.run(main())
 
 
 def test_two_containers_share(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ class FakeContainer:
     def quota(self) -> int:
         return self.cpu.quota.value
 
+    @property
+    def memory(self) -> int:
+        return self.message.linux.resources.memory.limit.value
+
     def apply(self, resources: nri.LinuxResources) -> None:
         """Take over the fields that are set, as an OCI runtime does."""
         if resources.cpu.cpus:
@@ -53,6 +57,10 @@ class FakeContainer:
             self.cpu.mems = resources.cpu.mems
         if resources.cpu.HasField("quota"):
             self.cpu.quota.value = resources.cpu.quota.value
+        if resources.cpu.HasField("shares"):
+            self.cpu.shares.value = resources.cpu.shares.value
+        if resources.memory.HasField("limit"):
+            self.message.linux.resources.memory.limit.value = resources.memory.limit.value
 
 
 class FakeRuntime:

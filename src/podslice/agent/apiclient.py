@@ -37,8 +37,17 @@ class _Identity(msgspec.Struct):
     uid: str = ""
 
 
+class _NodeInfo(msgspec.Struct, rename="camel"):
+    kubelet_version: str = ""
+
+
+class _OwnNodeStatus(msgspec.Struct, rename="camel"):
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+
+
 class _NamedNode(msgspec.Struct):
     metadata: _Identity = msgspec.field(default_factory=_Identity)
+    status: _OwnNodeStatus = msgspec.field(default_factory=_OwnNodeStatus)
 
 
 class _SliceListMetadata(msgspec.Struct, rename="camel"):
@@ -131,10 +140,17 @@ class HTTPApiServer:
 
     async def node_uid(self, node: str) -> str:
         """Raises `ApiError`."""
+        return (await self._node(node)).metadata.uid
+
+    async def kubelet_version(self, node: str) -> str:
+        """Raises `ApiError`."""
+        return (await self._node(node)).status.node_info.kubelet_version
+
+    async def _node(self, node: str) -> _NamedNode:
         found = await self._object(f"/api/v1/nodes/{node}", _NamedNode)
         if found is None or not found.metadata.uid:
             raise ApiError(f"there is no Node {node}")
-        return found.metadata.uid
+        return found
 
     async def read_topology(self, node: str) -> dict[str, Any] | None:
         """Raises `ApiError`."""

@@ -36,7 +36,7 @@ from podslice.agent.records import (
 )
 from podslice.agent.resizes import asked_milli, resize_text
 from podslice.agent.seam import Seam
-from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of
+from podslice.agent.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
@@ -223,6 +223,7 @@ class Owner:
         """Prepared claims of devices are among the books from now on."""
         self.claims = book
         self.placing.claimed = lambda record: book.pinning(record.claims)
+        self.placing.limits_of_claims = lambda pod, record: book.limits(pod, record.name, record.claims)
         book.in_use = lambda uid: [one.name for one in self.containers.values() if book.is_used_by(uid, one.claims)]
         book.changed = self._pool_may_change
 
@@ -588,7 +589,11 @@ class Owner:
         record.applied = wanted
         self._check_size(record)
         self.updates.answered()
-        return [update_of(record, wanted)] if wanted.cpus or wanted.mems or wanted.quota_off else []
+        if not (wanted.cpus or wanted.mems or wanted.quota_off):
+            return []
+        update = update_of(record, wanted)
+        add_claimed(self.placing.claimed_limits(record), resources.cpu.shares.value, update.linux.resources)
+        return [update]
 
     def _check_size(self, record: ContainerRecord) -> None:
         """Tell people of a resize that is not carried out, each time another size is asked for."""

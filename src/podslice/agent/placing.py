@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from podslice.agent.exposure import Exposed, Upcoming, exposed, plainly_exposed
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.resizes import is_resized
+from podslice.core.dra.cgroups import NOTHING, ClaimedLimits
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.node import Node
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import container_memory
+from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.view import NodeView
 
@@ -41,6 +43,8 @@ class Placing:
         """Of pods that are being moved, by the UID they were admitted under, the node where they are to be now."""
         self.claimed: Callable[[ContainerRecord], Pinning | None] = lambda record: None
         """What a container has by its claims, None for nothing."""
+        self.limits_of_claims: Callable[[Pod | None, ContainerRecord], ClaimedLimits | None] = lambda pod, one: NOTHING
+        """What the claims of a container of a pod are to its cgroup, None while that is not known."""
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
@@ -66,6 +70,15 @@ class Placing:
         if claimed is None or claimed.cpus:
             return claimed
         return replace(self._decided(record), mems=claimed.mems)
+
+    def claimed_limits(self, record: ContainerRecord) -> ClaimedLimits | None:
+        """What claims make of the limits that the kubelet asks for, None while that is not known."""
+        if not record.claims:
+            return NOTHING
+        if self.node is None:
+            return None
+        active, _ = self._admitted(record)
+        return self.limits_of_claims(None if active is None else active.spec, record)
 
     def resized(self, record: ContainerRecord) -> bool:
         """True when the container owns CPUs and is asked to have another number of them."""

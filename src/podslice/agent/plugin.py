@@ -21,7 +21,7 @@ from podslice.agent.resizing import Resizing
 from podslice.agent.runtimes import warnings_of
 from podslice.agent.seam import failure_of
 from podslice.agent.sources import Sources
-from podslice.agent.translate import add_options
+from podslice.agent.translate import add_claimed, add_options
 from podslice.agent.updates import Write
 from podslice.core.errors import AdmissionError, InputError
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
@@ -278,6 +278,8 @@ class AgentPlugin:
             return CreateAnswer(adjust)
         self._write(record)
         record.applied.write(adjust.linux.resources)
+        shares = container.linux.resources.cpu.shares.value
+        add_claimed(self._owner.placing.claimed_limits(record), shares, adjust.linux.resources)
         self._files.adjust(record, record.applied, adjust, self._owner.admitting.policy.mixed)
         add_options(options, adjust)
         return CreateAnswer(adjust, updates)

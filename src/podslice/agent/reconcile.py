@@ -19,7 +19,9 @@ from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.agent.resizes import asked_milli, pod_resize_text
 from podslice.agent.status import Drift
+from podslice.core.dra.cgroups import ClaimedLimits
 from podslice.core.effects.cgroup import pod_cgroup
+from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.cgroup2 import CgroupTree, CgroupValues, cgroup_path
@@ -103,8 +105,19 @@ class Reconciler:
         if pod is None or path is None or not record.started or (found := self._tree.read(path)) is None:
             return
         wanted = self._owner.placing.wanted(record)
-        for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, record.limits, found)):
+        claimed = self._owner.placing.claimed_limits(record)
+        limits = _with_claims(record.limits, claimed, found)
+        weight = self._weight(path, claimed)
+        for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, limits, found), *weight):
             yield self._mend(str(pod.identity), record.name, difference)
+
+    def _weight(self, path: str, claimed: ClaimedLimits | None) -> Iterator[Difference]:
+        """Runtimes make a weight of shares in two ways; what is below both is too little for CPUs of claims."""
+        if claimed is None or not claimed.shares:
+            return
+        want, found = shares_to_runtime_weight(claimed.shares), self._tree.weight(path)
+        if found is not None and found < min(want, shares_to_weight(claimed.shares)):
+            yield Difference("weight", str(want), str(found), partial(self._tree.write_weight, path, want))
 
     def _sets(self, path: str, wanted: Pinning, found: CgroupValues) -> Iterator[Difference]:
         """CPUs and memory nodes. What counts is what is effective, if the kernel says it."""
@@ -158,7 +171,7 @@ class Reconciler:
         if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
             return
         limits = self._annotated_limits(pod, quota_off=quota_off)
-        quota, memory = limits.get("cpuQuota"), limits.get("memory")
+        quota, memory = limits.get("cpuQuota"), limits.get("memory") or self._claimed_memory(pod)
         if quota_off and found.quota is not None:
             yield self._quota(path, None, found.period, found)
         elif quota is not None and quota > 0 and found.quota != quota:
@@ -219,6 +232,17 @@ class Reconciler:
         cgroup = pod_cgroup(active.spec, self._gates, enforce_cpu_limits=not quota_off)
         return {name: value for name, value in msgspec.to_builtins(cgroup).items() if isinstance(value, int)}
 
+    def _claimed_memory(self, pod: PodRecord) -> int | None:
+        """The limit of a pod with what its claims add, None where they add nothing. Pod-level
+        resources contain them."""
+        node, book = self._owner.node, self._owner.claims
+        active = None if node is None else node.view.pods.get(pod.identity.uid)
+        if active is None or book is None or active.pod_level:
+            return None
+        added = book.added_memory(active.spec)
+        limit = pod_cgroup(active.spec, self._gates).memory if added else None
+        return limit and limit + added
+
     def _mend(self, pod: str, container: str, difference: Difference) -> Drift:
         drift = Drift(pod, container, difference.kind, difference.wanted, difference.found)
         if not self._repair:
@@ -249,6 +273,14 @@ def _quota_differs(limits: Limits, found: CgroupValues) -> bool:
     if limits.quota is None and found.quota is None:
         return False
     return (limits.quota, limits.period) != (found.quota, found.period)
+
+
+def _with_claims(limits: Limits | None, claimed: ClaimedLimits | None, found: CgroupValues) -> Limits | None:
+    """Limits with the memory of claims; while that is not known, with what is there."""
+    memory = found.memory_max if claimed is None else claimed.memory
+    if limits is None or (claimed is not None and memory is None):
+        return limits
+    return msgspec.structs.replace(limits, memory=memory)
 
 
 def _pages(limit: int | None) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.agent.records import CPUS_ENV, EXCLUSIVE_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
+from podslice.core.dra.cgroups import ClaimedLimits
 from podslice.core.managers.device_plugin import DeviceNode, RunOptions
 from podslice.core.values.cpuset import readable_bits
 from podslice.wire.proto import nri_pb2 as nri
@@ -22,6 +23,17 @@ def update_of(record: ContainerRecord, wanted: Pinning) -> nri.ContainerUpdate:
     update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
     wanted.write(update.linux.resources)
     return update
+
+
+def add_claimed(claimed: ClaimedLimits | None, shares: int, resources: nri.LinuxResources) -> None:
+    """What a container has of its claims beside CPUs, where the kubelet asks for these shares, 0 for the same
+    as before."""
+    if claimed is None:
+        return
+    if 0 < shares < claimed.shares:
+        resources.cpu.shares.value = claimed.shares
+    if claimed.memory:
+        resources.memory.limit.value = claimed.memory
 
 
 def same_effect(applied: Pinning, wanted: Pinning) -> bool:

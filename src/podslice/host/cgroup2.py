@@ -108,6 +108,11 @@ class CgroupTree:
         """Ids of the processes directly in a cgroup."""
         return [int(line) for line in (self._read(path, "cgroup.procs") or "").split() if line.isdecimal()]
 
+    def weight(self, path: str) -> int | None:
+        """The weight of a cgroup's CPU time, None where that is not known."""
+        text = self._read(path, "cpu.weight") or ""
+        return int(text) if text.isdecimal() else None
+
     def memory_current(self, path: str) -> int:
         """Bytes a cgroup uses now, 0 where the memory controller is off."""
         text = self._read(path, "memory.current") or ""

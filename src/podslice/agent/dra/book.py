@@ -17,6 +17,7 @@ from podslice.agent.contract import RefusedError, Reporter
 from podslice.agent.dra.cdi import CDIFiles, short
 from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
 from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
+from podslice.core.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
 from podslice.core.dra.prepared import ClaimError, PreparedClaim, check_memory
 from podslice.core.managers.memory_rules import claim_memory
 from podslice.core.pod.claim_holder import claim_class
@@ -40,6 +41,8 @@ class ClaimBook:
         self.in_use: Callable[[str], list[str]] = lambda uid: []
         self.kubelets: Callable[[str], frozenset[str]] = lambda uid: frozenset()
         """UIDs of the pods that the kubelet has prepared a claim for."""
+        self.kubelet_adds: bool | None = None
+        """Whether the kubelet counts claims in its cgroups itself; None while its version is not known."""
         self.changed: Callable[[Bits], None] = lambda before: None
         self._admitting = admitting
         self._files = files
@@ -224,6 +227,20 @@ class ClaimBook:
         if claim is None or one.index >= len(claim.devices):
             return None
         return _held(claim, view)[one.index]
+
+    def limits(self, pod: Pod | None, container: str, devices: Iterable[ClaimedDevice]) -> ClaimedLimits | None:
+        """What a container with these devices has of them, where the kubelet leaves that to us; None while that is not
+        known."""
+        if self.kubelet_adds is not False:
+            return NOTHING if self.kubelet_adds else None
+        known = [(self.claim_of(one.claim), one.index) for one in devices]
+        parts = [(claim, claim.devices[index]) for claim, index in known if claim and index < len(claim.devices)]
+        return claimed_limits(pod, container, parts)
+
+    def added_memory(self, pod: Pod) -> int:
+        """The bytes by which all claims of a pod, each once, raise its limit."""
+        claims = self.of_pod(pod.metadata.uid) if self.kubelet_adds is False else []
+        return counted_memory(pod, ((claim, device) for claim in claims for device in claim.devices))
 
     def held(self, claim: PreparedClaim) -> list[Pinning]:
         """What each device of the claim has."""

@@ -20,20 +20,25 @@ from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
 from podslice.agent.dra.service import ClaimReader, DRAService
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings
+from podslice.core.dra.cgroups import kubelet_adds
 from podslice.core.dra.numa_devices import ClaimableAmounts, device_name, machine_slices, pool_name
 from podslice.core.dra.prepared import ClaimError
 from podslice.core.managers.memory_rules import claim_memory
 from podslice.core.node import Node
 from podslice.core.values.cpuset import CPUSet, format_bits, parse_bits
 from podslice.host.statefile import RealFiles
+from podslice.k8s.podlist import ApiError
 
 CLEAN_SECONDS = 60.0
 STALE_SECONDS = 600.0
+VERSION_SECONDS = 20.0
 _LARGEST_CHECKPOINT = 64 << 20
 
 
 class ClaimsServer(ClaimReader, SliceServer, Protocol):
-    """What the driver asks of an API server."""
+    """What the driver asks of an API server. Every call may raise `ApiError`."""
+
+    async def kubelet_version(self, node: str) -> str: ...
 
 
 class _KubeletsClaim(msgspec.Struct):
@@ -114,7 +119,9 @@ class Driver:
         self.publisher = Publisher(
             api, node, self._wanted, trouble=trouble, accounting=settings.accounting, sleep=sleep
         )
-        self.service.on_registered = self.publisher.look
+        self._api = api
+        self._new_kubelet = asyncio.Event()
+        self.service.on_registered = self._on_registered
 
     async def start(self) -> None:
         """Serve, then register. Raises `OSError`."""
@@ -129,6 +136,7 @@ class Driver:
         yield "resourceSlices watch", self.publisher.follow
         yield "claims", self.clean
         yield "devices of claims", self.follow_devices
+        yield "the kubelet's version", self.follow_kubelet
 
     def _wanted(self) -> list[dict[str, Any]] | None:
         node = self._owner.node
@@ -159,6 +167,24 @@ class Driver:
             if found != told:
                 told = found
                 self.service.look()
+
+    def _on_registered(self) -> None:
+        self.publisher.look()
+        self._new_kubelet.set()
+
+    async def follow_kubelet(self) -> None:
+        """What the kubelet does about claims by itself depends on its version, which the Node has some time after one
+        has registered us, for ever."""
+        while True:
+            try:
+                self.book.kubelet_adds = kubelet_adds(await self._api.kubelet_version(self._node))
+            except ApiError as error:
+                self._owner.reporter.trouble("claims", f"the kubelet's version is not known: {error}")
+                await self._sleep(VERSION_SECONDS)
+                continue
+            await self._new_kubelet.wait()
+            self._new_kubelet.clear()
+            await self._sleep(VERSION_SECONDS)
 
     # Clean-up
 

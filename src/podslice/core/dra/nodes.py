@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core.dra.objects import DeviceClass, ResourceSlice
 from podslice.core.dra.pools import DeviceID, LabelledNode, OfferedDevice, Pool, incomplete_pools, pools_of
-from podslice.core.dra.search import Candidates, Search, WantedClaim
+from podslice.core.dra.search import AbleDevices, Search, WantedClaim
 from podslice.core.dra.selecting import Matches, Selecting
 from podslice.core.dra.usage import DeviceGrant, DeviceUsage
 
@@ -30,11 +30,11 @@ class _Placed(NamedTuple):
 _Answer = tuple[tuple[_Placed, ...], ...] | None
 
 
-class _Known(NamedTuple):
+class _KnownAnswers(NamedTuple):
     """Of claims that ask for the same: answers by the state of a node, candidates by its shape."""
 
     answers: dict[int, _Answer]
-    candidates: dict[int, Candidates]
+    candidates: dict[int, AbleDevices]
 
 
 class NodePools:
@@ -87,7 +87,7 @@ class ClusterDevices:
         self._states: dict[object, int] = {}
         self._state_of: dict[str, int] = {}
         self.refresh()
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _KnownAnswers] = {}
 
     def _state(self, one: NodePools) -> int:
         """Equal for nodes that give the same answers."""
@@ -106,15 +106,15 @@ class ClusterDevices:
         one = self.nodes[node]
         if not one.local:
             return self._search(one, claims)
-        known = self._known.setdefault(_signature(claims), _Known({}, {}))
+        known = self._known.setdefault(_signature(claims), _KnownAnswers({}, {}))
         return _named(one, self._answer(one, self._state_of[node], claims, known))
 
     def _search(
-        self, one: NodePools, claims: Sequence[WantedClaim], candidates: Candidates | None = None
+        self, one: NodePools, claims: Sequence[WantedClaim], candidates: AbleDevices | None = None
     ) -> list[tuple[DeviceGrant, ...]] | None:
         return Search(one.pools, self.usage, self.selecting, claims, candidates).run()
 
-    def _answer(self, one: NodePools, state: int, claims: Sequence[WantedClaim], known: _Known) -> _Answer:
+    def _answer(self, one: NodePools, state: int, claims: Sequence[WantedClaim], known: _KnownAnswers) -> _Answer:
         """The answer of all nodes in this state."""
         if state not in known.answers:
             found = self._search(one, claims, known.candidates.setdefault(one.shape, {}))
@@ -150,7 +150,7 @@ class ClusterDevices:
         self, claims: Sequence[WantedClaim], among: Container[str] | None = None
     ) -> tuple[str, list[tuple[DeviceGrant, ...]]] | None:
         """The first node, in order, that serves them, and what they get there; `among`: the only ones that count."""
-        known = self._known.setdefault(_signature(claims), _Known({}, {}))
+        known = self._known.setdefault(_signature(claims), _KnownAnswers({}, {}))
         answers = known.answers
         for name, state in self._state_of.items():
             if answers.get(state, answers) is None or (among is not None and name not in among):

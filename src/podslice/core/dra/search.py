@@ -44,7 +44,7 @@ Refusal = Literal["", "room", "taint", "constraint"]
 """What keeps a device from a request, empty for nothing."""
 
 
-class Candidate(NamedTuple):
+class AbleDevice(NamedTuple):
     """A device that can serve a request while nobody has it, by its pool's place and its own there; `consumed` is what
     the request takes of one that serves many."""
 
@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
 FormKey = tuple[int, str]
 """The claim's place and the request's name, with its form's."""
-Candidates = dict[FormKey, tuple[Candidate, ...]]
+AbleDevices = dict[FormKey, tuple[AbleDevice, ...]]
 """Equal for nodes whose pools have the same shape."""
 
 
@@ -112,7 +112,7 @@ class Search:
         usage: DeviceUsage,
         selecting: Selecting,
         claims: Sequence[WantedClaim],
-        candidates: Candidates | None = None,
+        candidates: AbleDevices | None = None,
     ) -> None:
         self._pools = pools
         self._usage = usage
@@ -122,8 +122,8 @@ class Search:
         self._taken: list[_Taken] = []
         self._counts = [0] * len(claims)
         self._steps = 0
-        self._candidates: Candidates = {} if candidates is None else candidates
-        self._every: dict[FormKey, list[Candidate]] = {}
+        self._candidates: AbleDevices = {} if candidates is None else candidates
+        self._every: dict[FormKey, list[AbleDevice]] = {}
         """The devices of each form that wants all."""
         self._leaked: list[OfferedDevice] = []
         self.deepest = Deepest()
@@ -151,7 +151,7 @@ class Search:
             return None
         return [tuple(one.grant for one in taken if one.claim == number) for number in range(len(self._claims))]
 
-    def _all_of(self, claim: int, name: str, form: DeviceSubRequest) -> list[Candidate]:
+    def _all_of(self, claim: int, name: str, form: DeviceSubRequest) -> list[AbleDevice]:
         """The devices that all means: those with room for what is asked, as it is before the pod. Every pool that the
         scheduler sees on this node must be whole. Raises `AbandonedError`."""
         for pool in self._pools:
@@ -162,19 +162,19 @@ class Search:
                 )
         return [one for one in self._of_form(claim, name, form) if self._has_room(one)]
 
-    def _has_room(self, one: Candidate) -> bool:
+    def _has_room(self, one: AbleDevice) -> bool:
         pool = self._pools[one.pool]
         offered = pool.devices[one.place]
         return not offered.shared or self._usage.fits(offered, one.consumed, pool.counters)
 
-    def _of_form(self, claim: int, name: str, form: DeviceSubRequest) -> tuple[Candidate, ...]:
+    def _of_form(self, claim: int, name: str, form: DeviceSubRequest) -> tuple[AbleDevice, ...]:
         """In order. Raises `SelectorError`."""
         found = self._candidates.get((claim, name))
         if found is None:
             found = self._candidates[claim, name] = tuple(self._able(name, form))
         return found
 
-    def _able(self, name: str, form: DeviceSubRequest) -> Iterator[Candidate]:
+    def _able(self, name: str, form: DeviceSubRequest) -> Iterator[AbleDevice]:
         """Devices that the selectors mean, and that have what is asked for."""
         expressions = self._selecting.expressions(form, name)
         for number, pool in enumerate(self._pools):
@@ -185,7 +185,7 @@ class Search:
                     continue
                 consumed = asked_of(offered, form) if offered.shared else None
                 if consumed is not None or not offered.shared:
-                    yield Candidate(number, place, consumed)
+                    yield AbleDevice(number, place, consumed)
 
     def _request(self, claim: int, index: int) -> bool:
         if claim == len(self._claims):
@@ -241,7 +241,7 @@ class Search:
         if len(self._taken) > len(self.deepest.grants) or not self.deepest.request:
             self.deepest = Deepest(tuple(one.grant for one in self._taken), at.claim, at.name)
 
-    def _take(self, claim: int, name: str, form: DeviceSubRequest, one: Candidate) -> Refusal:
+    def _take(self, claim: int, name: str, form: DeviceSubRequest, one: AbleDevice) -> Refusal:
         """Take the device, or say what forbids it."""
         self._steps += 1
         if self._steps > MOST_STEPS:
