@@ -51,7 +51,7 @@ MUTATIONS = tuple(
     for one in (
         ("allocate/cpu_balance.py", "mean * mean - 2000", "mean * mean + 2000"),
         ("allocate/cpu_bounded.py", "if len(rest) >= missing and (", "if len(rest) > missing and ("),
-        ("allocate/cpu_combinations.py", "free - share >= group]", "free - share > group]"),
+        ("allocate/cpu_combinations.py", "if fullest < count:", "if fullest <= count:"),
         ("allocate/cpu_packed.py", "topology.num_sockets >= len(", "topology.num_sockets > len("),
         ("allocate/cpu_resize.py", "chosen |= min(fitting)[2]", "chosen |= max(fitting)[2]"),
         ("allocate/pod_resize.py", "own = bubble & ~sidecars", "own = bubble & sidecars"),
