@@ -1,4 +1,4 @@
-"""docs/elastic-tests.md: what holds of resizes, moves and machines that change has a test that is there."""
+"""docs/elastic-tests.md and docs/cluster-tests.md: what is said to hold has a test that is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "elastic-tests.md"
+PAGES = ("elastic-tests", "cluster-tests")
 ROWS = {
     "Worked examples of resizes": 14,
     "Properties of resizes": 12,
@@ -79,7 +79,7 @@ def test_a_row_without_its_test_is_noticed() -> None:
 def test_every_row_has_its_tests() -> None:
     """Every row names tests that are there, says something else than the others of its table, and none of the numbered
     examples and properties is missing."""
-    all_rows = rows(PAGE.read_text(encoding="utf-8"))
+    all_rows = [row for page in PAGES for row in rows((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))]
     assert [problem for row in all_rows for problem in row.lost] == []
     said = [(row.section, row.says) for row in all_rows]
     assert len(said) == len(set(said))

@@ -275,6 +275,24 @@ def test_late_answer(bench: Bench) -> None:
     assert node == "n2"
 
 
+def test_late_answer_that_counts(bench: Bench) -> None:
+    """One that may not be ignored fails the attempt where it answers after `httpTimeout`."""
+    hasty, free = "hasty", threading.Event()
+
+    def late(call: Call) -> Json:
+        free.wait(30)
+        return {"NodeNames": ["n0"]}
+
+    bench.extender.answers[hasty] = saying(bench, filter=late)
+    started(bench.plane, hasty, {"extenders": [extender(bench.extender.url, httpTimeout="1s")]})
+    bench.pods.create(pod(hasty, hasty))
+    reason, message = bench.refused(hasty)
+    bench.plane.stop(hasty)
+    free.set()
+    assert reason == "SchedulerError"
+    assert "Client.Timeout exceeded while awaiting headers" in message
+
+
 def test_unreachable(bench: Bench) -> None:
     """A scheduler whose extender does not listen schedules nothing, and says which address does not answer."""
     started(bench.plane, "lonely", {"extenders": [extender("http://127.0.0.1:1/v1")]})

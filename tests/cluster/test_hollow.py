@@ -8,10 +8,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from e2e.hollow import ALONE, SCHEDULER, HollowCluster, Load, Progress, hollow, loads, one_run
+from e2e.controlplane import MERGE, Api
+from e2e.hollow import ALONE, SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel, loads, one_run
 from e2e.hollow_campaign import KINDS, Faults, StaleApi, campaign, summary
-from e2e.hollow_nodes import Fault
-from e2e.scheduling import PATIENCE, Pods, pod, profile
+from e2e.hollow_nodes import Fault, HollowJournals
+from e2e.scheduling import PATIENCE, SOON, Pods, extender, pod, profile
+
+from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 
 NODES = 100
 Test = Callable[[HollowCluster], Awaitable[None]]
@@ -119,9 +122,7 @@ def test_beside_another_scheduler(programs: None, tmp_path: Path) -> None:
     async def test(cluster: HollowCluster) -> None:
         cluster.plane.start_scheduler({"profiles": [profile(ALONE)]}, name="another")
         await asyncio.to_thread(create_for_both, cluster)
-        async with asyncio.timeout(4 * PATIENCE):
-            while cluster.nodes.admitted + len(cluster.nodes.refused) < 80:
-                await asyncio.sleep(0.05)
+        await until(lambda: cluster.nodes.admitted + len(cluster.nodes.refused) == 80)
         assert await cluster.quiet() == []
         counts, ours = cluster.counts(), [one for one in cluster.nodes.refused if one.startswith("ours")]
         assert counts["refused"] >= len(ours)
@@ -131,13 +132,113 @@ def test_beside_another_scheduler(programs: None, tmp_path: Path) -> None:
     running(tmp_path, 20, test)
 
 
-def create_for_both(cluster: HollowCluster) -> None:
+def test_two_own_schedulers(programs: None, tmp_path: Path) -> None:
+    """Two schedulers, each with a service of its own, and neither knows of the other but from the API server and the
+    nodes. A race may cost a refusal, which is counted as one; no CPU has two owners, and nothing is held by either at
+    the end."""
+
+    async def test(cluster: HollowCluster) -> None:
+        journals, first = HollowJournals(cluster.nodes.source), cluster.journals.feed
+        cluster.nodes.tell = lambda name, data: (first(name, data), journals.feed(name, data))[1]
+        settings = ServiceSettings(schedulers=frozenset({"another"}))
+        other = ClusterService(cluster.api, journals, settings)
+        await other.start(Listening(port=0))
+        try:
+            await until(lambda: other.nodes.ready and other.pods.ready)
+            journals.catch_up(cluster.nodes.nodes)
+            extenders = [extender(f"http://127.0.0.1:{other.port}/v1")]
+            configuration = SOON | {"profiles": [profile("another")], "extenders": extenders}
+            cluster.plane.start_scheduler(configuration, name="another")
+            await asyncio.to_thread(create_for_both, cluster, "another")
+            await until(lambda: cluster.nodes.admitted + len(cluster.nodes.refused) == 80)
+            assert await cluster.quiet() == []
+            await until(lambda: not other.placing.model.held())
+            for name, node in cluster.nodes.nodes.items():
+                assert journals.nodes[name].replica.digest == node.journal.digest
+            for counts, own in ((cluster.counts(), "ours"), (other.placing.model.counts, "theirs")):
+                refused = [one for one in cluster.nodes.refused if one.startswith(own)]
+                assert counts["agreed"] >= 40 - len(refused)
+                assert counts["disputed"] == 0
+        finally:
+            await other.stop()
+
+    running(tmp_path, 20, test)
+
+
+def test_drain(programs: None, tmp_path: Path) -> None:
+    """A node is drained while pods come, as kubectl does it: cordoned, and its pods evicted. Their owner makes others,
+    which run elsewhere. Uncordoned, the node takes pods again: all places of all nodes are taken."""
+
+    async def test(cluster: HollowCluster) -> None:
+        node, nodes = "n00001", cluster.nodes
+
+        async def run(names: list[str], of: int) -> None:
+            await asyncio.to_thread(in_parallel, cluster.plane, create_large, names)
+            await until(lambda: len(nodes.runs) == of)
+
+        coming = asyncio.ensure_future(run([f"first-{number}" for number in range(9)], 9))
+        await until(lambda: nodes.admitted >= 3)
+        await asyncio.to_thread(cordon, cluster, node, True)
+        await coming
+        assert cluster.service is not None
+        places = cluster.service.placing.places.nodes
+        await until(lambda: places[node].unschedulable)
+        gone = await asyncio.to_thread(evict_all, cluster, node)
+        await until(lambda: node not in nodes.runs.values())
+        await run([f"again-{name}" for name in gone], 9)
+        assert node not in nodes.runs.values()
+        await asyncio.to_thread(cordon, cluster, node, False)
+        await run([f"last-{number}" for number in range(7)], 16)
+        assert list(nodes.runs.values()).count(node) == 4
+        assert (nodes.refused, await cluster.quiet()) == ([], [])
+
+    running(tmp_path, 4, test)
+
+
+def create_large(api: Api, name: str) -> None:
+    """A pod of which a node takes four."""
+    Pods(api).create(pod(name, SCHEDULER, cpus="10"))
+
+
+def cordon(cluster: HollowCluster, node: str, on: bool) -> None:
+    with cluster.plane.api() as api:
+        api.call("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": on or None}}, MERGE)
+
+
+def evict_all(cluster: HollowCluster, node: str) -> list[str]:
+    """The names of the pods that were there."""
+    with cluster.plane.api() as api:
+        path = Pods(api).path
+        found = api.call("GET", f"{path}?fieldSelector=spec.nodeName%3D{node}")["items"]
+        names = [str(one["metadata"]["name"]) for one in found]
+        for name in names:
+            api.call(
+                "POST",
+                f"{path}/{name}/eviction",
+                {
+                    "metadata": {"name": name},
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "deleteOptions": {"gracePeriodSeconds": 0},
+                },
+            )
+    return names
+
+
+async def until(look: Callable[[], object]) -> None:
+    """Wait, on a busy machine too."""
+    async with asyncio.timeout(4 * PATIENCE):
+        while not look():
+            await asyncio.sleep(0.05)
+
+
+def create_for_both(cluster: HollowCluster, other: str = ALONE) -> None:
     """Pods of both schedulers, by turns."""
     with cluster.plane.api() as api:
         pods = Pods(api)
         for number in range(40):
             pods.create(pod(f"ours-{number}", SCHEDULER, cpus=str((10, 4)[number % 2])))
-            pods.create(pod(f"theirs-{number}", ALONE, cpus=str((3, 6)[number % 2])))
+            pods.create(pod(f"theirs-{number}", other, cpus=str((3, 6)[number % 2])))
 
 
 def test_more_than_fits(programs: None, tmp_path: Path) -> None:
