@@ -414,7 +414,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         ({"sources": {"manifest": "x"}}, "sources.manifest: unknown field .did you mean manifests"),
         ({"sources": {"kubelet": {"port": "x"}}}, "sources.kubelet.port: expected a whole number, got text"),
         ({"cluster": {"services": "x"}}, "cluster.services: expected a list, got text"),
-        ({"pluginIndex": 90}, "pluginIndex: expected text, got a whole number .put it in quotes"),
+        ({"pluginIndex": 90}, "pluginIndex: expected text, got a whole number: 90 .put it in quotes"),
         ({"metricsAddress": "x"}, "metricsAddress: 'x' is not an address"),
         ({"policy": {**POLICY, "spec": {"resice": {}}}}, "policy.spec.resice: unknown field .did you mean resize"),
         ({"policy": {**POLICY, "spec": {"resize": {"shrinkDelaySeconds": 11}}}}, "policy.spec.resize.shrinkDelaySec"),

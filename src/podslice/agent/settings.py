@@ -24,7 +24,7 @@ from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES, profile
-from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.decoding import decoding_problem, with_value
 from podslice.core.values.fields import known_fields
 from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
@@ -250,7 +250,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
     try:
         agent = msgspec.convert(fields | _plain_numbers(fields), AgentSettings)
     except msgspec.ValidationError as error:
-        raise _problem(str(error)) from None
+        raise _problem(fields, str(error)) from None
     _check(agent)
     try:
         loaded = config_from_dict({"apiVersion": KUBELET_VERSION, "kind": "KubeletConfiguration", **agent.resources})
@@ -279,10 +279,10 @@ def _policy(agent: AgentSettings) -> PodslicePolicy:
     return policy
 
 
-def _problem(text: str) -> InputError:
+def _problem(fields: object, text: str) -> InputError:
     found = decoding_problem(text)
     if not found.unknown:
-        return InputError(found.problem, path=found.path, remedy=found.remedy)
+        return InputError(with_value(found, fields), path=found.path, remedy=found.remedy)
     path = f"{found.path}.{found.unknown}".lstrip(".")
     remedy = did_you_mean(found.unknown, known_fields(AgentSettings, found.path))
     return InputError("unknown field", path=path, remedy=remedy)

@@ -23,9 +23,10 @@ from podslice.cli.output import (
     quiet_option,
 )
 from podslice.cli.pods_option import read_pods
+from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.contract.admission import AdmissionReport, ClaimAnswer, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision
-from podslice.core.errors import UpstreamDefectError
+from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import UPSTREAM_DEFECT
@@ -99,7 +100,7 @@ def admit(
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
     decisions = [_decide(node, pod) for pod in _with_claims(claims, read.pods, answers)]
-    resizes = [_resize(node, one.pod) for path in resize_paths for one in read_pods((path,), **options).pods]
+    resizes = [_resize(node, wish) for wish in read_wishes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
     all_admitted = all_admitted and all(answer.allocated for answer in answers)
@@ -140,8 +141,12 @@ def _decide(node: Node, pod: Any) -> Decision:
         )
 
 
-def _resize(node: Node, pod: Pod) -> Resized:
-    decision = node.resize(pod)
+def _resize(node: Node, wish: ResizeWish) -> Resized:
+    pod = wish.among(node.view.pods)
+    try:
+        decision = node.resize(pod)
+    except InputError as error:
+        raise wish.at(error) from None
     held = node.state.cpu.assignments.get(decision.uid, {})
     return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
 

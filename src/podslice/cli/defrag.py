@@ -27,6 +27,7 @@ from podslice.cli.output import (
 )
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
+from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.errors import InputError
 from podslice.core.holding import digest
@@ -128,7 +129,7 @@ def defrag(
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
-    wishes = [one.pod for path in resize_paths for one in read_pods((path,), **options).pods]
+    wishes = read_wishes(resize_paths, **options)
     mode = _Mode(restarts, most, limit)
     if wishes and (restarts or largest):
         raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
@@ -193,17 +194,20 @@ def _quantity(text: str) -> Quantity:
         raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
 
 
-def _fit_pods(node: Node, pods: list[Pod], wishes: list[Pod], mode: _Mode, output: str, *, only_refused: bool) -> None:
+def _fit_pods(
+    node: Node, pods: list[Pod], wishes: list[ResizeWish], mode: _Mode, output: str, *, only_refused: bool
+) -> None:
     from podslice.render.defrag_table import plan_text
 
     data, fits = list[PodPlan](), True
     topology = _topology(node, output)
     plans = chain(_planned(node, pods, mode), _planned_resizes(node, wishes, mode))
-    for plan, pod, state in progress(plans, total=len(pods) + len(wishes), what="pods planned"):
+    told = progress(plans, total=len(pods) + len(wishes), what="pods planned")
+    for number, (plan, pod, state) in enumerate(told):
         fits = fits and plan.fits
         if only_refused and plan.fits:
             continue
-        resized = any(pod is wish for wish in wishes)
+        resized = number >= len(pods)
         who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         if output in ("table", "wide"):
             title = f"The resize of {who}" if resized else who
@@ -231,11 +235,14 @@ def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | 
         yield plan, pod, state
 
 
-def _planned_resizes(node: Node, wishes: list[Pod], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
+def _planned_resizes(node: Node, wishes: list[ResizeWish], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
     """The same for resizes of pods that are on the node."""
-    for pod in wishes:
-        state = digest(node.state).named
-        plan = defragment_for_resize(node, pod, most=mode.bound, limit=mode.limit or MOST_STATES)
+    for wish in wishes:
+        pod, state = wish.among(node.view.pods), digest(node.state).named
+        try:
+            plan = defragment_for_resize(node, pod, most=mode.bound, limit=mode.limit or MOST_STATES)
+        except InputError as error:
+            raise wish.at(error) from None
         if plan.fits:
             for move in plan.moves:
                 apply_move(node, move)

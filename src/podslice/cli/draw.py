@@ -13,6 +13,7 @@ import click
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import coloured, print_warnings, prose_width, write_text
 from podslice.cli.pods_option import read_pods
+from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
@@ -80,7 +81,7 @@ def draw(
     started = start_node(**options)
     read = read_pods(files, taken=set(started.node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
-    wishes = [one.pod for path in resize_paths for one in read_pods((path,), **options).pods]
+    wishes = read_wishes(resize_paths, **options)
     pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, wishes)
     if out is None:
         echo(_drawn(pictures, form))
@@ -98,7 +99,7 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(
-    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], wishes: Sequence[Pod]
+    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], wishes: Sequence[ResizeWish]
 ) -> list[tuple[str, Picture]]:
     before = picture_of(node.view)
     if not pods and not evicted and not wishes:
@@ -110,8 +111,12 @@ def _pictures(
         decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
         told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
-    for pod in wishes:
-        answer = node.resize(pod)
+    for wish in wishes:
+        pod = wish.among(node.view.pods)
+        try:
+            answer = node.resize(pod)
+        except InputError as error:
+            raise wish.at(error) from None
         granted = answer.outcome in ("Allocated", "Unchanged")
         told.append(f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}")
     after = f"After: {', '.join(told)}", picture_of(node.view, before=before)

@@ -21,6 +21,7 @@ from podslice.cli.output import (
     write_text,
 )
 from podslice.cli.pods_option import read_pods
+from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
@@ -84,7 +85,7 @@ def explain(
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
-    wishes = [one.pod for path in resize_paths for one in read_pods((path,), **options).pods]
+    wishes = read_wishes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = True, _Printer(output)
     for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):
@@ -108,7 +109,7 @@ def explain(
     sys.exit(0 if all_granted else 1)
 
 
-def _resizes(node: Node, pods: list[Pod], wishes: list[Pod], *, fixes: bool) -> list[ToldResize]:
+def _resizes(node: Node, pods: list[Pod], wishes: list[ResizeWish], *, fixes: bool) -> list[ToldResize]:
     """The resizes after the pods that the node admits."""
     from podslice.advise.defrag.plan import moves_for_resize
     from podslice.advise.explain.resize import explain_resizes
@@ -119,7 +120,14 @@ def _resizes(node: Node, pods: list[Pod], wishes: list[Pod], *, fixes: bool) -> 
     for pod in pods:
         with suppress(UpstreamDefectError):
             copy.admit(pod)
-    return list(explain_resizes(copy, wishes, fixes=fixes, moves=moves_for_resize))
+    told: list[ToldResize] = []
+    there = copy.view.pods
+    try:
+        for one in explain_resizes(copy, [wish.among(there) for wish in wishes], fixes=fixes, moves=moves_for_resize):
+            told.append(one)
+    except InputError as error:
+        raise wishes[len(told)].at(error) from None
+    return told
 
 
 class _Printer:

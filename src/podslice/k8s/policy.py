@@ -11,7 +11,7 @@ import msgspec
 from podslice.core.config.policy import KIND, PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.machine.drift import drift_tolerance
-from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.decoding import MAP_KEY, decoding_problem, with_value
 from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import load_config_data
 from podslice.k8s.objects import check_object
@@ -30,10 +30,11 @@ def load_policy(path: str) -> PodslicePolicy:
 def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
     """A PodslicePolicy from plain data; what it does not know is an error. Raises `InputError` with the field path."""
     check_object(data, KIND, below="spec", remedy="everything but the name is below spec")
+    spec = data.get("spec") or {}
     try:
-        policy = msgspec.convert(data.get("spec") or {}, PodslicePolicy)
+        policy = msgspec.convert(spec, PodslicePolicy)
     except msgspec.ValidationError as error:
-        raise _problem(str(error)) from None
+        raise _problem(spec, str(error)) from None
     if policy.hotplug is not None:
         try:
             drift_tolerance(policy.hotplug.drift_tolerance)
@@ -42,15 +43,38 @@ def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
     return policy
 
 
-def _problem(text: str) -> InputError:
+def _problem(spec: object, text: str) -> InputError:
     found = decoding_problem(text)
+    allowed = _allowed(found.path)
+    found = found._replace(path=_with_key(spec, found.path, text))
     path = f"spec.{found.path}".rstrip(".")
     if not found.unknown:
-        return InputError(found.problem, path=path, remedy=found.remedy or _allowed(found.path))
+        return InputError(with_value(found, spec), path=path, remedy=found.remedy or allowed)
     from podslice.core.values.fields import known_fields  # its types take a while to import
 
     remedy = did_you_mean(found.unknown, known_fields(PodslicePolicy, found.path))
     return InputError("unknown field", path=f"{path}.{found.unknown}", remedy=remedy)
+
+
+def _with_key(spec: object, path: str, text: str) -> str:
+    """The decoder says `[...]` for a value in a map; this names the key whose value alone has the problem."""
+    before, marker, after = path.partition(MAP_KEY)
+    steps = before.split(".")
+    table: Any = spec
+    for step in steps:
+        table = table.get(step) if isinstance(table, dict) else None
+    if not marker or not isinstance(table, dict):
+        return path
+    for key, value in table.items():
+        alone: Any = {key: value}
+        for step in reversed(steps):
+            alone = {step: alone}
+        try:
+            msgspec.convert(alone, PodslicePolicy)
+        except msgspec.ValidationError as error:
+            if str(error) == text:
+                return f"{before}[{key}]{after}"
+    return path
 
 
 def _allowed(path: str) -> str:

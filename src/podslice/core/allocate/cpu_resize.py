@@ -108,7 +108,7 @@ class ResizePicker:
             if not missing:
                 break
             free = pool & place & ~chosen
-            chosen |= self._packer.take(free, min(missing, free.bit_count()))
+            chosen |= free if free.bit_count() <= missing else self._packer.take(free, missing)
         return chosen
 
     # Distributed: as many on each NUMA node

@@ -98,31 +98,31 @@ def lowest_nodes(nodes: Bits, size: int) -> Bits:
 def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, purse: Purse | None = None) -> Size | None:
     """How many of `nodes` meet all needs at least; None when even all do not. `purse`: by default `purse_over`."""
     named, others = settled(needs)
+    known = named.bit_count()
     if named:
         if named & ~nodes:
             return None
-        more = fewest(nodes & ~named, others, max(0, at_least - named.bit_count()), purse)
-        return None if more is None else Size(named.bit_count() + more.nodes, more.proven)
+        nodes, needs, at_least = nodes & ~named, others, max(0, at_least - known)
     ids = list(iter_bits(nodes))
     size = at_least
     for need in needs:
         if need.amount > 0:
-            totals = list(accumulate(sorted((need.values.get(node, 0) for node in ids), reverse=True)))
+            totals = list(accumulate(sorted([need.values.get(node, 0) for node in ids], reverse=True)))
             size = max(size, bisect_left(totals, need.amount) + 1)
     if size > len(ids):
         return None
     if len(needs) <= 1 and all(need.additive for need in needs):
-        return Size(size, True)
+        return Size(known + size, True)
     if not all_met(needs, nodes):
         return None
     purse = purse or purse_over(nodes)
     before = purse.left
     for count in range(size, len(ids)):
         if lowest(nodes, count, needs, purse) is not None:
-            return Size(count, not purse.ended_since(before))
+            return Size(known + count, not purse.ended_since(before))
         if purse.ended_since(before):
-            return Size(max(at_least, enough(nodes, needs).bit_count()), False)
-    return Size(len(ids), True)
+            return Size(known + max(at_least, enough(nodes, needs).bit_count()), False)
+    return Size(known + len(ids), True)
 
 
 def lowest(
@@ -152,6 +152,8 @@ def lowest(
         mask = lowest(nodes & ~named, size - named.bit_count(), others, purse, below=left)
         return None if mask is None else named | mask
     needs = [need for need in needs if need.amount > 0]
+    if size == 1 and may_leave_out is None and span is None:
+        return _lowest_single(nodes, needs, below)
     first = lowest_nodes(nodes, size)
     if (
         all_met(needs, first)
@@ -161,14 +163,20 @@ def lowest(
         return first if below is None or first < below else None
     if first == nodes:
         return None
-    if size == 1 and may_leave_out is None and span is None:
-        alone = next((1 << node for node in iter_bits(nodes) if all_met(needs, 1 << node)), None)
-        return None if alone is None or (below is not None and alone >= below) else alone
     if purse is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
         purse = purse_over(0)
     elif not purse.spend(nodes.bit_count()):
         return None
     return _Descent(nodes, size, needs, purse, may_leave_out, below, span).run()
+
+
+def _lowest_single(nodes: Bits, needs: Sequence[Need], below: Bits | None) -> Bits | None:
+    while nodes:
+        node = nodes & -nodes
+        if all_met(needs, node):
+            return node if below is None or node < below else None
+        nodes ^= node
+    return None
 
 
 class _Descent:

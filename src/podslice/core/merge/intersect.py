@@ -112,8 +112,8 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) ->
         found.add(_widest(fixed, opened, target, fit, purse))
     proven = proven and not purse.ended_since(before)
     found.discard(0)
-    if not found:
-        return BestMask(0, proven)
+    if len(found) <= 1:
+        return BestMask(found.pop() if found else 0, proven)
     size = min({mask.bit_count() for mask in found}, key=lambda count: (count > target, abs(count - target)))
     return BestMask(fit.best_of({mask for mask in found if mask.bit_count() == size}), proven)
 

@@ -125,9 +125,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     def beside(self, uid: str) -> Others:
         """All pods but this one."""
-        if uid in self.pods:
-            return Others([pod for known, pod in self.pods.items() if known != uid], self._less(uid))
-        return Others(list(self.pods.values()), self.used)
+        others = drop(self.pods, uid)
+        return Others(list(others.values()), self.used if others is self.pods else self._less(uid))
 
     def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
         """A pod came, or is another one."""

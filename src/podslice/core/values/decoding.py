@@ -14,7 +14,7 @@ MAP_KEY = "[...]"
 """What stands in a path for a key of a map; the decoder does not say which."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
 _EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
-_BOUND = re.compile(r"expected `(?P<wanted>int|float)` (?P<bound>[<>]=? )", re.IGNORECASE)
+_BOUND = re.compile(r"expected `(?P<wanted>int|float|str)` (?P<bound>[<>]=? |of |matching )", re.IGNORECASE)
 _MISSING = "missing required field"
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>.*)`", re.DOTALL)
 _WORDS = {
@@ -27,6 +27,8 @@ _WORDS = {
     "null": "nothing",
     "NumberText": "a number with a fraction or an exponent",
 }
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_LONGEST = 80
 _SCALARS = ("int", "float", "bool", "NumberText")
 
 
@@ -60,8 +62,25 @@ def decoding_problem(text: str) -> DecodingProblem:
     return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, unknown["name"] if unknown else "")
 
 
+def with_value(found: DecodingProblem, data: object) -> str:
+    """The problem, and the value of `data` that has it: a scalar that can be found and is not said yet."""
+    for name, index in _STEP.findall(found.path):
+        if index and isinstance(data, list) and int(index) < len(data):
+            data = data[int(index)]
+        elif name and isinstance(data, dict) and name in data:
+            data = data[name]
+        else:
+            return found.problem
+    if found.unknown or data is None or isinstance(data, (dict, list)):
+        return found.problem
+    text = shown(data) if isinstance(data, str) else str(data).lower()[:_LONGEST]
+    if text in found.problem:
+        return found.problem
+    return f"{found.problem}{':' if ', got ' in found.problem else ', got'} {text}"
+
+
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 80
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = _LONGEST
 
 
 def shown(value: object) -> str:
