@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import socket
@@ -127,23 +126,7 @@ class Agent:
         folder = Path(settings.container_files) if settings.container_files and not observe else None
         files = ContainerFiles(folder)
         self.journal = _journal(settings.cluster, observe=observe)
-        self.owner = Owner(
-            Path(self._scratch.name if self._scratch else settings.state_directory),
-            machine,
-            loaded.config,
-            reporter=self.reporter,
-            profile=settings.profile,
-            policy=loaded.policy,
-            move_strangers=settings.strangers == "move",
-            real_devices=bool(settings.device_plugins),
-            find=self.sources.find,
-            told=files.told,
-            pod_limit=lambda identity: self.reconciler.pod_limit(identity),
-            awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
-            boot=boot,
-            runs_on=lambda record: pinned_in(self.tree, record),
-            journal=self.journal,
-        )
+        self.owner = self._owning(loaded, machine, files, boot)
         self.driver = self._driving()
         self.refusals = self._refusing()
         self.observed = self._observing(loaded, machine)
@@ -154,28 +137,13 @@ class Agent:
         )
         self.vanished = Vanished(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
-        memory = None if observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
-        threads = ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None)
-        self.resizing = Resizing(
-            self.owner, self.sources, Actuator(self.owner, cgroups, memory=memory, threads=threads)
-        )
+        self.resizing = self._carrying_out(cgroups)
         self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
         self.guards = self._guarding(kernel, boot)
         self.isolation = self._sampling(kernel)
         self.usage = self._recording(kernel)
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
-        self.plugin = AgentPlugin(
-            self.owner,
-            self.sources,
-            files,
-            self.reporter,
-            settle=self.reconciler.settle,
-            write=self.reconciler.write,
-            ended=self.vanished.ended,
-            resizing=self.resizing,
-            guards=self.guards,
-            observe=observe,
-        )
+        self.plugin = self._answering(files)
         self.machine_watch = self._watching(machine_source)
         self.reloading = Reloading(
             self.owner, loaded, read or (lambda: loaded), say=self._say_policy, then=self._policy_changed
@@ -199,14 +167,56 @@ class Agent:
         self._turning = Turning(clock)
         self.owner.updates.on_due = self._due.set
 
+    def _owning(self, loaded: LoadedSettings, machine: Machine, files: ContainerFiles, boot: Boot | None) -> Owner:
+        """In a dry run, on a folder that is thrown away."""
+        return Owner(
+            Path(self._scratch.name if self._scratch else self.settings.state_directory),
+            machine,
+            loaded.config,
+            reporter=self.reporter,
+            profile=self.settings.profile,
+            policy=loaded.policy,
+            move_strangers=self.settings.strangers == "move",
+            real_devices=bool(self.settings.device_plugins),
+            find=self.sources.find,
+            told=files.told,
+            pod_limit=lambda identity: self.reconciler.pod_limit(identity),
+            awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
+            boot=boot,
+            runs_on=lambda record: pinned_in(self.tree, record),
+            journal=self.journal,
+        )
+
+    def _carrying_out(self, cgroups: Cgroups) -> Resizing:
+        memory = None if self.observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
+        actuator = Actuator(self.owner, cgroups, memory=memory, threads=self._threads())
+        return Resizing(self.owner, self.sources, actuator)
+
+    def _threads(self) -> ThreadReader:
+        return ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None)
+
+    def _answering(self, files: ContainerFiles) -> AgentPlugin:
+        return AgentPlugin(
+            self.owner,
+            self.sources,
+            files,
+            self.reporter,
+            settle=self.reconciler.settle,
+            write=self.reconciler.write,
+            ended=self.vanished.ended,
+            resizing=self.resizing,
+            guards=self.guards,
+            observe=self.observe,
+        )
+
     def _crossings(self, cgroups: Cgroups) -> Crossings:
         return Crossings(
             self.owner,
             self.resizing,
             cgroups,
-            MemoryMoves(self.tree, functools.partial(free_memory, DiskFileSystem("/sys"))),
+            MemoryMoves(self.tree, partial(free_memory, DiskFileSystem("/sys"))),
             find=self.sources.find,
-            threads=ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None),
+            threads=self._threads(),
             kernel=kernel_release(os.uname().release),
         )
 
