@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter as Counted
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 import prometheus_client
@@ -78,147 +78,145 @@ class Metrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._owner = owner
         self._clock = clock
-        self.registry = registry = CollectorRegistry()
-        self.hooks = Histogram(
-            "podslice_hook_duration_seconds",
-            "Our part of a call of the runtime.",
-            ["hook"],
-            buckets=_HOOK_BUCKETS,
-            registry=registry,
+        self.registry = CollectorRegistry()
+        self.hooks = self._histogram(
+            "podslice_hook_duration_seconds", "Our part of a call of the runtime.", _HOOK_BUCKETS, "hook"
         )
-        self.admission_ms = Histogram(
+        self.connections = self._counter("podslice_nri_connections", "Registrations with the runtime.")
+        self.connected = self._gauge("podslice_nri_connected", "1 while registered with the runtime.")
+        self.troubles = self._counter("podslice_troubles", "Things that went wrong, by kind.", "kind")
+        self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)
+        self.isolation: Callable[[], str] = str
+        self._of_admissions()
+        self._of_drift()
+        self._of_resizes()
+        self._of_guards()
+        self._of_devices()
+        self._of_the_node()
+        self._of_the_journal()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str, read: Callable[[], float] | None = None) -> Gauge:
+        gauge = Gauge(name, text, labels, registry=self.registry)
+        if read is not None:
+            gauge.set_function(read)
+        return gauge
+
+    def _of_admissions(self) -> None:
+        self.admission_ms = self._histogram(
             "kubelet_topology_manager_admission_duration_ms",
             "Duration in milliseconds to serve a pod admission request.",
-            buckets=_ADMISSION_BUCKETS,
-            registry=registry,
+            _ADMISSION_BUCKETS,
         )
         self.admission: Histogram | None = None
         self.pod_pinning_errors: Counter | None = None
-        if owner.admitting.profile != "kubelet-1.36":
+        if self._owner.admitting.profile != "kubelet-1.36":
             self._as_the_kep_says()
-        self.rejections = Counter(
-            "kubelet_admission_rejections", "Pods refused, by reason.", ["reason"], registry=registry
+        self.rejections = self._counter("kubelet_admission_rejections", "Pods refused, by reason.", "reason")
+        self.rejected = self._counter("podslice_pods_rejected", "Refused pods that were marked Failed.")
+        self.failures = self._counter("podslice_pod_failures", "Errors that ended a step of one pod, by step.", "step")
+
+    def _as_the_kep_says(self) -> None:
+        """What KEP-5526 names and v1.36.2 does not have."""
+        self.admission = self._histogram(
+            "kubelet_topology_manager_admission_duration_seconds",
+            "Duration in seconds to serve a pod admission request.",
+            tuple(bucket / 1000 for bucket in _ADMISSION_BUCKETS),
         )
-        self.rejected = Counter("podslice_pods_rejected", "Refused pods that were marked Failed.", registry=registry)
-        self.drift = Counter(
-            "podslice_drift", "Differences found between decisions and cgroups.", ["kind"], registry=registry
+        self.pod_pinning_errors = self._counter(
+            "kubelet_pod_topology_manager_pinning_errors",
+            "Pods with pod-level resources that could not be aligned.",
         )
-        self.repaired = Counter("podslice_drift_repaired", "Differences repaired.", ["kind"], registry=registry)
+
+    def _of_drift(self) -> None:
+        self.drift = self._counter("podslice_drift", "Differences found between decisions and cgroups.", "kind")
+        self.repaired = self._counter("podslice_drift_repaired", "Differences repaired.", "kind")
         for kind in ("cpus", "mems", "quota", "memory"):
             self.drift.labels(kind)
             self.repaired.labels(kind)
-        self.strangers = Counter(
-            "podslice_strangers", "Containers found that were created without us.", registry=registry
+        self.strangers = self._counter("podslice_strangers", "Containers found that were created without us.")
+        self.last_reconcile = self._gauge("podslice_reconcile_timestamp_seconds", "When the last reconcile pass ended.")
+
+    def _of_resizes(self) -> None:
+        self.resizes = self._counter("podslice_resizes_not_applied", "Resizes of exclusive CPUs that were asked for.")
+        self.answered = self._counter(
+            "podslice_resizes", "Resizes of exclusive CPUs, by what became of them.", "operation", "result"
         )
-        self.connections = Counter("podslice_nri_connections", "Registrations with the runtime.", registry=registry)
-        self.troubles = Counter("podslice_troubles", "Things that went wrong, by kind.", ["kind"], registry=registry)
-        self.resizes = Counter(
-            "podslice_resizes_not_applied", "Resizes of exclusive CPUs that were asked for.", registry=registry
+        self.resize_seconds = self._histogram(
+            "podslice_resize_seconds", "From the kubelet's call until all is written.", _RESIZE_BUCKETS
         )
-        self.answered = Counter(
-            "podslice_resizes", "Resizes of exclusive CPUs, by what became of them.", ["operation", "result"],
-            registry=registry,
-        )  # fmt: skip
-        self.resize_seconds = Histogram(
-            "podslice_resize_seconds",
-            "From the kubelet's call until all is written.",
-            buckets=_RESIZE_BUCKETS,
-            registry=registry,
+        self._gauge(
+            "podslice_resize_pending",
+            "Resizes that wait for room or time.",
+            read=lambda: float(self._owner.pending_resizes()),
         )
-        self.moves = Counter(
-            "podslice_moves", "Moves of running containers, by what became of them.", ["result"], registry=registry
-        )
+        self.moves = self._counter("podslice_moves", "Moves of running containers, by what became of them.", "result")
         for result in ("done", "failed", "notBegun"):
             self.moves.labels(result)
-        self.machine_changes = Counter(
-            "podslice_machine_changes",
-            "What followed from CPUs, memory and NUMA nodes that came and went.",
-            ["kind"],
-            registry=registry,
+
+    def _of_guards(self) -> None:
+        self.guard_writes = self._counter("podslice_guard_writes", "Kernel files written by guards.", "guard", "result")
+        self.guard_contested = self._counter(
+            "podslice_guard_contested", "Kernel files left to somebody who kept changing them.", "guard"
         )
-        for change in get_args(ConsequenceKind):
-            self.machine_changes.labels(change)
-        self.guard_writes = Counter(
-            "podslice_guard_writes", "Kernel files written by guards.", ["guard", "result"], registry=registry
+        self.guard_open = self._gauge(
+            "podslice_guard_open_files", "Kernel files that let exclusive CPUs be used.", "guard"
         )
         for guard in get_args(Guard):
             for result in ("written", "restored", "refused"):
                 self.guard_writes.labels(guard, result)
-        self.guard_contested = Counter(
-            "podslice_guard_contested", "Kernel files left to somebody who kept changing them.", ["guard"],
-            registry=registry,
-        )  # fmt: skip
-        for guard in get_args(Guard):
             self.guard_contested.labels(guard)
-        self.guard_open = Gauge(
-            "podslice_guard_open_files", "Kernel files that let exclusive CPUs be used.", ["guard"], registry=registry
-        )
-        for guard in get_args(Guard):
             self.guard_open.labels(guard)
-        degraded = Gauge(
-            "podslice_degraded_containers", "Containers that own CPUs which are offline.", registry=registry
+
+    def _of_devices(self) -> None:
+        self.plugin_registrations = self._counter(
+            "kubelet_device_plugin_registration", "Device plugin registrations.", "resource_name"
         )
-        degraded.set_function(self._degraded)
-        self.failures = Counter(
-            "podslice_pod_failures", "Errors that ended a step of one pod, by step.", ["step"], registry=registry
-        )
-        self.plugin_registrations = Counter(
-            "kubelet_device_plugin_registration",
-            "Device plugin registrations.",
-            ["resource_name"],
-            registry=registry,
-        )
-        self.plugin_allocations = Histogram(
+        self.plugin_allocations = self._histogram(
             "kubelet_device_plugin_alloc_duration_seconds",
             "Duration in seconds to serve a device plugin Allocation request.",
-            ["resource_name"],
-            buckets=_DEFAULT_BUCKETS,
-            registry=registry,
+            _DEFAULT_BUCKETS,
+            "resource_name",
         )
-        self.claim_prepares = Histogram(
+        self.claim_prepares = self._histogram(
             "podslice_claim_prepare_seconds",
             "Time to prepare a claim, with reading it from the API server.",
-            ["result"],
-            buckets=_PREPARE_BUCKETS,
-            registry=registry,
+            _PREPARE_BUCKETS,
+            "result",
         )
-        self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)
-        self.isolation: Callable[[], str] = str
-        self.connected = Gauge("podslice_nri_connected", "1 while registered with the runtime.", registry=registry)
-        self.last_reconcile = Gauge(
-            "podslice_reconcile_timestamp_seconds", "When the last reconcile pass ended.", registry=registry
+
+    def _of_the_node(self) -> None:
+        owner = self._owner
+        self.machine_changes = self._counter(
+            "podslice_machine_changes", "What followed from CPUs, memory and NUMA nodes that came and went.", "kind"
         )
-        safe = Gauge("podslice_safe_mode", "1 while the state cannot be trusted.", registry=registry)
-        safe.set_function(lambda: float(bool(owner.safe_mode)))
-        age = Gauge("podslice_state_age_seconds", "Time since the state files last changed.", registry=registry)
-        age.set_function(self._state_age)
-        pods = Gauge("podslice_pods", "Pods on the node.", registry=registry)
-        pods.set_function(lambda: float(len(owner.pods)))
-        pending = Gauge("podslice_resize_pending", "Resizes that wait for room or time.", registry=registry)
-        pending.set_function(lambda: float(owner.pending_resizes()))
-        journal = owner.admitting.journal
-        streams = Gauge("podslice_cluster_streams", "Replicas of the cluster's service that follow.", registry=registry)
-        streams.set_function(lambda: float(len(journal.streams)))
-        plans = Gauge("podslice_plans", "Plans since the start, by what became of them.", ["fate"], registry=registry)
-        for fate in get_args(PlanFate)[1:]:
-            plans.labels(fate).set_function(functools.partial(_counted, journal.fates, fate))
-        containers = Gauge("podslice_containers", "Containers on the node.", ["isolation"], registry=registry)
+        for change in get_args(ConsequenceKind):
+            self.machine_changes.labels(change)
+        self._gauge("podslice_degraded_containers", "Containers that own CPUs which are offline.", read=self._degraded)
+        self._gauge(
+            "podslice_safe_mode", "1 while the state cannot be trusted.", read=lambda: float(bool(owner.safe_mode))
+        )
+        self._gauge("podslice_state_age_seconds", "Time since the state files last changed.", read=self._state_age)
+        self._gauge("podslice_pods", "Pods on the node.", read=lambda: float(len(owner.pods)))
+        containers = self._gauge("podslice_containers", "Containers on the node.", "isolation")
         for isolation in ("container", "mixed", "pod", "host"):
             containers.labels(isolation).set_function(functools.partial(self._count, isolation))
 
-    def _as_the_kep_says(self) -> None:
-        """What KEP-5526 names and v1.36.2 does not have."""
-        self.admission = Histogram(
-            "kubelet_topology_manager_admission_duration_seconds",
-            "Duration in seconds to serve a pod admission request.",
-            buckets=tuple(bucket / 1000 for bucket in _ADMISSION_BUCKETS),
-            registry=self.registry,
+    def _of_the_journal(self) -> None:
+        journal = self._owner.admitting.journal
+        self._gauge(
+            "podslice_cluster_streams",
+            "Replicas of the cluster's service that follow.",
+            read=lambda: float(len(journal.streams)),
         )
-        self.pod_pinning_errors = Counter(
-            "kubelet_pod_topology_manager_pinning_errors",
-            "Pods with pod-level resources that could not be aligned.",
-            registry=self.registry,
-        )
+        plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
+        for fate in get_args(PlanFate)[1:]:
+            plans.labels(fate).set_function(functools.partial(_counted, journal.fates, fate))
 
     def _count(self, isolation: str) -> float:
         return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))
