@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -157,3 +159,13 @@ def test_the_page_is_served_beside_the_service(tmp_path: Path) -> None:
             await asyncio.to_thread(ask, host.url, "fedcba9876543210")
 
     asyncio.run(main())
+
+
+def test_without_what_claims_need() -> None:
+    """The service starts, and its commands answer, where the extra `claims` is not installed."""
+    blocked = "import sys; sys.modules['cel_expr_python'] = None; from podslice.entry import main; main()"
+    for arguments in (["cluster", "--help"], ["cluster", "--address", "here"]):
+        answer = subprocess.run([sys.executable, "-c", blocked, *arguments], capture_output=True, text=True)
+        assert "CEL" not in answer.stderr
+        assert "Traceback" not in answer.stderr
+        assert answer.returncode == (0 if arguments[-1] == "--help" else 2)
