@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice.core.config.policy import OnError
-from podslice.core.plugins.profile import Stopwatch
+from podslice.core.plugins.contract import Stopwatch
 from podslice.core.values.cpuset import union
 from podslice.plugins import Bits, CPUAsk, CPUEffects, CPUNode, Layer
 from tests.conftest import make_pod

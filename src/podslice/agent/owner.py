@@ -45,7 +45,7 @@ from podslice.core.errors import PodsliceError
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
-from podslice.core.plugins.profile import Stopwatch
+from podslice.core.plugins.contract import Stopwatch
 from podslice.core.pod.claim_holder import claim_of_holder, is_holder
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION

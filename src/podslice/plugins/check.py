@@ -19,7 +19,8 @@ from podslice.core.errors import AdmissionError, PodsliceError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import cpu_topology
 from podslice.core.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
-from podslice.core.plugins.profile import PluginProfile, Stopwatch
+from podslice.core.plugins.contract import Stopwatch
+from podslice.core.plugins.profile import PluginProfile
 from podslice.core.plugins.resolve import made
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions

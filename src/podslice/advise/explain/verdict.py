@@ -10,7 +10,7 @@ from podslice.core.config.topology_options import SINGLE_NUMA_NODE
 from podslice.core.errors import Refusal
 from podslice.core.managers.cpu_plugins import FILTERED
 from podslice.core.managers.topology import ALLOCATION_FAILED, NOT_ALIGNED
-from podslice.core.plugins.profile import BROKEN
+from podslice.core.plugins.contract import BROKEN
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.reasons import UNEXPECTED_ADMISSION
 
