@@ -84,6 +84,13 @@ OWN = {
     "podslice_containers": ("gauge", "isolation"),
     "podslice_reconcile_timestamp_seconds": ("gauge", ""),
 }
+POLICY = {
+    "podslice_class_cpus": ("gauge", "class state"),
+    "podslice_class_fallbacks_total": ("counter", "class"),
+    "podslice_plugin_errors_total": ("counter", "plugin point"),
+    "podslice_scored_merges_total": ("counter", "agrees"),
+}
+"""Those that there are where a policy has such a section."""
 
 
 class MeasuredWorld(World):

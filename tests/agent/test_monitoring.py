@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from tests.agent.chart import CHART, documents
-from tests.agent.test_metrics import KUBELET, OWN
+from tests.agent.test_metrics import KUBELET, OWN, POLICY
 from tests.isolation.test_counters import ISOLATION
 
 MONITORING = CHART.parents[1] / "monitoring"
 SCRAPED = {"job", "node", "instance", "pod", "namespace"}
 """Labels that a scrape adds."""
-TABLE = KUBELET | OWN | ISOLATION | {"up": ("gauge", "")}
+TABLE = KUBELET | OWN | POLICY | ISOLATION | {"up": ("gauge", "")}
 _METRIC = re.compile(r"\b(?:up\b|(?:podslice|kubelet|resource_manager)_\w+)")
 _SELECTOR = re.compile(r"\b(?P<name>[a-z_]+)(?:\{(?P<matchers>[^}]*)\})")
 _BY = re.compile(r"\bby \((?P<labels>[^)]*)\)")
@@ -127,7 +127,7 @@ def test_dashboard_is_whole() -> None:
         assert all(target["datasource"] == panel["datasource"] for target in panel["targets"])
         assert [target["refId"] for target in panel["targets"]] == list("ABCDEFG"[: len(panel["targets"])])
     asked = {family(name) for query in queries() for name in _METRIC.findall(query.expr)}
-    assert set(OWN) - asked == {"podslice_state_age_seconds"}
+    assert set(OWN | POLICY) - asked == {"podslice_state_age_seconds"}
 
 
 def test_chart_ships_what_the_folder_has() -> None:

@@ -148,7 +148,7 @@ BREAKS: dict[str, tuple[str, object, str]] = {
 @pytest.mark.parametrize(("point", "answer", "problem"), BREAKS.values(), ids=list(BREAKS))
 def test_a_broken_plugin(point: str, answer: object, problem: str, on_error: OnError) -> None:
     """A plugin that breaks its contract is named; the pod is refused and nothing changed, or has all it wants."""
-    node = own(Broken(point, answer), on_error=on_error)
+    node = own(Broken(point, answer), on_error=on_error, hint_scores=point == "Score")
     before = node.state
     decision = node.admit(make_pod("a", ("c", "2")))
     text = f'plugin "broken" {point}: {problem}'

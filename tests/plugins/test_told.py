@@ -64,7 +64,7 @@ def traced(of: Node, asked: Pod) -> Trace:
         (lambda: node(STRICT), lambda: pod("a", "15"), "cpu-class-full"),
         (lambda: node(STRICT, cpu_manager_policy_options=WHOLE), lambda: pod("a", "7"), "smt-sizes"),
         (lambda: own(Keeping()), lambda: make_pod("a", ("c", "5")), "cpus-filtered"),
-        (lambda: own(Failing()), lambda: make_pod("a", ("c", "5")), "plugin-broken"),
+        (lambda: own(Failing(), hint_scores=True), lambda: make_pod("a", ("c", "5")), "plugin-broken"),
         (lambda: node(STRICT), lambda: pod("a", "2", annotation="fast"), "invalid-annotation"),
     ],
     ids=["class", "sizes", "filter", "plugin", "annotation"],

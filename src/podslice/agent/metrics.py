@@ -18,11 +18,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from podslice.agent.metrichelp import HELP
 from podslice.agent.owner import Owner
+from podslice.core.classes.resolve import CPUClasses
 from podslice.core.cluster.events import PlanFate
 from podslice.core.guards.files import Guard
 from podslice.core.machine.delta import ConsequenceKind
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
+from podslice.core.managers.topology import SCORED_MERGES
 from podslice.core.node import Node
+from podslice.core.plugins.contract import POINTS
 from podslice.core.pod.memory_demand import container_memory
 from podslice.core.reasons import is_out_of
 from podslice.core.state.model import OWNING
@@ -32,7 +35,8 @@ from podslice.core.view import NodeView
 
 _OVERCOMMITTED = "podslice_memory_overcommitted_bytes"
 _PER_NUMA = "cpu_manager_allocation_per_numa"
-_GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA})
+_CLASS_CPUS = "podslice_class_cpus"
+_GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA, _CLASS_CPUS})
 _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Those of the kubelet's client library; ours has other ones."""
@@ -267,6 +271,8 @@ def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
         counted.setdefault(one.name, {})[one.labels] = value
     if view.pins_cpus:
         counted[_PER_NUMA] = dict(_per_numa(view))
+        if view.cpu_classes is not None:
+            counted[_CLASS_CPUS] = dict(_per_class(view, view.cpu_classes))
     gauges = _GAUGES
     if view.gates["PodLevelResourceManagers"] and not view.quirks.assignment_metrics_drift:
         gauges |= {_ASSIGNMENTS}
@@ -321,6 +327,13 @@ def _initial(view: NodeView) -> Iterator[Series]:
                 yield series(f"container_aligned_compute_resources_{kind}", boundary="numa_node", scope=scope)
     if view.pins_cpus:
         yield series("container_aligned_compute_resources_count", boundary="uncore_cache", scope="container")
+    for name in view.cpu_classes.cpus if view.cpu_classes is not None and view.pins_cpus else ():
+        yield series("podslice_class_fallbacks_total", **{"class": name})
+    if view.policy.topology.best_effort == "scored":
+        yield from SCORED_MERGES.values()
+    for entry in view.policy.plugins.profile:
+        for point in POINTS:
+            yield series("podslice_plugin_errors_total", plugin=entry.name, point=point)
 
 
 def _per_numa(view: NodeView) -> Iterable[tuple[Labels, float]]:
@@ -331,8 +344,21 @@ def _per_numa(view: NodeView) -> Iterable[tuple[Labels, float]]:
         yield (("numa_node", str(numa.id)),), float((cpus & assigned).bit_count())
 
 
+def _per_class(view: NodeView, classes: CPUClasses) -> Iterable[tuple[Labels, float]]:
+    """CPUs by class and by who has them."""
+    states = {
+        "owned": view.owned & ~view.offline,
+        "shared": view.shared & ~view.reserved,
+        "reserved": view.reserved & ~view.offline,
+        "offline": view.offline,
+    }
+    for name, members in classes.cpus.items():
+        for state, cpus in states.items():
+            yield (("class", name), ("state", state)), float((members & cpus).bit_count())
+
+
 def _full_name(name: str) -> str:
-    return name if name.startswith("resource_manager_") else f"kubelet_{name}"
+    return name if name.startswith(("resource_manager_", "podslice_")) else f"kubelet_{name}"
 
 
 def _family(full: str, kind: str, values: Mapping[Labels, float]) -> str:

@@ -6,12 +6,13 @@ admitted, their containers start, everything a kubelet would clean up later is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from podslice.core import node_resize, readmission
+from podslice.core.classes.resolve import fallback_of
 from podslice.core.config.annotations import MIXED, AnnotationProblem, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
@@ -40,7 +41,7 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
 from podslice.core.quirks import profile as quirks_of
-from podslice.core.reasons import INVALID_ANNOTATION, PLUGIN_ERROR
+from podslice.core.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.pending import PendingResize, RetryTrigger
@@ -250,12 +251,26 @@ class Node:
         notes = self.kubelet.manager.context.plugin_notes
         if notes:
             passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, note) for note in notes)
+        passed_over += tuple(self._fallbacks(pod))
         if policy.annotations.invalid != "ignore":
             return passed_over
         wrong = [*annotation_problems(policy, pod.spec)]
         if pod.mixed and (crowd := self.kubelet.mixed_surplus(pod)):
             wrong.append(AnnotationProblem(MIXED, crowd))
         return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
+
+    def _fallbacks(self, pod: AdmissionPod) -> Iterator[PodEvent]:
+        """Containers that share CPUs of none of the classes that they wish for."""
+        cpu = self.kubelet.manager.cpu
+        classes = cpu.rules.classes
+        for container in pod.containers if classes is not None and cpu.static else ():
+            if classes is None or cpu.state.assignment(pod.uid, container.name) is not None:
+                continue
+            lacking = fallback_of(classes, pod, container, cpu.state.default)
+            if lacking:
+                runs_on = format_bits(cpu.affinity(pod.uid, container.name))
+                text = f"no CPUs of class {lacking} are shared: container {container.name} runs on {runs_on}"
+                yield PodEvent("Warning", CLASS_FALLBACK, text)
 
     def try_admit(self, pod: Pod) -> Decision:
         """What `admit` would answer, on a copy of the node: this one stays as it is. Raises as `admit`."""

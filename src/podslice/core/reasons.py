@@ -31,6 +31,8 @@ CPU_CLASS_UNAVAILABLE: Final = "CPUClassUnavailable"
 INVALID_ANNOTATION: Final = "InvalidPodsliceAnnotation"
 PLUGIN_ERROR: Final = "PodslicePluginError"
 """An event: a plugin of the CPU Manager broke its contract, and the policy lets the pod in."""
+CLASS_FALLBACK: Final = "PodsliceClassFallback"
+"""An event: a container shares CPUs of none of the classes that it wishes for."""
 
 OURS: Final = frozenset(
     {

@@ -143,6 +143,10 @@ class CPUClasses:
                 return self._sharable(name) & default
         return default & ~self.isolated or default
 
+    def falls_back(self, wish: Wish, default: Bits) -> bool:
+        """None of the wished classes has CPUs that are shared now, so who wishes so runs beside them."""
+        return not any(self._sharable(name) & default for name in wish.classes)
+
     def _sharable(self, name: str) -> Bits:
         one = self._classes.get(name)
         return self.cpus.get(name, 0) if one is not None and one.shared else 0
@@ -274,6 +278,12 @@ def _is_about(rule: AssignRule, pod: AdmissionPod, container: AdmissionContainer
         and (rule.kinds is None or kind in rule.kinds)
         and (rule.exclusive is None or rule.exclusive == exclusive)
     )
+
+
+def fallback_of(classes: CPUClasses, pod: AdmissionPod, container: AdmissionContainer, default: Bits) -> str:
+    """The first class that a container which only shares wished for, where it runs on CPUs of none of them."""
+    wish = classes.wish(pod, container, exclusive=False)
+    return wish.classes[0] if wish.classes and classes.falls_back(wish, default) else ""
 
 
 def shared_by(classes: CPUClasses, pod: AdmissionPod | None, container: str, default: Bits) -> Bits:

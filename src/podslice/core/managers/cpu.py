@@ -553,6 +553,8 @@ class CPUManager:
         """A container is about to start under this runtime id (cpu-topology 6.7)."""
         self.state = self.state.start(uid, container, container_id)
         pod = self.context.active.get(uid)
+        if pod is not None and self.rules.classes is not None:
+            cpu_plugins.count_fallback(self, self.rules.classes, pod, container)
         if pod is not None and pod.mixed and self.state.assignment(uid, container) is not None:
             self.state = self.state.write(uid, container, self.affinity(uid, container))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from podslice.core.allocate.cpu_distribute import Pick
-from podslice.core.classes.resolve import CPUClasses, Wish
+from podslice.core.classes.resolve import CPUClasses, Wish, fallback_of
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import Hint
 from podslice.core.managers.context import NodeContext, ReleasedCPUs
@@ -253,6 +253,15 @@ def all_taken_back(manager: Manager, uid: str) -> None:
     """A pod gives back all it has."""
     for name, granted in manager.state.grants.get(uid, {}).items():
         _released(manager, uid, name, granted, manager.state.assignment(uid, name) or 0)
+
+
+def count_fallback(manager: Manager, classes: CPUClasses, pod: AdmissionPod, name: str) -> None:
+    """A container starts: that it shares CPUs of none of its classes is counted."""
+    container = next((one for one in pod.containers if one.name == name), None)
+    if container is not None and manager.state.assignment(pod.uid, name) is None:
+        lacking = fallback_of(classes, pod, container, manager.state.default)
+        if lacking:
+            manager.context.count(series("podslice_class_fallbacks_total", **{"class": lacking}))
 
 
 def _released(manager: Manager, uid: str, container: str, granted: Grant, cpus: Bits) -> None:

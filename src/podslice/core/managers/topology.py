@@ -44,8 +44,7 @@ _ALIGNED, _MISALIGNED = (
     }
     for kind in ("count", "failure_count")
 )
-
-
+SCORED_MERGES = {agrees: series("podslice_scored_merges_total", agrees=str(agrees).lower()) for agrees in (True, False)}
 _MOST_STRUCK = 8
 """Sets of NUMA nodes that plugins may turn down in one admission."""
 _MOST_TIED = 16
@@ -238,6 +237,8 @@ class TopologyManager:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
         merged = merger.merge(hints, self.context.purse)
+        if merged.agrees is not None:
+            self.context.count(SCORED_MERGES[merged.agrees])
         if not merged.proven:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
         if not merged.admitted and not self._runs_already(pod, container):

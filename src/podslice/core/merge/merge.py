@@ -29,11 +29,13 @@ _FEW_NODES = 8
 
 class Merged(msgspec.Struct, frozen=True):
     """The affinity to store and whether the pod may land; `proven`: no search was given up that might have found a
-    better set of nodes (docs/merge.md)."""
+    better set of nodes (docs/merge.md). `agrees`: where resources were weighed against each other, whether upstream
+    takes the same."""
 
     hint: Hint
     admitted: bool
     proven: bool
+    agrees: bool | None = None
 
     @property
     def verdict(self) -> tuple[Hint, bool]:
@@ -76,11 +78,13 @@ class Merger:
             return Merged(NO_AFFINITY, True, True)
         walked = self._walk(providers) if self._may_crash else None
         best, proven = (walked, True) if walked else self._fold(providers, purse or Purse())
+        agrees = None
         if self.scored is not None and not best.preferred:
-            best = Hint(self.scored.best(providers, best.mask, self._fit.key), False)
+            chosen = self.scored.best(providers, best.mask, self._fit.key)
+            best, agrees = Hint(chosen, False), chosen == best.mask
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
-        return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven)
+        return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven, agrees)
 
     def unscored(self, providers: Sequence[ProviderHints]) -> Hint:
         """What is taken where resources are not weighed against each other."""

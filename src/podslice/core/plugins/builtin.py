@@ -99,11 +99,11 @@ class PackCaches(CPUPlugin):
     ) -> Iterable[Bits]:
         if ask.anchor or layers:
             return
-        whole = self.whole.numa_nodes(node.free)
-        rooms = [(free.bit_count(), bool(free & whole), free) for cache in self.caches if (free := cache & cpus)]
+        rooms = [free for cache in self.caches if (free := cache & cpus).bit_count() >= ask.count]
+        whole = self.whole.numa_nodes(node.free) if rooms else 0
         offered = 0
-        for size, _, free in sorted(rooms):
-            if size >= ask.count and offered < _MOST_CACHES:
+        for _, _, free in sorted([(free.bit_count(), bool(free & whole), free) for free in rooms]):
+            if offered < _MOST_CACHES:
                 chosen = _whole_first(node.machine, free, ask.count)
                 if chosen.bit_count() == ask.count:
                     offered += 1

@@ -13,6 +13,7 @@ from podslice.core.machine.topology import whole_objects
 from podslice.core.plugins.api import CPUAsk, CPUEffects, CPUMachine, CPUPlugin, Layer, Relax, Wait
 from podslice.core.values.cpuset import Bits
 
+POINTS = ("Sort", "Filter", "PostFilter", "PreScore", "Select", "Score", "Allocate", "Deallocate")
 LARGEST_POINTS, LARGEST_SCORE, LARGEST_MEMO = 10**6, 100, 4096
 BROKEN = RefusalKind("plugin-broken", 'plugin "{plugin}" {point}: {problem}')
 T = TypeVar("T")

@@ -190,6 +190,8 @@ class PluginProfile:
         candidates = [Pick(one, True) for one in found]
         if len(candidates) < self.max_candidates:
             candidates.append(self._static(ask, pool, mask, near, layers, picker, purse))
+        if len(candidates) == 1 and not self.hint_scores:
+            return Proposal(candidates[0])
         scored = [Proposal(one, self.score(ask, one.cpus, node, on_broken)) for one in candidates]
         return max(scored, key=lambda one: one.score)
 
