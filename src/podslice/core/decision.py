@@ -18,7 +18,8 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     its CPUs, of the own ones where it is mixed. `cfs_quota`: whether CPU limits are enforced with CFS quota.
     `memory_nodes`: NUMA nodes its memory is bound to, empty for no binding. `memory`: bytes it holds there by resource,
     `devices`: ids by resource. `error` says why the container could not start although its pod was admitted.
-    `affinity`: the Topology Manager's mask as NUMA ids, None for none. `during_init`: the CPUs a sidecar on its pod's
+    `affinity`: the Topology Manager's mask as NUMA ids, None for none; `affinities`: that of each resource, where each
+    has its own. `during_init`: the CPUs a sidecar on its pod's
     shared pool runs on while the named init container runs, which owns some of them meanwhile.
     """
 
@@ -37,6 +38,7 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     error: str = ""
     during_init: dict[str, CPUSet] = {}
     exclusive_cpus: CPUSet = msgspec.field(default=CPUSet(), name="exclusiveCPUs")
+    affinities: dict[str, CPUSet] = {}
 
     def linux_resources(self) -> dict[str, str]:
         """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,

@@ -47,7 +47,7 @@ from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.state.model import OWNING
-from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.core.values.cpuset import Bits, CPUSet, format_bits
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import encode, load, restore_failure
@@ -497,7 +497,13 @@ class Node:
             devices=dict(started.devices),
             error=started.error,
             during_init=self._during_init(pod, container, started),
+            affinities={name: CPUSet.from_bits(mask) for name, mask in self._parts(pod.uid, container.name).items()},
         )
+
+    def _parts(self, uid: str, container: str) -> Mapping[str, Bits]:
+        """The NUMA nodes of each resource of a container that was just admitted, where each has its own."""
+        parts = self.kubelet.manager.context.parts
+        return parts.get((uid, container)) or parts.get((uid, ""), {})
 
     def _during_init(
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer

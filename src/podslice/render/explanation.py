@@ -79,7 +79,8 @@ def _scores(step: MergeStep) -> str:
     headings = ["NUMA", *(name.upper() for name in resources), "SCORE", ""]
     table = []
     for row in step.scores:
-        note = style("chosen", fg="green") if row.nodes == step.nodes else ""
+        chosen = f"chosen for {', '.join(row.taken_for)}" if row.taken_for else "chosen"
+        note = style(chosen, fg="green") if row.taken_for or row.nodes == step.nodes else ""
         note = ", ".join(filter(None, (note, "upstream's choice" if row.upstream else "")))
         shares = [f"{part.weight} × {part.millionths / MILLION:.2f}" for part in row.parts]
         table.append([str(row.nodes), *shares, f"{row.score / MILLION:.2f}", note])

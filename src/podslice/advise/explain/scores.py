@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import msgspec
+from msgspec.structs import replace
 
 from podslice.core.hints.hintset import ProviderHints
 from podslice.core.merge.merge import Merged, Merger
@@ -25,12 +26,13 @@ class ScoredPart(msgspec.Struct, frozen=True, rename="camel"):
 
 class ScoredNodes(msgspec.Struct, frozen=True, rename="camel"):
     """A set of NUMA nodes and its parts; `score` is their weighted sum, in millionths. `upstream`: best-effort without
-    scores would take it."""
+    scores would take it; `taken_for`: where each resource has its own set, those that have this one."""
 
     nodes: CPUSet
     score: int
     parts: tuple[ScoredPart, ...]
     upstream: bool = False
+    taken_for: tuple[str, ...] = ()
 
 
 def scores_of(merger: Merger, providers: Sequence[ProviderHints], merged: Merged) -> tuple[ScoredNodes, ...]:
@@ -43,9 +45,18 @@ def scores_of(merger: Merger, providers: Sequence[ProviderHints], merged: Merged
     masks = {1 << one for one in ids} | {merger.all_nodes}
     if len(ids) <= _FEW_NODES:
         masks = {bits_of(some) for size in range(1, len(ids) + 1) for some in combinations(ids, size)}
-    masks |= {mask for mask in (upstream, merged.hint.mask) if mask}
-    rows = [_row(merger, providers, mask, upstream) for mask in masks]
-    rows.sort(key=lambda row: (row.nodes.bits != merged.hint.mask, -row.score, len(row.nodes), row.nodes.bits))
+    masks |= {mask for mask in (upstream, merged.hint.mask, *merged.parts.values()) if mask}
+    taken_for = {mask: tuple(name for name, mine in merged.parts.items() if mine == mask) for mask in masks}
+    rows = [replace(_row(merger, providers, mask, upstream), taken_for=taken_for[mask]) for mask in masks]
+    rows.sort(
+        key=lambda row: (
+            not row.taken_for,
+            row.nodes.bits != merged.hint.mask,
+            -row.score,
+            len(row.nodes),
+            row.nodes.bits,
+        )
+    )
     return tuple(rows[:_MOST])
 
 

@@ -144,10 +144,12 @@ def _usual_weights() -> dict[str, int]:
 
 class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How the Topology Manager's policy best-effort chooses where nothing suits all resources: as upstream, or by the
-    weighted sum of what they get (docs/policies.md). `weights` by resource name, `devices` for all others."""
+    weighted sum of what they get (docs/policies.md). `weights` by resource name, `devices` for all others. `mode`:
+    whether all resources have one set of NUMA nodes, or each its own."""
 
     best_effort: Literal["upstream", "scored"] = "upstream"
     weights: dict[str, Annotated[int, msgspec.Meta(ge=0, le=1000)]] = msgspec.field(default_factory=_usual_weights)
+    mode: Literal["common", "perResource"] = "common"
 
 
 Enforcing: TypeAlias = Literal["observe", "enforce"]

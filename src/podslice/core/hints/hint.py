@@ -6,6 +6,7 @@ A provider's hint list is an ordered walk over node sets: all singles, then all 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import combinations, islice
 
@@ -24,6 +25,20 @@ class Hint(msgspec.Struct, frozen=True):
 
     mask: Bits | None
     preferred: bool
+
+    def of(self, resource: str) -> Hint:
+        """What of it is for one resource."""
+        return self
+
+
+class SplitHint(Hint, frozen=True):
+    """An affinity whose `mask` is that of the CPUs; `parts` are sets of nodes that resources have of their own."""
+
+    parts: Mapping[str, Bits]
+
+    def of(self, resource: str) -> Hint:
+        """The set of nodes of a resource, where it has one; else all of it."""
+        return Hint(self.parts[resource], self.preferred) if resource in self.parts else self
 
 
 NO_AFFINITY = Hint(None, False)

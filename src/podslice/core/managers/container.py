@@ -469,12 +469,18 @@ def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: Po
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
     topology_options.check_machine(machine, policy, scope, options, limited=quirks.numa_node_limit)
     topology_options.check_node_ids(machine)
+    scored = None
+    if scores:
+        apart = extra.topology.mode == "perResource"
+        distances = {node.id: node.distances for node in machine.nodes if node.distances is not None}
+        every = bits_of(node.id for node in machine.nodes)
+        scored = ScoredMerge(extra.topology.weights, every, distances if apart else None)
     return Merger(
         policy,
         [(node.id, node.distances) for node in machine.nodes],
         closest=options.prefer_closest_numa_nodes,
         distances_by_id=quirks.distances_by_node_id,
-        scored=ScoredMerge(extra.topology.weights, bits_of(node.id for node in machine.nodes)) if scores else None,
+        scored=scored,
     )
 
 

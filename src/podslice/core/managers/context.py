@@ -8,6 +8,7 @@ pods came or went since it last looked: it only looks at these.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from podslice.core.hints.search import Purse
@@ -23,6 +24,7 @@ EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
 _ALLOCATIONS = "resource_manager_allocations_total"
 _REMEMBERED = 64
 _FEW_NODES = 8
+_TOGETHER: Mapping[tuple[str, str], Mapping[str, Bits]] = MappingProxyType({})
 _MANAGERS = ("device", "cpu", "memory")
 T = TypeVar("T")
 Leftovers: TypeAlias = "tuple[str, ...] | None"
@@ -69,6 +71,7 @@ class NodeContext:
         "leftovers",
         "memory_stays",
         "metrics",
+        "parts",
         "plugin_notes",
         "purse",
         "quirks",
@@ -99,6 +102,9 @@ class NodeContext:
         self.ended_early: tuple[str, ...] = ()
         self.plugin_notes: tuple[str, ...] = ()
         """Which plugins broke their contract in the latest admission, and how."""
+        self.parts: Mapping[tuple[str, str], Mapping[str, Bits]] = _TOGETHER
+        """The NUMA nodes of each resource in the latest admission, where each had its own, by pod UID and container; of
+        a pod that is placed as a whole under an empty name."""
         self.released: tuple[ReleasedCPUs, ...] = ()
         """What plugins say follows for CPUs that were given back since the latest admission began."""
         self.unaligned: tuple[str, ...] = ()
@@ -161,6 +167,7 @@ class NodeContext:
     def begin(self) -> None:
         """An admission begins."""
         self.ended_early = self.unaligned = self.plugin_notes = self.released = ()
+        self.parts = _TOGETHER
         self.purse = Purse() if self.quirks.searches_take_any_time else Purse(exact_nodes=_FEW_NODES)
 
     def end_early(self, search: str) -> None:

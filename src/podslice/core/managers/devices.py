@@ -241,7 +241,7 @@ class DeviceManager:
         before, taken = self.state, False
         try:
             for resource, count in requests.items():
-                if self._allocate_resource(pod, container, resource, count, affinity):
+                if self._allocate_resource(pod, container, resource, count, affinity.of(resource)):
                     taken = True
         except AdmissionError:
             if not self.context.quirks.failed_container_keeps_devices:

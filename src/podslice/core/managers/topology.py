@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core.config.topology_options import SCOPES
 from podslice.core.errors import AdmissionError, RefusalKind
-from podslice.core.hints.hint import NO_AFFINITY, Hint
+from podslice.core.hints.hint import NO_AFFINITY, Hint, SplitHint
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.managers.context import NodeContext
 from podslice.core.merge.merge import Merger
@@ -124,7 +124,9 @@ class TopologyState(msgspec.Struct, frozen=True):
     containers: ContainerIds = {}
 
     def store(self, uid: str, container: str, affinity: Hint) -> TopologyState:
-        """A container has this affinity."""
+        """A container has this affinity; where each resource has one, that of the CPUs."""
+        if isinstance(affinity, SplitHint):
+            affinity = Hint(affinity.mask, affinity.preferred)
         return TopologyState(put_in(self.affinities, uid, container, affinity), self.containers)
 
     def add_container(self, uid: str, container: str, container_id: str) -> TopologyState:
@@ -224,7 +226,7 @@ class TopologyManager:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
             for provider in self.providers:
-                provider.allocate_pod(pod, affinity)
+                provider.allocate_pod(pod, affinity.of(provider.name))
         else:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
@@ -246,7 +248,10 @@ class TopologyManager:
                 self.context.count(_MISALIGNED[self.scope])
             self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
             raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)
-        return merged.hint
+        if not merged.parts:
+            return merged.hint
+        self.context.parts = {**self.context.parts, (pod.uid, container or ""): merged.parts}
+        return SplitHint(merged.hint.mask, merged.hint.preferred, merged.parts)
 
     def _settled(
         self,
@@ -266,7 +271,7 @@ class TopologyManager:
             except AdmissionError as error:
                 raise first or error from None
             try:
-                if self.proposer.hint_scores:
+                if self.proposer.hint_scores and not isinstance(affinity, SplitHint):
                     affinity = self._best_scored(merger, pod, containers, hints, affinity)
                 self.proposer.propose(pod, containers, affinity)
                 return affinity
@@ -310,7 +315,7 @@ class TopologyManager:
 
     def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         for provider in self.providers:
-            provider.allocate(pod, container, affinity)
+            provider.allocate(pod, container, affinity.of(provider.name))
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """Learn a runtime id (cpu-topology 9.6)."""

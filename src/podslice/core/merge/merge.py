@@ -8,7 +8,8 @@ proof.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -23,6 +24,7 @@ from podslice.core.merge.walk import TooLongError, Walk
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 _IMPOSSIBLE = Hint(None, False)
+_TOGETHER: Mapping[str, Bits] = MappingProxyType({})
 _FEW_NODES = 8
 """Up to so many nodes all masks that hints can reach together are listed for ties."""
 
@@ -30,12 +32,13 @@ _FEW_NODES = 8
 class Merged(msgspec.Struct, frozen=True):
     """The affinity to store and whether the pod may land; `proven`: no search was given up that might have found a
     better set of nodes (docs/merge.md). `agrees`: where resources were weighed against each other, whether upstream
-    takes the same."""
+    takes the same; `parts`: the nodes of each resource, where each has its own."""
 
     hint: Hint
     admitted: bool
     proven: bool
     agrees: bool | None = None
+    parts: Mapping[str, Bits] = _TOGETHER
 
     @property
     def verdict(self) -> tuple[Hint, bool]:
@@ -78,13 +81,15 @@ class Merger:
             return Merged(NO_AFFINITY, True, True)
         walked = self._walk(providers) if self._may_crash else None
         best, proven = (walked, True) if walked else self._fold(providers, purse or Purse())
-        agrees = None
+        agrees, parts = None, _TOGETHER
         if self.scored is not None and not best.preferred:
             chosen = self.scored.best(providers, best.mask, self._fit.key)
-            best, agrees = Hint(chosen, False), chosen == best.mask
+            agrees = chosen == best.mask
+            parts = self.scored.apart(providers, chosen, self._fit.key)
+            best = Hint(parts.get("cpu", chosen), False)
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
-        return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven, agrees)
+        return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven, agrees, parts)
 
     def unscored(self, providers: Sequence[ProviderHints]) -> Hint:
         """What is taken where resources are not weighed against each other."""

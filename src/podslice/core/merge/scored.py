@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
+from podslice.core.merge.apart import Remoteness, Wanting, set_apart
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 MILLION = 10**6
@@ -49,10 +50,14 @@ class _Masks(NamedTuple):
 
 
 class ScoredMerge:
-    """Scores sets of NUMA nodes; `weights` by resource, `devices` for all others."""
+    """Scores sets of NUMA nodes; `weights` by resource, `devices` for all others. With `distances` by node (empty
+    where they are not known) each resource gets a set of its own, else all have one."""
 
-    def __init__(self, weights: Mapping[str, int], nodes: Bits) -> None:
+    def __init__(
+        self, weights: Mapping[str, int], nodes: Bits, distances: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
         self._weights = weights
+        self._remoteness = None if distances is None else Remoteness(distances)
         self._nodes = nodes
         ids = list(iter_bits(nodes))
         self._listed: list[_Masks] = []
@@ -82,6 +87,22 @@ class ScoredMerge:
                 mine = -most, size > target, abs(size - target), found
                 best = mine if best is None else min(best, mine)
         return winner if best is None or not best[0] else best[3][1]
+
+    def apart(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> dict[str, Bits]:
+        """The set of each resource, beginning at the common one; memory and huge pages have one together. Nothing where
+        all resources have one set."""
+        if self._remoteness is None or not winner:
+            return {}
+        supplies = self._supplies(providers)
+        masks = [mask for some in self._by_size(supplies, winner) for mask in some.masks]
+        groups: dict[str, list[_Supply]] = {}
+        for one in supplies:
+            groups.setdefault(MEMORY if _is_memory(one.name) else one.name, []).append(one)
+        wanting = [
+            Wanting(name, mine[0].weight, {mask: sum([one.weighed(mask) for one in mine]) for mask in masks})
+            for name, mine in groups.items()
+        ]
+        return set_apart(wanting, masks, winner, self._remoteness, key)
 
     def qualities(self, providers: Sequence[ProviderHints], mask: Bits) -> tuple[Quality, ...]:
         """How well a set suits each resource."""
@@ -154,6 +175,10 @@ class _Supply:
         smallest, whole = min(self.smallest, size), self._amount * size
         worth = [self.weight * (MILLION * some * smallest // whole) for some in range(self._amount + 1)]
         return [score + worth[amount] for score, amount in zip(scores, some.of(given), strict=True)]
+
+    def weighed(self, mask: Bits) -> int:
+        """The quality of a set, times the weight."""
+        return self.weight * self.quality(mask, mask.bit_count())
 
     def _table(self) -> bytes | None:
         """How much of what is needed each set of nodes has, where that is a sum of small numbers."""
