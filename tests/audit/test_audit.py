@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from podslice.core.values.cpuset import CPUSet
+from podslice.core.values.cpuset import CPUSet, bits_of, format_bits, iter_bits, parse_bits
 from podslice.statefiles.formats import policy_state
 from tests.agent.fakenode import FakeTree
 from tests.conftest import make_node, make_pod
@@ -214,6 +214,22 @@ def test_classes_that_the_policy_has_no_more(tmp_path: Path, classes: str, found
     for finding in report["findings"]:
         assert (finding["kind"], finding["where"]) == ("heldOutsidePolicy", f"pod {UID} container app")
         assert (finding["wanted"], finding["found"]) == ("fast!", host.own)
+
+
+@pytest.mark.parametrize(("threads", "found"), [((0, 1), 0), ((0, 0), 1)], ids=["hidden", "other cores"])
+def test_one_thread_of_each_core(tmp_path: Path, threads: tuple[int, int], found: int) -> None:
+    """A container that hides siblings runs on the first thread of each of its cores, by the machine that the policy's
+    state file names; where all its CPUs are first threads, some are missing."""
+    host = FakeHost(tmp_path)
+    own = parse_bits(host.own)
+    cpus = {str(cpu): f"0/0/{cpu // 2}/{threads[cpu % 2]}" for cpu in range(32)}
+    content = {"version": 1, "bootId": "b", "machine": {"cpus": cpus}, "classes": {UID: {"app": ["all"]}}}
+    (tmp_path / "state" / "podslice_policy_state").write_bytes(policy_state.enveloped(content))
+    used = bits_of(cpu for cpu in iter_bits(own) if cpu % 2 == 0)
+    host.tree.add(host.app, procs="100\n", cpuset_cpus=format_bits(used))
+    host.process(100, "app", format_bits(used), host.app)
+    code, report = host.audit()
+    assert (code, [one["kind"] for one in report["findings"]]) == (found, ["cpus"] * found)
 
 
 def test_a_damaged_promise_is_a_finding(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from podslice.agent.records import (
     ISOLATION_ENV,
     MEMS_ENV,
     SHARED_ENV,
+    SIBLINGS_ENV,
     ContainerRecord,
     Pinning,
 )
@@ -135,6 +136,8 @@ class ContainerFiles:
         }
         if placement.isolation == "mixed":
             variables |= mixed_variables(placement, () if rules is None else rules.environment)
+        if placement.siblings:
+            variables[SIBLINGS_ENV] = format_bits(placement.siblings)
         if self._folder is not None:
             variables[FILE_ENV] = f"{MOUNT_POINT}/{FILE_NAME}"
             adjust.mounts.append(

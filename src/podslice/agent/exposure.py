@@ -47,7 +47,7 @@ class AssignedResources(msgspec.Struct, frozen=True):
 
 class Exposed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The file. CPUs as lists; `order`: the exclusive ones as they were given, those promised for good first.
-    `devices`: their NUMA nodes by resource and id."""
+    `reserved_siblings`: threads of its cores that it leaves idle. `devices`: their NUMA nodes by resource and id."""
 
     cpus: str
     exclusive_cpus: str = msgspec.field(name="exclusiveCPUs")
@@ -55,6 +55,7 @@ class Exposed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     memory_nodes: str
     isolation: str
     assigned: AssignedResources
+    reserved_siblings: str = ""
     order: tuple[int, ...] = ()
     original_cpus: str = msgspec.field(default="", name="originalCPUs")
     cpu_class: str = msgspec.field(default="", name="class")
@@ -73,6 +74,7 @@ def plainly_exposed(placement: Pinning, **more: Any) -> Exposed:
         memory_nodes=placement.mem_list,
         isolation=placement.isolation,
         assigned=AssignedResources(own, placement.mem_list),
+        reserved_siblings=format_bits(placement.siblings),
         **more,
     )
 

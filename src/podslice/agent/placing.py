@@ -114,7 +114,8 @@ class Placing:
             mems=got.memory_nodes or _nodes_of_successors(view, active, container),
             isolation=got.isolation if entitled else "pod",
             quota_off=got.cpu_quota_disabled and entitled,
-            own=got.exclusive_cpus if mixed else 0,
+            own=got.exclusive_cpus & got.cpus if mixed else 0,
+            siblings=view.hidden_siblings(active.uid, container.name) if active.hides_smt and entitled else 0,
         )
 
     def exposed(self, record: ContainerRecord) -> Exposed:

@@ -16,18 +16,20 @@ MEMS_ENV = "PODSLICE_MEMS"
 FILE_ENV = "PODSLICE_FILE"
 EXCLUSIVE_ENV = "PODSLICE_EXCLUSIVE_CPUS"
 SHARED_ENV = "PODSLICE_SHARED_CPUS"
+SIBLINGS_ENV = "PODSLICE_RESERVED_SIBLINGS"
 
 
 class Pinning(msgspec.Struct, frozen=True):
     """What a container should have. `cpus` 0: left alone; `mems` 0: no memory binding. `quota_off`: CPU limits are
     not enforced with CFS quota, because the CPUs are its own. `isolation`: `container`, `mixed`, `pod` or `host`;
-    `own`: which of them are its own where it is mixed."""
+    `own`: which of them are its own where it is mixed. `siblings`: threads of its cores that nobody runs on."""
 
     cpus: Bits = 0
     mems: Bits = 0
     isolation: str = "host"
     quota_off: bool = False
     own: Bits = 0
+    siblings: Bits = 0
 
     @property
     def exclusive(self) -> Bits:

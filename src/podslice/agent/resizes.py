@@ -29,7 +29,7 @@ def is_resized(record: ContainerRecord, placement: Pinning) -> bool:
         return False
     had = asked_milli(record.created)
     if record.created is None and placement.isolation == "container":
-        had = placement.cpus.bit_count() * 1000
+        had = (placement.cpus | placement.siblings).bit_count() * 1000
     return had is not None and asked != had
 
 

@@ -99,6 +99,8 @@ def _check_container(
         yield AuditFinding("cpus", where, f"{format_bits(cpus)} and shared ones", format_bits(cpus), text)
     elif share is not None and not cpus & ~have_cpus:
         have_cpus = cpus
+    if state.promises.hides_smt(uid, where.rpartition(" ")[2], cpus, have_cpus):
+        have_cpus = cpus
     if cpus and have_cpus not in (cpus, *state.promises.sides(uid, where.rpartition(" ")[2])):
         text = "runs on other CPUs than assigned"
         if offline := _offline(tree, cpus):

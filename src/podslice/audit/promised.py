@@ -12,7 +12,7 @@ from podslice.core.classes.resolve import OTHERS
 from podslice.core.config.policy import IMPLICIT_CLASS, PodslicePolicy
 from podslice.core.pod.mixed import MixedShare
 from podslice.core.state.model import Intent
-from podslice.core.values.cpuset import Bits, format_bits, readable_bits
+from podslice.core.values.cpuset import Bits, bits_of, format_bits, readable_bits
 from podslice.host.statefile import read_state
 from podslice.statefiles.formats import policy_state
 from podslice.statefiles.go.gojson import CheckpointError
@@ -25,12 +25,17 @@ Sets = Mapping[str, Mapping[str, Bits]]
 class WrittenPromises(msgspec.Struct, frozen=True):
     """The promised CPUs of containers that have more, and of pods as a whole under the empty name, by pod UID; resizes
     and moves that were being written; containers with exclusive and shared CPUs; the CPU classes under which CPUs were
-    given."""
+    given. `first_threads`: CPUs that are the lowest thread of their core, where the file names the machine."""
 
     promised: dict[str, dict[str, Bits]] = {}
     intents: dict[str, Intent] = {}
     mixed: dict[str, dict[str, MixedShare]] = {}
     classes: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    first_threads: Bits = 0
+
+    def hides_smt(self, uid: str, name: str, cpus: Bits, runs_on: Bits) -> bool:
+        """A container with CPUs by class runs on the lowest thread of each of its cores."""
+        return name in self.classes.get(uid, {}) and bool(runs_on) and runs_on == cpus & self.first_threads
 
     def sides(self, uid: str, name: str) -> Iterator[Bits]:
         """What a container may have while its pod is resized or moved."""
@@ -58,7 +63,9 @@ def load_promises(directory: Path, owned: Sets) -> tuple[WrittenPromises, list[A
             if cpus and not cpus & ~had and cpus != had:
                 promised.setdefault(uid, {})[name] = cpus
     intents, mixed = policy_state.intents_in(data), policy_state.mixed_in(data, owned)
-    return WrittenPromises(promised, intents, mixed, content.classes), []
+    machine = content.machine.value() if content.machine is not None else None
+    first = bits_of(cpu for cpu, one in machine.cpus.items() if not one.thread) if machine is not None else 0
+    return WrittenPromises(promised, intents, mixed, content.classes, first), []
 
 
 def rows(promises: WrittenPromises, owned: Sets) -> Iterator[PromisedCPUs]:

@@ -16,11 +16,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.config.annotations import INVALID_KIND, MIXED, annotation_problems
+from podslice.core.config.annotations import INVALID_KIND, MIXED, SMT, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.mixed import admission_of, without_remainder
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
+from podslice.core.machine.cores import sums_of
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
@@ -456,6 +457,8 @@ class Kubelet:
                 raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
         if new and admission.mixed and (crowd := self.mixed_surplus(admission)):
             raise AdmissionError(INVALID_KIND, key=MIXED, problem=crowd)
+        if new and admission.hides_smt and (problem := self.part_of_core(admission)):
+            raise AdmissionError(INVALID_KIND, key=SMT, problem=problem)
         if admission.overflow and not self.quirks.amounts_wrap:
             raise AdmissionError(_OVERFLOW, problem=admission.overflow)
 
@@ -468,11 +471,24 @@ class Kubelet:
             return ""
         return f"leaves a container nothing to share, and {free} on the node share without already (mixed.free)"
 
+    def part_of_core(self, pod: AdmissionPod) -> str:
+        """Why containers cannot run on one thread of each of their cores; empty where they can."""
+        cpu = self.manager.cpu
+        for one in pod.containers:
+            if one.hides_smt and cpu.static:
+                sums = sums_of(cpu.topology, cpu.topology.all_cpus, one.exclusive_cpus)
+                if not sums >> one.exclusive_cpus & 1:
+                    return f"is about container {one.name}, whose {one.exclusive_cpus} CPUs are no whole cores"
+        return ""
+
     def _without_surplus(self, pod: AdmissionPod) -> AdmissionPod:
-        """Where wrong annotations count for nobody, the pod without those that are one too many."""
-        if not pod.mixed or self.policy.annotations.invalid != "ignore" or pod.uid in self.active:
+        """Where wrong annotations count for nobody, the pod without those that the node cannot heed."""
+        if self.policy.annotations.invalid != "ignore" or pod.uid in self.active:
             return pod
-        if not self.mixed_surplus(pod):
+        if pod.hides_smt and self.part_of_core(pod):
+            containers = tuple(replace(one, hides_smt=False) for one in pod.containers)
+            pod = replace(pod, containers=containers, hides_smt=False)
+        if not pod.mixed or not self.mixed_surplus(pod):
             return pod
         containers = tuple(replace(one, remainder=None) if one.remainder == 0 else one for one in pod.containers)
         return replace(pod, containers=containers, mixed=any(one.mixed for one in containers))
@@ -596,10 +612,11 @@ class Kubelet:
         """The managers' view of a pod."""
         uid, gates, unmanaged = pod.metadata.uid, self.manager.context.gates, pod.metadata.uid in self.unmanaged
         there, filed = self.active.get(uid), self.manager.filed_mixed.get(uid, NOBODY_MIXED)
-        if self.policy.mixed is None and not filed and (there is None or not there.mixed):
+        rules = self.policy
+        if rules.mixed is None and not rules.cpu_classes and not filed and (there is None or not there.mixed):
             return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
         known = filed if there is None else there.mixed_shares
-        return admission_of(self.policy, pod, gates, unmanaged=unmanaged, known=known)
+        return admission_of(rules, pod, gates, unmanaged=unmanaged, known=known)
 
     @property
     def sort_key(self) -> SortKey | None:

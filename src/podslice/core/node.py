@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core import node_resize, readmission
 from podslice.core.classes.resolve import fallback_of
-from podslice.core.config.annotations import MIXED, AnnotationProblem, annotation_problems
+from podslice.core.config.annotations import MIXED, SMT, AnnotationProblem, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
@@ -257,6 +257,8 @@ class Node:
         wrong = [*annotation_problems(policy, pod.spec)]
         if pod.mixed and (crowd := self.kubelet.mixed_surplus(pod)):
             wrong.append(AnnotationProblem(MIXED, crowd))
+        if pod.hides_smt and (problem := self.kubelet.part_of_core(pod)):
+            wrong.append(AnnotationProblem(SMT, problem))
         return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
 
     def _fallbacks(self, pod: AdmissionPod) -> Iterator[PodEvent]:

@@ -202,10 +202,24 @@ class NodeView(msgspec.Struct, frozen=True):
         """The CPUs a container runs on: its assignment, else the shared pool; both of one that is mixed."""
         assigned = self.online(uid, container).cpus
         if assigned is not None:
-            return assigned | self.shared_part(uid, container)
+            return self._used_of(uid, container) | self.shared_part(uid, container)
         if self.cpu_classes is None:
             return self.shared
         return shared_by(self.cpu_classes, self.pods.get(uid), container, self.shared)
+
+    def _used_of(self, uid: str, container: str) -> Bits:
+        own, pod = self.online(uid, container), self.pods.get(uid)
+        if pod is None or not pod.hides_smt:
+            return own.cpus or 0
+        return self._sharing.used_of(pod, container, own)
+
+    def hidden_siblings(self, uid: str, container: str) -> Bits:
+        """Threads of a container's own cores that it does not run on."""
+        return (self.online(uid, container).cpus or 0) & ~self.affinity(uid, container)
+
+    @property
+    def _sharing(self) -> Sharing:
+        return Sharing(self.mixed_pool, self.cpu_classes, self.topology, self.shared, self.offline)
 
     def shared_part(self, uid: str, container: str) -> Bits:
         """What a mixed container shares on top of its own CPUs; nothing of others."""
@@ -213,8 +227,7 @@ class NodeView(msgspec.Struct, frozen=True):
         if pod is None or not pod.mixed:
             return 0
         own, held = self.online(uid, container), self.owners.get(uid, {})
-        sharing = Sharing(self.mixed_pool, self.cpu_classes, self.topology, self.shared, self.offline)
-        return sharing.shared_part(pod, container, own, held, self.bubbles.get(uid))
+        return self._sharing.shared_part(pod, container, own, held, self.bubbles.get(uid))
 
     def online(self, uid: str, container: str) -> model.OwnCPUs:
         """The CPUs a container has of its own or its pod's that are online."""

@@ -13,7 +13,7 @@ from podslice.core.isolation.facts import (
     SetFacts,
     ThreadFacts,
 )
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits, readable_bits
+from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits, readable_bits
 from podslice.host.filesystem import FileSystem
 
 _HERTZ = 100
@@ -336,6 +336,7 @@ def _container(
         memory=memory_by_node(one.path, sources.cgroups),
         local_nodes=format_bits(nodes),
         siblings=_siblings(one, known, sources),
+        first_threads=_first_threads(one, sources),
         others=tuple(_sets_on(one, sources)),
         threads=threads if sources.proc.entries("") else None,
     )
@@ -371,12 +372,25 @@ def memory_by_node(path: str, cgroups: FileSystem) -> dict[int, int] | None:
     return found
 
 
+def _first_threads(one: OwnedCgroup, sources: IsolationSources) -> str:
+    """The lowest thread of each of its cores, which is all that a container with `podslice.io/smt: hide` runs on;
+    empty where its cores have one thread."""
+    first = bits_of(
+        cpu for cpu in iter_bits(one.cpus) if not _threads_beside(cpu, sources) & one.cpus & ((1 << cpu) - 1)
+    )
+    return "" if first == one.cpus else format_bits(first)
+
+
+def _threads_beside(cpu: int, sources: IsolationSources) -> Bits:
+    path = f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    return readable_bits((text_or_none(sources.sys, path) or "").strip())
+
+
 def _siblings(one: OwnedCgroup, known: list[OwnedCgroup], sources: IsolationSources) -> dict[str, str]:
     """The other threads of its cores, by whose they are."""
     beside = 0
     for cpu in iter_bits(one.cpus):
-        path = f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-        beside |= readable_bits((text_or_none(sources.sys, path) or "").strip())
+        beside |= _threads_beside(cpu, sources)
     beside &= ~one.cpus
     owners = 0
     for other in known:

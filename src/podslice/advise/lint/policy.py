@@ -14,6 +14,7 @@ from podslice.core.config.annotations import (
     MOVABLE,
     PREFIX,
     RESIZE,
+    SMT,
     annotation_problems,
     may_annotate,
     resize_wishes,
@@ -61,6 +62,7 @@ def _without_effect(subject: PodSubject) -> Iterator[Problem]:
         (RESIZE, "resize", policy.resize != NO_POLICY.resize),
         (MOVABLE, "defrag", policy.defrag != NO_POLICY.defrag),
         (CPU_CLASS, "cpuClasses", bool(policy.cpu_classes)),
+        (SMT, "cpuClasses", bool(policy.cpu_classes)),
         (MIXED, "mixed", policy.mixed is not None),
     ):
         if key not in annotations:

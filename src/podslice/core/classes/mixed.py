@@ -62,6 +62,12 @@ def _listed(text: str, there: Bits) -> Bits:
     return listed
 
 
+def first_threads(topology: CPUTopology, cpus: Bits) -> Bits:
+    """The lowest thread of each core, of some CPUs."""
+    mine = (core & cpus for core in topology.cores.values())
+    return union(some & -some for some in mine)
+
+
 class Sharing(NamedTuple):
     """A node and what is shared on it at one moment: DEFAULT, and the CPUs that are offline."""
 
@@ -75,7 +81,16 @@ class Sharing(NamedTuple):
         self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], bubble: Bits | None
     ) -> Bits:
         """The CPUs of a container that has some of its own; `held` are the assignments of its pod's containers."""
-        return (own.cpus or 0) | self.shared_part(pod, name, own, held, bubble)
+        return self.used_of(pod, name, own) | self.shared_part(pod, name, own, held, bubble)
+
+    def used_of(self, pod: AdmissionPod, name: str, own: OwnCPUs) -> Bits:
+        """What a container runs on of its own CPUs: all, or the lowest thread of each core."""
+        cpus = own.cpus or 0
+        if not pod.hides_smt or own.borrowed:
+            return cpus
+        if not any(one.name == name and one.hides_smt for one in pod.containers):
+            return cpus
+        return first_threads(self.topology, cpus)
 
     def shared_part(
         self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], bubble: Bits | None

@@ -29,6 +29,7 @@ PREFIX: Final = "podslice.io/"
 RESIZE: Final = f"{PREFIX}resize"
 MOVABLE: Final = f"{PREFIX}movable"
 CPU_CLASS: Final = f"{PREFIX}cpu-class"
+SMT: Final = f"{PREFIX}smt"
 IRQ: Final = f"{PREFIX}irq"
 ISOLATION: Final = f"{PREFIX}isolation"
 CPU_POWER: Final = f"{PREFIX}cpu-power"
@@ -44,16 +45,17 @@ REFUSED_CONDITION: Final = f"{PREFIX}Refused"
 """The condition of such a pod, which no kubelet writes over."""
 GUARDS: Final = (IRQ, ISOLATION, CPU_POWER, CACHE_CLASS)
 """What containers with CPUs of their own ask of guards (docs/guards.md)."""
-KNOWN: Final = frozenset({CLAIMED, RESIZE, MOVABLE, CPU_CLASS, MIXED, *GUARDS, RESOURCES, REFUSED})
+KNOWN: Final = frozenset({CLAIMED, RESIZE, MOVABLE, CPU_CLASS, SMT, MIXED, *GUARDS, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
 """Bytes of one annotation."""
 LONGEST_DELAY: Final = 300
 """Seconds for which a container may keep CPUs that it gives back."""
 INVALID_KIND: Final = RefusalKind("invalid-annotation", 'annotation "{key}": {problem}', INVALID_ANNOTATION)
 _SHOWN = 40
-_OF_POLICY = (CLAIMED, RESIZE, MOVABLE, CPU_CLASS, MIXED, *GUARDS)
+_OF_POLICY = (CLAIMED, RESIZE, MOVABLE, CPU_CLASS, SMT, MIXED, *GUARDS)
 _IRQ_WISHES = ("ban", "keep", "housekeeping")
 _ISOLATIONS = ("shared", "root", "isolated")
+_SMT_USES = ("use", "hide")
 _MOST_DIGITS = 4
 _GATES = FeatureGates.from_overrides({})
 _DELAY, _BELOW = _OPTIONS = ("shrink-delay", "below-baseline")
@@ -150,6 +152,17 @@ def guard_wishes(policy: PodslicePolicy, pod: Pod, key: str) -> dict[str, str]:
     return whole | dict(_chosen(pod, items, ""))
 
 
+def hides_smt(policy: PodslicePolicy, pod: Pod) -> frozenset[str]:
+    """Containers of a pod that are to run on one thread of each of their cores."""
+    if not policy.cpu_classes or not _has(policy, pod, SMT):
+        return frozenset()
+    try:
+        items = list(_items(pod, (pod.metadata.annotations or {})[SMT], _check_smt))
+    except _ProblemError:
+        return frozenset()
+    return frozenset(name for name, value in _chosen(pod, items, "") if value == "hide")
+
+
 def mixed_shares(policy: PodslicePolicy, pod: Pod) -> dict[str, MixedShare]:
     """Containers of a pod that are to have exclusive and shared CPUs, and how much of each. Nothing where it may not
     ask or asks wrongly."""
@@ -177,6 +190,7 @@ def annotation_problems(policy: PodslicePolicy, pod: Pod) -> Iterator[Annotation
         (RESIZE, policy.resize != ExclusiveResize(), _resize_items),
         (MOVABLE, policy.defrag != Defragmentation(), partial(_items, check=_check_move)),
         (CPU_CLASS, bool(policy.cpu_classes), partial(_items, check=partial(_check_class, policy))),
+        (SMT, bool(policy.cpu_classes), partial(_items, check=_check_smt)),
         (MIXED, policy.mixed is not None, partial(_mixed_shares, policy)),
         *((key, configured, partial(_items, check=check)) for key, configured, check in guards),
     ]
@@ -282,6 +296,11 @@ def _check_class(policy: PodslicePolicy, value: str) -> None:
     known = sorted({one.name for one in policy.cpu_classes} | {IMPLICIT_CLASS})
     if name not in known:
         raise _ProblemError(f"{_short(name)} is no CPU class of {', '.join(known)}")
+
+
+def _check_smt(value: str) -> None:
+    if value not in _SMT_USES:
+        raise _ProblemError(f"{_short(value)} is none of {', '.join(_SMT_USES)}")
 
 
 def _check_guard(policy: PodslicePolicy, key: str, value: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podslice.core.config.annotations import mixed_shares
+from podslice.core.config.annotations import hides_smt, mixed_shares
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionPod
 from podslice.core.pod.mixed import MixedProblem, MixedShare, split_request
@@ -21,12 +21,12 @@ def admission_of(
 ) -> AdmissionPod:
     """The managers' view of a pod. `known`: what containers of it have so already; a policy that says nothing of them
     any more takes nothing away."""
-    if policy.mixed is None and not known:
+    if policy.mixed is None and not known and not policy.cpu_classes:
         return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
     shares = mixed_shares(policy, pod)
     if known:
         shares = dict(_still_mixed(pod, known)) | shares
-    return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares)
+    return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares, hides_smt=hides_smt(policy, pod))
 
 
 def _still_mixed(pod: Pod, known: Mapping[str, MixedShare]) -> Iterable[tuple[str, MixedShare]]:

@@ -26,10 +26,6 @@ class Hint(msgspec.Struct, frozen=True):
     mask: Bits | None
     preferred: bool
 
-    def of(self, resource: str) -> Hint:
-        """What of it is for one resource."""
-        return self
-
 
 class SplitHint(Hint, frozen=True):
     """An affinity whose `mask` is that of the CPUs; `parts` are sets of nodes that resources have of their own."""

@@ -50,7 +50,7 @@ class OwnedFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     `effective` is what it runs on, `partition` the state of its cgroup; `used`, `throttled` and `waited` are its CPU
     time, how many periods it was throttled, and the pressure that it felt; `run_delay` is how long its threads waited
     for a CPU, `migrations` how often they changed it; `memory` bytes by NUMA node; `siblings` the other threads of its
-    cores, by whose they are.
+    cores, by whose they are; `first_threads`: the lowest thread of each core, where that is not all of them.
     """
 
     pod: str
@@ -66,6 +66,7 @@ class OwnedFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     memory: dict[int, int] | None = None
     local_nodes: str = ""
     siblings: dict[str, str] = {}
+    first_threads: str = ""
     others: tuple[SetFacts, ...] = ()
     threads: tuple[ThreadFacts, ...] | None = None
 

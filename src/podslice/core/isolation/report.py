@@ -106,7 +106,8 @@ def _effective(one: OwnedFacts) -> IsolationCheck:
     file = "cpuset.cpus.effective"
     if one.effective is None:
         return _unknown("cpus", one.cpus, file)
-    same = readable_bits(one.effective) == readable_bits(one.cpus)
+    allowed = {readable_bits(one.cpus), readable_bits(one.first_threads) or readable_bits(one.cpus)}
+    same = readable_bits(one.effective) in allowed
     where = f"{file} is {one.effective or 'empty'}" + (f", partition {one.partition}" if one.partition else "")
     remedy = "" if same else "podslice audit says why; the agent repairs it in its next pass"
     return IsolationCheck("cpus", PASS if same else FAIL, one.cpus, one.effective or "none", where, remedy)

@@ -265,7 +265,9 @@ class CPUManager:
             if resizer is None or held.bit_count() >= container.exclusive_cpus:
                 return held
             free = self._allowed(pod, container, container.exclusive_cpus, self.assignable | reusable, anchor=held)
-            self._become(cpu_elastic.grown(self.state, resizer, pod, container, free=free, affinity=affinity))
+            grown = cpu_elastic.grown(self.state, resizer, pod, container, free=free, affinity=affinity)
+            self._check_hidden(pod, grown)
+            self._become(grown)
             return self.state.assignments[pod.uid][container.name]
         cpus = self._pick(pod, container, affinity, reusable)
         self.state = self.state.give(pod.uid, container.name, cpus)
@@ -359,9 +361,18 @@ class CPUManager:
         `AdmissionError`."""
         if self.rules.resizer is not None:
             before = self.state
-            self._become(cpu_elastic.shrunk(before, self.rules.resizer, pod, was))
+            shrunk = cpu_elastic.shrunk(before, self.rules.resizer, pod, was)
+            self._check_hidden(pod, shrunk)
+            self._become(shrunk)
             if self.state.grants:
                 cpu_plugins.taken_back(self, pod.uid, before)
+
+    def _check_hidden(self, pod: AdmissionPod, state: CPUState) -> None:
+        """Whoever runs on one thread of each of its cores has whole cores after a resize too."""
+        for one in pod.containers if pod.hides_smt else ():
+            held = state.assignment(pod.uid, one.name) or 0
+            if one.hides_smt and not cpu_plugins.is_whole(self.topology, held):
+                raise no_whole_cores(self.topology, one.exclusive_cpus)
 
     def _become(self, state: CPUState) -> None:
         """The state after a resize, with what is shared and owned counted."""
@@ -555,7 +566,7 @@ class CPUManager:
         pod = self.context.active.get(uid)
         if pod is not None and self.rules.classes is not None:
             cpu_plugins.count_fallback(self, self.rules.classes, pod, container)
-        if pod is not None and pod.mixed and self.state.assignment(uid, container) is not None:
+        if pod is not None and (pod.mixed or pod.hides_smt) and self.state.assignment(uid, container) is not None:
             self.state = self.state.write(uid, container, self.affinity(uid, container))
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
@@ -596,7 +607,7 @@ class CPUManager:
         """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7); both of one that is
         mixed."""
         classes, pod = self.rules.classes, self.context.active.get(uid)
-        mixed = pod is not None and pod.mixed
+        mixed = pod is not None and (pod.mixed or pod.hides_smt)
         if classes is None and not mixed:
             return self.state.affinity(uid, container)
         own = self.state.online(uid, container)

@@ -8,9 +8,11 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from podslice.core.allocate.cpu_distribute import Pick
+from podslice.core.allocate.picker import no_whole_cores
 from podslice.core.classes.resolve import CPUClasses, Wish, fallback_of
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import Hint
+from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.managers.context import NodeContext, ReleasedCPUs
 from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Operation, kind_of
@@ -19,7 +21,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import CPU_CLASS_UNAVAILABLE
 from podslice.core.state.model import CPUState, MadeUnder, assignable
 from podslice.core.state.tables import drop_in, put_in
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.series import series
 
 FILTERED = RefusalKind(
@@ -68,7 +70,7 @@ class PluginTalk:
             count,
             anchor,
             baseline,
-            self.rules.options.full_pcpus_only,
+            self.rules.options.full_pcpus_only or (container is not None and container.hides_smt),
             of_bubble,
             () if wish is None else (*wish.classes, *wish.overflow),
             wish is not None and wish.required,
@@ -91,7 +93,11 @@ class PluginTalk:
     def allowed(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Bits:
         """Which of the CPUs the filters leave. Raises `AdmissionError`."""
         profile = self.profile
-        return profile.allowed(ask, cpus, self.node(state), self.broken) if profile.filters else cpus
+        left = profile.allowed(ask, cpus, self.node(state), self.broken) if profile.filters else cpus
+        if ask.whole_cores and not self.rules.options.full_pcpus_only:
+            held = left | ask.anchor
+            left &= union(core for core in self.rules.topology.cores.values() if core & held == core)
+        return left
 
     def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState) -> Proposal:
         """The CPUs that a container would get from a pool that was filtered. Raises `AdmissionError`."""
@@ -179,7 +185,29 @@ def _proposal(
     left = talk.allowed(ask, pool, state)
     if left.bit_count() < count <= pool.bit_count():
         raise _kept_back(talk.rules.classes, ask, left, pool)
-    return talk.propose(ask, left, affinity.mask, state)
+    proposal = talk.propose(ask, left, affinity.mask, state)
+    if container is not None and container.hides_smt and not is_whole(talk.rules.topology, proposal.pick.cpus):
+        near = left & talk.rules.topology.cpus_in_numa_nodes(affinity.mask) if affinity.mask else left
+        proposal = Proposal(Pick(_whole_cores(talk.rules.topology, near, left & ~near, count), True))
+    return proposal
+
+
+def is_whole(topology: CPUTopology, cpus: Bits) -> bool:
+    """These CPUs are whole cores."""
+    return whole_objects(topology.cores, cpus) == cpus
+
+
+def _whole_cores(topology: CPUTopology, near: Bits, away: Bits, count: int) -> Bits:
+    """So many CPUs in whole cores, near ones first, and the larger cores first. Raises `AdmissionError`."""
+    chosen = 0
+    for place in (near, away):
+        cores = [core for core in topology.cores.values() if core & place == core]
+        for core in sorted(cores, key=lambda one: (-one.bit_count(), one & -one)):
+            if chosen.bit_count() + core.bit_count() <= count:
+                chosen |= core
+    if chosen.bit_count() < count:
+        raise no_whole_cores(topology, count)
+    return chosen
 
 
 def _kept_back(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: Bits) -> AdmissionError:

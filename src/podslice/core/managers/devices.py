@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from podslice.core.allocate.devices import Selection
 from podslice.core.errors import AdmissionError, RefusalKind, UpstreamDefectError
-from podslice.core.hints.hint import Hint
+from podslice.core.hints.hint import Hint, SplitHint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.machine.devices import Device
 from podslice.core.managers.context import NodeContext
@@ -241,7 +241,8 @@ class DeviceManager:
         before, taken = self.state, False
         try:
             for resource, count in requests.items():
-                if self._allocate_resource(pod, container, resource, count, affinity.of(resource)):
+                mine = affinity.of(resource) if isinstance(affinity, SplitHint) else affinity
+                if self._allocate_resource(pod, container, resource, count, mine):
                     taken = True
         except AdmissionError:
             if not self.context.quirks.failed_container_keeps_devices:

@@ -91,6 +91,11 @@ def failed_hints(hints: Sequence[ProviderHints], container: str | None, *, singl
     return tuple(found if container is None else (f"container {container}: {text}" for text in found))
 
 
+def _of(affinity: Hint, provider: str) -> Hint:
+    """What of an affinity is for a provider."""
+    return affinity.of(provider) if isinstance(affinity, SplitHint) else affinity
+
+
 def struck(hints: list[ProviderHints], provider: str, mask: Bits | None) -> bool:
     """Takes a set of nodes out of one provider's hints; False where it is not there, or that provider gave none."""
     for place, answer in enumerate(hints):
@@ -226,7 +231,7 @@ class TopologyManager:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
             for provider in self.providers:
-                provider.allocate_pod(pod, affinity.of(provider.name))
+                provider.allocate_pod(pod, _of(affinity, provider.name))
         else:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
@@ -315,7 +320,7 @@ class TopologyManager:
 
     def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         for provider in self.providers:
-            provider.allocate(pod, container, affinity.of(provider.name))
+            provider.allocate(pod, container, _of(affinity, provider.name))
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """Learn a runtime id (cpu-topology 9.6)."""

@@ -41,7 +41,7 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
     containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
     `remainder`: thousandths of a CPU that a container with exclusive CPUs takes of shared ones, which may be 0; None
-    for one that shares no CPUs, or shares all (docs/mixed.md).
+    for one that shares no CPUs, or shares all (docs/mixed.md). `hides_smt`: it runs on one thread of each core.
     """
 
     name: str
@@ -56,6 +56,7 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     limits: dict[str, int]
     spec: Container
     remainder: int | None = None
+    hides_smt: bool = False
 
     @property
     def mixed(self) -> bool:
@@ -79,7 +80,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
     the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
     the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything. `mixed`:
-    some container has exclusive and shared CPUs.
+    some container has exclusive and shared CPUs. `hides_smt`: some container runs on one thread of each of its cores.
     """
 
     uid: str
@@ -93,6 +94,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     containers: tuple[AdmissionContainer, ...]
     spec: Pod
     mixed: bool = False
+    hides_smt: bool = False
 
     @property
     def mixed_shares(self) -> Mapping[str, MixedShare]:
@@ -115,9 +117,11 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         *,
         unmanaged: bool = False,
         mixed: Mapping[str, MixedShare] = NOBODY_MIXED,
+        hides_smt: frozenset[str] = frozenset(),
     ) -> AdmissionPod:
         """The managers' view of `pod` under the given feature gates; `unmanaged`: as if PodLevelResourceManagers were
-        off. `mixed`: containers with exclusive and shared CPUs, where they may own some."""
+        off. `mixed`: containers with exclusive and shared CPUs, where they may own some; `hides_smt`: those that run on
+        one thread of each of their cores."""
         qos = pod_qos(pod, gates)
         pod_level = is_pod_level_resources_set(pod)
         managers_on = gates["PodLevelResourceManagers"] and not unmanaged
@@ -134,6 +138,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
                 init=init,
                 eligible=qos == "Guaranteed" and container.name not in claimed,
                 managed=managed,
+                hides_smt=container.name in hides_smt,
             )
             for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
             for container in group
@@ -150,6 +155,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             containers=containers,
             spec=pod,
             mixed=bool(mixed) and any(one.mixed for one in containers),
+            hides_smt=bool(hides_smt) and any(one.hides_smt for one in containers),
         )
 
 
@@ -182,7 +188,7 @@ def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | Non
 
 
 def _container(
-    container: Container, share: MixedShare | None, *, init: bool, eligible: bool, managed: bool
+    container: Container, share: MixedShare | None, *, init: bool, eligible: bool, managed: bool, hides_smt: bool
 ) -> AdmissionContainer:
     requests = container.resources.requests or {}
     limits = container.resources.limits or {}
@@ -193,12 +199,13 @@ def _container(
     if not eligible:
         share = None
     exclusive = integral_cpus(requests.get("cpu")) if eligible else 0
+    owned = exclusive if share is None else share.exclusive
     return AdmissionContainer(
         name=container.name,
         init=init,
         restartable=restartable,
         plain_init=init and not restartable,
-        exclusive_cpus=exclusive if share is None else share.exclusive,
+        exclusive_cpus=owned,
         guaranteed=guaranteed,
         isolated=guaranteed and (share is not None or integral_cpus(limits.get("cpu")) > 0),
         memory=memory,
@@ -206,6 +213,7 @@ def _container(
         limits={name: amount.value() for name, amount in limits.items() if name not in ("cpu", "memory")},
         spec=container,
         remainder=None if share is None else share.remainder,
+        hides_smt=hides_smt and owned > 0,
     )
 
 
