@@ -13,7 +13,7 @@ from podslice.advise.explain.trace import Trace
 class ShownFix(msgspec.Struct, frozen=True):
     """A change after which the pod is admitted: its class, in words, its price and the fields to edit. `pods` are the
     UIDs of the pods that it moves or removes; `drained`: the node is emptied first. `losses` are the guarantees it
-    gives up: `alignment`, `exclusive-cpus`, `full-cores`, `memory-binding`, `promised-cpus`,
+    gives up: `alignment`, `cpu-class`, `exclusive-cpus`, `full-cores`, `memory-binding`, `promised-cpus`,
     `strict-reservation`."""
 
     code: str

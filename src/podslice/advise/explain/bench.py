@@ -60,7 +60,7 @@ class Asking(NamedTuple):
             memory=_running_memory(admission, node.quirks),
             requests={**view.requests, PODS: 1},
             critical=is_critical(spec),
-            shape=_shape(admission),
+            shape=_told_apart(_shape(admission), spec, node),
             sizes=_sizes(admission),
             lone_memory=_lone_memory(admission),
             view=view,
@@ -233,6 +233,16 @@ def _running_memory(pod: AdmissionPod, quirks: Quirks) -> Amounts:
     except AdmissionError:
         return {}
     return total
+
+
+def _told_apart(shape: tuple[object, ...] | None, pod: Pod, node: NodeView) -> tuple[object, ...] | None:
+    """The shape with what classes and plugins may look at besides."""
+    policy, metadata = node.policy, pod.metadata
+    if shape is None or not (policy.cpu_classes or policy.plugins.profile):
+        return shape
+    named = (tuple(sorted((some or {}).items())) for some in (metadata.annotations, metadata.labels))
+    owners = tuple(one.kind for one in metadata.owner_references or ())
+    return (*shape, metadata.namespace, *named, owners, pod.spec.priority, pod.spec.priority_class_name)
 
 
 def _shape(pod: AdmissionPod) -> tuple[object, ...] | None:

@@ -139,6 +139,11 @@ def find_fixes(node: Node, pod: Pod) -> list[Fix]:
     return Explainer(Trial.of(node)).find_fixes(pod)
 
 
+def _called(edited: Pod, pod: Pod) -> Pod:
+    """An edited pod under another one's name; its annotations may be among what was edited."""
+    return replace(edited, metadata=replace(pod.metadata, annotations=edited.metadata.annotations))
+
+
 def _renamed(known: Explanation, pod: Pod) -> Explanation:
     """An explanation as it is for a pod that differs in name and UID only."""
     metadata, told = pod.metadata, known.trace
@@ -146,9 +151,7 @@ def _renamed(known: Explanation, pod: Pod) -> Explanation:
         return known
     decision = replace(told, name=metadata.name, uid=metadata.uid)
     fixes = tuple(
-        replace(fix, change=EditPod(replace(fix.change.pod, metadata=metadata)))
-        if isinstance(fix.change, EditPod)
-        else fix
+        replace(fix, change=EditPod(_called(fix.change.pod, pod))) if isinstance(fix.change, EditPod) else fix
         for fix in known.fixes
     )
     return Explanation(decision, tuple(story(decision)), fixes)

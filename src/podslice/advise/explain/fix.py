@@ -38,6 +38,7 @@ COSTS = {
     "raise-budget": 1.2,
     "promised": 1.1,
     "drop-annotation": 1.1,
+    "other-class": 2.0,
     "move-containers": 2.5,
     "move-pods": 3.0,
     "policy": 3.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podslice.advise.explain.bench import Asking
 from podslice.advise.explain.changes import Change, EditPod, Reconfigure
+from podslice.core.config.annotations import CPU_CLASS
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.topology_options import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.pod.eligibility import AdmissionPod
@@ -15,6 +16,7 @@ LOSSES = {
     "full-cores": "cores may have CPUs of several owners",
     "memory-binding": "memory is no longer bound to NUMA nodes",
     "strict-reservation": "containers without CPUs of their own may run on reserved CPUs",
+    "cpu-class": "CPUs are of another class than the pod, or the policy, asked for",
     "promised-cpus": "containers may lose CPUs that were promised to them",
 }
 """Stable words for programs, and what they mean."""
@@ -29,11 +31,17 @@ LOST_WITH_OPTION = {
 
 def losses(change: Change, asking: Asking, node: NodeView) -> tuple[str, ...]:
     """The guarantees of `LOSSES` that a change gives up, for a pod that the node refused."""
+    if isinstance(change, EditPod) and _wish(asking.admission) != _wish(Asking.of(change.pod, node).admission):
+        return ("cpu-class",)
     if isinstance(change, EditPod):
         return tuple(_of_edit(asking.admission, Asking.of(change.pod, node).admission, node))
     if isinstance(change, Reconfigure):
         return config_losses(node.config, change.config, managed=asking.admission.managed)
     return ()
+
+
+def _wish(pod: AdmissionPod) -> str:
+    return (pod.spec.metadata.annotations or {}).get(CPU_CLASS, "")
 
 
 def config_losses(before: KubeletConfig, after: KubeletConfig, *, managed: bool = False) -> tuple[str, ...]:

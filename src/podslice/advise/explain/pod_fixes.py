@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from podslice.advise.explain.alternatives import Alternatives
 from podslice.advise.explain.changes import EditPod
+from podslice.advise.explain.class_fixes import other_classes
 from podslice.advise.explain.edits import (
     POD,
     amount,
@@ -57,6 +58,7 @@ class PodFixes:
             return list(self._without_annotations(self.wrong_annotations))
         found = [fix for place, resources in self._places for fix in self._of_place(place, resources)]
         found += self._together()
+        found += other_classes(self.node, self.pod, self._works)
         if not any(fix.code.startswith("shrink") for fix in found):
             found += [fix for place, resources in self._places for fix in self._both(place, resources)]
         return found
