@@ -1,4 +1,4 @@
-"""docs/elastic-tests.md and docs/cluster-tests.md: what is said to hold has a test that is there."""
+"""docs/elastic-tests.md, cluster-tests.md and policies-tests.md: what is said to hold has a test that is there."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("elastic-tests", "cluster-tests")
+PAGES = ("elastic-tests", "cluster-tests", "policies-tests")
 ROWS = {
     "Worked examples of resizes": 14,
     "Properties of resizes": 12,
     "Examples and properties of machines that change": 11,
+    "Properties of plugins": 8,
+    "Properties of classes": 8,
+    "Properties of scored best-effort": 7,
+    "Properties of mixed containers": 6,
+    "Properties of guards": 6,
+    "Properties of the reservation advisor": 6,
 }
 """Tables whose rows are counted: examples and properties by number."""
 _TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?:\[(?P<case>[^\]`]+)\])?`")
