@@ -25,6 +25,7 @@ from e2e.scheduling import Pods, eventually, extender, pod, started
 from lightkube.config.kubeconfig import KubeConfig
 from prediction.kubelet import RealKubelet
 from prediction.machine import Shape
+from prediction.node import soon
 from prediction.runtime import FakeRuntime
 
 from podslice import load_machine
@@ -165,7 +166,7 @@ def come_and_go(found: Kubelets, scheduler: str, count: int, seed: int) -> dict[
         while (became := eventually(partial(state, pods, name))) == "Unschedulable" and live:
             gone(pods, leaves := r.choice(list(live)))
             del live[leaves]
-            eventually(lambda name=name: state(pods, name) != "Unschedulable" or not live, patience=5.0)
+            soon(lambda name=name: state(pods, name) != "Unschedulable", 5.0)  # type: ignore[misc]
         counts[became] = counts.get(became, 0) + 1
         if became == "Running":
             live[name] = size
