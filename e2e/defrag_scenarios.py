@@ -6,8 +6,10 @@ import json
 import shlex
 from typing import Any
 
-from e2e.pods import gu, ngu, pod
-from e2e.scenarios import STATIC, scenario
+from e2e.kubelet import Running
+from e2e.memory_scenarios import with_memory
+from e2e.pods import MEMORY, gu, ngu, pod
+from e2e.scenarios import STATIC, Json, configured, scenario
 from e2e.vm import Shape
 from e2e.world import PODSLICE, SOCKET, STATE, World, check
 from podslice.core.values.cpuset import parse_bits
@@ -17,6 +19,11 @@ POLICY = {
     "kind": "PodslicePolicy",
     "spec": {"resize": {"exclusive": True, "shrinkDelaySeconds": 5}, "defrag": {"carryOut": "onRequest"}},
 }
+FOLLOWING = {**POLICY, "spec": {"defrag": {"carryOut": "onRequest", "memory": "follow"}}}
+IMPATIENT = (
+    "import podslice.agent.movingmemory as memory; memory.LONGEST_FOLLOWING = 0.0; "
+    "from podslice.entry import main; main()"
+)
 MOVABLE = {"podslice.io/movable": "true"}
 SINGLE = {**STATIC, "topologyManagerPolicy": "single-numa-node"}
 FILE = f"{STATE}/podslice_policy_state"
@@ -36,20 +43,19 @@ def _defrag(world: World, *words: str, to: str = f"{FOLDER}/out") -> tuple[int, 
     return int(code), said
 
 
-def _fragmented(world: World) -> tuple[Any, Any]:
+def _fragmented(world: World, memory: str = MEMORY) -> tuple[Running, Running]:
     """Every NUMA node has three free CPUs, so that a pod of four fits nowhere; the container that may move, and one
     that shares."""
-    movable, fillers = None, []
+    owners, fillers = list[Running](), []
     for number in range(len(world.nodes)):
         if number:
             annotations = MOVABLE if number == 1 else None
-            owner = world.run(pod(f"m{number}", gu("own", 1), annotations=annotations))
-            movable = movable or owner
+            owners.append(world.run(pod(f"m{number}", gu("own", 1, memory), annotations=annotations)))
         if number < len(world.nodes) - 1:
             fillers.append(world.run(pod(f"f{number}", gu("own", 3))))
     shares = world.run(pod("s", ngu("c")))
     world.remove(*fillers)
-    return movable, shares
+    return owners[0], shares
 
 
 def _planned(world: World) -> Any:
@@ -115,6 +121,73 @@ def agent_is_killed_during_a_move(world: World) -> None:
     code, text = _defrag(world, "--apply", PLAN)
     check(code == 0, f"the plan is still good, and was not carried out: {text[-400:]}")
     check(world.exclusive(moves, "own", 1) != before, "it was not moved")
+
+
+class _Filled:
+    """A container's 96 MiB, and where they are."""
+
+    def __init__(self, world: World, owner: Running) -> None:
+        self._world = world
+        self._folder = f"/sys/fs/cgroup{owner.process('own', 'cgroup').strip().partition('::')[2]}"
+        fill = "import time; kept = bytearray(b'x') * (96 << 20); time.sleep(1000)"
+        command = f"echo $$ > {self._folder}/cgroup.procs && exec {shlex.join(['python3.13', '-c', fill])}"
+        world.vm.call("start", name="fill", command=["sh", "-c", command])
+
+    def is_on(self, node: int) -> None:
+        """The better part is on this NUMA node alone, or is soon."""
+        found = self._world.soon(self._resident, [node])
+        check(found == [node], f"its memory is on NUMA nodes {found} and not on {node} alone")
+
+    def _resident(self) -> list[int]:
+        text = self._world.vm.call("read", path=f"{self._folder}/memory.numa_stat")
+        (line,) = [line for line in text.splitlines() if line.startswith("anon ")]
+        amounts = [int(word.partition("=")[2]) for word in line.split()[1:]]
+        found = [node for node, amount in enumerate(amounts) if amount > 8 << 20]
+        return found if sum(amounts) > 96 << 20 else []
+
+
+def _bound(shape: Shape) -> Json:
+    return with_memory(shape, topologyManagerPolicy="single-numa-node")
+
+
+def _moved_with_its_memory(world: World, said: str) -> None:
+    """There and back; `said` is what is said of each move."""
+    moves, _ = _fragmented(world, "160Mi")
+    filled, before = _Filled(world, moves), _node_of(world, moves)
+    filled.is_on(before)
+    _planned(world)
+    code, text = _defrag(world, "--apply", PLAN, "-o", "json", to=RESULT)
+    check(code == 0, f"not carried out: {text[-400:]}")
+    (move,) = json.loads(world.vm.call("read", path=RESULT))["moves"]
+    check(move.get("problem", "") == said, f"it is said: {move}")
+    after = _node_of(world, moves)
+    check(after != before, "it is on the NUMA node that it was to leave")
+    check(moves.mems("own") == 1 << after, f"it may use memory of {moves.mems('own'):b}")
+    filled.is_on(after)
+    code, text = _defrag(world, "--undo", RESULT)
+    check(code == 0, f"not undone: {text[-400:]}")
+    check(_node_of(world, moves) == before, "it is not on the NUMA node that it came from")
+    filled.is_on(before)
+    world.vm.call("kill", name="fill")
+
+
+@scenario("X-defrag-memory", configured(_bound), where=_four_cpus_a_node, agent={"policy": FOLLOWING})
+def memory_moves_along(world: World) -> None:
+    """With `memory: follow` the pages of a container that moves are on its new NUMA node afterwards, and back."""
+    _moved_with_its_memory(world, "")
+
+
+@scenario("X-defrag-memory-late", configured(_bound), where=_four_cpus_a_node, agent={"policy": FOLLOWING})
+def memory_that_takes_too_long(world: World) -> None:
+    """An agent that waits no time for pages says so and ends the move: the kernel shows the new NUMA node at once and
+    goes on moving."""
+    world.kill_agent()
+    world.start_agent(program=("python3.13", "-c", IMPATIENT))
+    _moved_with_its_memory(world, "the memory of container own still moves after 0 s")
+
+
+def _node_of(world: World, owner: Running) -> int:
+    return world.on_nodes(world.exclusive(owner, "own", 1)).bit_length() - 1
 
 
 def _owners(world: World) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,7 +52,7 @@ class World:
         vm.call("unpack_checkout")
         self.start_agent()
 
-    def start_agent(self, *, ready: bool = True) -> None:
+    def start_agent(self, *, ready: bool = True, program: Sequence[str] = PODSLICE) -> None:
         """Start the agent and wait until the runtime knows it and, if so asked, until it is ready."""
         settings = {
             "apiVersion": "podslice.io/v1alpha1",
@@ -67,7 +67,7 @@ class World:
         }
         self.vm.call("write", path=CONFIG, text=json.dumps(settings))
         self.vm.call("shell", command=f"mkdir -p {MANIFESTS}; rm -f {SOCKET}")
-        self._pid = self.vm.call("start", name="agent", command=[*PODSLICE, "agent", "--config", CONFIG])
+        self._pid = self.vm.call("start", name="agent", command=[*program, "agent", "--config", CONFIG])
         self.wait_for_agent(ready=ready)
 
     def wait_for_agent(self, *, ready: bool = True) -> None:

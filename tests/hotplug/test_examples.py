@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from podslice import Hotplug, InputError, KubeletConfig, Machine, Node, PodslicePolicy, without_cpus
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.config.policy import ExclusiveResize
+from podslice.core.machine.model import HugePages
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import format_bits, parse_bits
-from tests.resize.helpers import guaranteed, pod
+from tests.resize.helpers import guaranteed, pod, resources
 
 MACHINE = from_synthetic("pack:1 core:8 pu:2")
 MORE = from_synthetic("pack:1 core:10 pu:2")
@@ -240,3 +241,18 @@ def test_a_kubelet_does_not_look() -> None:
     made = Node(MACHINE, KubeletConfig(), profile="kubelet-1.36")
     with pytest.raises(InputError, match="does not look at its machine"):
         made.change_machine(MORE)
+
+
+def test_huge_pages_change() -> None:
+    """Huge pages that come or go while the node runs are counted at once; a kubelet sees them at its next start."""
+    machine = from_synthetic("pack:1 numa:2(memory=4GiB) core:4 pu:2")
+    reserved = {"system_reserved": {"memory": "1Gi"}, "eviction_hard": {}, "memory_manager_policy": "Static"}
+    config = {**reserved, "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}),)}
+    made = Node(machine, KubeletConfig(**config), predicates=False, policy=PodslicePolicy(hotplug=Hotplug()))
+    amounts = {"cpu": "1", "memory": "16Mi", "hugepages-2Mi": "64Mi"}
+    wants = pod({"resources": resources(dict(amounts), dict(amounts))}, name="a")
+    assert not made.admit(wants).admitted
+    first, second = machine.nodes
+    made.change_machine(replace(machine, nodes=(first, replace(second, hugepages=(HugePages(2048, 64),)))))
+    assert made.admit(wants).admitted
+    assert made.view.numa_nodes("uid-a", "c0") == 0b10
