@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from podslice.core import node_resize, readmission
-from podslice.core.classes.resolve import fallback_of
+from podslice.core.classes.resolve import CPUClasses, fallback_of
 from podslice.core.config.annotations import MIXED, SMT, AnnotationProblem, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
@@ -47,7 +47,7 @@ from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.state.model import OWNING
-from podslice.core.values.cpuset import Bits, CPUSet, format_bits
+from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import encode, load, restore_failure
@@ -247,11 +247,13 @@ class Node:
         passed_over: tuple[PodEvent, ...] = ()
         if pod.ignored:
             passed_over = ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
-        policy = self.rules.policy
-        notes = self.kubelet.manager.context.plugin_notes
+        policy, manager = self.rules.policy, self.kubelet.manager
+        notes = manager.context.plugin_notes
         if notes:
             passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, note) for note in notes)
-        passed_over += tuple(self._fallbacks(pod))
+        classes = manager.cpu.rules.classes
+        if classes is not None:
+            passed_over += tuple(self._fallbacks(pod, classes))
         if policy.annotations.invalid != "ignore":
             return passed_over
         wrong = [*annotation_problems(policy, pod.spec)]
@@ -261,12 +263,11 @@ class Node:
             wrong.append(AnnotationProblem(SMT, problem))
         return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
 
-    def _fallbacks(self, pod: AdmissionPod) -> Iterator[PodEvent]:
+    def _fallbacks(self, pod: AdmissionPod, classes: CPUClasses) -> Iterator[PodEvent]:
         """Containers that share CPUs of none of the classes that they wish for."""
         cpu = self.kubelet.manager.cpu
-        classes = cpu.rules.classes
-        for container in pod.containers if classes is not None and cpu.static else ():
-            if classes is None or cpu.state.assignment(pod.uid, container.name) is not None:
+        for container in pod.containers if cpu.static else ():
+            if cpu.state.assignment(pod.uid, container.name) is not None:
                 continue
             lacking = fallback_of(classes, pod, container, cpu.state.default)
             if lacking:
@@ -481,7 +482,8 @@ class Node:
     def _container(
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
     ) -> ContainerDecision:
-        hint: Hint = self.kubelet.manager.topology.affinity(pod.uid, container.name)
+        kubelet = self.kubelet
+        hint: Hint = kubelet.manager.topology.affinity(pod.uid, container.name)
         placed = started.exclusive_cpus if started.isolation == "mixed" else started.cpus
         return ContainerDecision(
             name=container.name,
@@ -492,20 +494,21 @@ class Node:
             exclusive=started.isolation == "container",
             exclusive_cpus=CPUSet.from_bits(started.exclusive_cpus if started.isolation in OWNING else 0),
             isolation=started.isolation,
-            cfs_quota=self.kubelet.config.cpu_cfs_quota and not started.cpu_quota_disabled,
+            cfs_quota=kubelet.config.cpu_cfs_quota and not started.cpu_quota_disabled,
             affinity=None if hint.mask is None else CPUSet.from_bits(hint.mask),
             preferred=hint.preferred,
             memory={block.type: block.size for block in started.memory_blocks},
             devices=dict(started.devices),
             error=started.error,
             during_init=self._during_init(pod, container, started),
-            affinities={name: CPUSet.from_bits(mask) for name, mask in self._parts(pod.uid, container.name).items()},
+            affinities=self._affinities(pod.uid, container.name) if kubelet.manager.context.parts else {},
         )
 
-    def _parts(self, uid: str, container: str) -> Mapping[str, Bits]:
+    def _affinities(self, uid: str, container: str) -> dict[str, CPUSet]:
         """The NUMA nodes of each resource of a container that was just admitted, where each has its own."""
         parts = self.kubelet.manager.context.parts
-        return parts.get((uid, container)) or parts.get((uid, ""), {})
+        mine = parts.get((uid, container)) or parts.get((uid, ""), {})
+        return {name: CPUSet.from_bits(mask) for name, mask in mine.items()}
 
     def _during_init(
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer

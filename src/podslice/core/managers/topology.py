@@ -319,8 +319,12 @@ class TopologyManager:
         return all(provider.holds(pod, one) for provider in self.providers for one in asked)
 
     def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        if isinstance(affinity, SplitHint):
+            for provider in self.providers:
+                provider.allocate(pod, container, affinity.of(provider.name))
+            return
         for provider in self.providers:
-            provider.allocate(pod, container, _of(affinity, provider.name))
+            provider.allocate(pod, container, affinity)
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """Learn a runtime id (cpu-topology 9.6)."""
