@@ -1,4 +1,4 @@
-"""docs/elastic-tests.md, cluster-tests.md and policies-tests.md: what is said to hold has a test that is there."""
+"""docs/{elastic,cluster,policies,dra}-tests.md: what they say has a test that is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("elastic-tests", "cluster-tests", "policies-tests")
+PAGES = ("elastic-tests", "cluster-tests", "policies-tests", "dra-tests")
 ROWS = {
     "Worked examples of resizes": 14,
     "Properties of resizes": 12,
@@ -20,8 +20,11 @@ ROWS = {
     "Properties of mixed containers": 6,
     "Properties of guards": 6,
     "Properties of the reservation advisor": 6,
+    "The life of a claim": 15,
+    "Complaints of dra-driver-cpu's users": 9,
 }
-"""Tables whose rows are counted: examples and properties by number."""
+"""Tables whose rows are counted: examples, properties and sentences by number."""
+_SCENARIO = re.compile(r"\bX-K[0-9]+\b")
 _TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?:\[(?P<case>[^\]`]+)\])?`")
 
 
@@ -36,8 +39,10 @@ class Row(NamedTuple):
     def lost(self) -> list[str]:
         """What is wrong with what it names, one text each."""
         found = list(_TEST.finditer(self.shown_by))
-        rest = _TEST.sub("", self.shown_by).replace(",", "").strip()
-        problems = [] if found else [f"{self.says}: no test"]
+        scenarios = _SCENARIO.findall(self.shown_by)
+        rest = _SCENARIO.sub("", _TEST.sub("", self.shown_by)).replace(",", "").strip()
+        problems = [] if found or scenarios else [f"{self.says}: no test"]
+        problems += [one for one in scenarios if one not in known_scenarios()]
         problems += [f"{self.says}: {rest} is no test"] if rest else []
         return problems + [one[0] for one in found if not is_there(one["file"], one["name"], one["case"])]
 
@@ -51,6 +56,13 @@ def rows(text: str) -> list[Row]:
         if line.startswith("| ") and len(cells) == 2 and cells[1] != "shown by":
             found.append(Row(section, *cells))
     return found
+
+
+@cache
+def known_scenarios() -> frozenset[str]:
+    """The scenarios of the guest, as they are written down."""
+    written = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "e2e").glob("cluster*.py"))
+    return frozenset(re.findall(r'in_cluster\(\s*"(X-K[0-9]+)"', written))
 
 
 @cache
@@ -77,6 +89,8 @@ def test_a_row_without_its_test_is_noticed() -> None:
     here = "`tests/test_shown.py::test_every_row_has_its_tests`"
     assert Row("", "a", here).lost == []
     assert Row("", "a", "").lost == ["a: no test"]
+    assert Row("", "a", "X-K90").lost == []
+    assert Row("", "a", "X-K0").lost == ["X-K0"]
     assert Row("", "a", f"{here}, somewhere").lost == ["a: somewhere is no test"]
     for wrong in ("tests/test_none.py::test_a", "tests/test_shown.py::test_a", f"{here.strip('`')}[case]"):
         assert Row("", "a", f"`{wrong}`").lost == [f"`{wrong}`"]

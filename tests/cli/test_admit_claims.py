@@ -42,6 +42,24 @@ def test_example() -> None:
     assert "default/big    train" not in result.output
 
 
+def test_explained() -> None:
+    """`explain` tells of claims what `admit` does, and the story of pods whose claims can be had."""
+    arguments = ("explain", str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE)
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 1
+    for line in (
+        "default/big not allocated: cannot allocate all claims",
+        "podslice-numa-0: has 30 cpu in all",
+        "default/train",
+    ):
+        assert line in result.output
+    told = read_document(CliRunner().invoke(cli, [*arguments, "-o", "json"]).output, "ExplanationList")
+    assert [pod["name"] for pod in told["items"]] == ["train"]
+    assert [claim["allocated"] for claim in told["claims"]] == [False, True]
+    refused = CliRunner().invoke(cli, [*arguments, "-o", "json", "--only-refused"])
+    assert [claim["allocated"] for claim in read_document(refused.output, "ExplanationList")["claims"]] == [False]
+
+
 def test_document() -> None:
     """Programs get the devices, the obstacles and the fixes."""
     report = read_document(run(str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE, "-o", "json").output, "AdmissionReport")

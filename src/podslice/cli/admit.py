@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.claims_option import ClaimAnswers, claim_options, print_answers
+from podslice.cli.claims_option import ClaimAnswers, claim_options, print_answers, with_claims
 from podslice.cli.draw import picture_form, write_picture
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
@@ -28,7 +28,6 @@ from podslice.contract.admission import AdmissionReport, ClaimAnswer, NodeCPUs, 
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
 from podslice.core.reasons import UPSTREAM_DEFECT
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import echo, style
@@ -36,7 +35,6 @@ from podslice.render.picture import picture_of
 
 if TYPE_CHECKING:
     from podslice.core.view import NodeView
-    from podslice.k8s.manifest import LoadedPod
 
 
 @click.command()
@@ -99,7 +97,7 @@ def admit(
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
-    decisions = [_decide(node, pod) for pod in _with_claims(claims, read.pods, answers)]
+    decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers)]
     resizes = [_resize(node, wish) for wish in read_wishes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
@@ -149,18 +147,6 @@ def _resize(node: Node, wish: ResizeWish) -> Resized:
         raise wish.at(error) from None
     held = node.state.cpu.assignments.get(decision.uid, {})
     return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
-
-
-def _with_claims(claims: ClaimAnswers | None, pods: Iterable[LoadedPod], answers: list[ClaimAnswer]) -> Iterator[Pod]:
-    """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those."""
-    for one in pods:
-        answer = None if claims is None else claims.of_pod(one.pod)
-        if answer is not None:
-            answers.append(answer)
-        if answer is None or answer.allocated:
-            yield one.pod
-    if claims is not None:
-        answers += claims.others()
 
 
 def _report(

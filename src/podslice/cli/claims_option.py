@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from podslice.core.dra.usage import DeviceGrant
     from podslice.core.pod.spec import Pod
     from podslice.k8s.claims import DeviceObjects
+    from podslice.k8s.manifest import LoadedPod
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_SHOWN = 5
@@ -162,6 +163,18 @@ class ClaimAnswers:
         why = explain(cluster.nodes[nodes[0]].pools, cluster.usage, cluster.selecting, claims)
         fixes = tuple(ClaimFix(fix.claim, fix.path, fix.text) for fix in why.fixes)
         return ClaimRefusal(nodes, why.together, tuple(_obstacles(why)), fixes)
+
+
+def with_claims(claims: ClaimAnswers | None, pods: Iterable[LoadedPod], answers: list[ClaimAnswer]) -> Iterator[Pod]:
+    """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those."""
+    for one in pods:
+        answer = None if claims is None else claims.of_pod(one.pod)
+        if answer is not None:
+            answers.append(answer)
+        if answer is None or answer.allocated:
+            yield one.pod
+    if claims is not None:
+        answers += claims.others()
 
 
 def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:

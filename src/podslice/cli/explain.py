@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from podslice.cli.claims_option import ClaimAnswers, claim_options, print_answers, with_claims
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
     OUTPUT,
@@ -30,6 +31,7 @@ from podslice.render.ansi import echo
 if TYPE_CHECKING:
     from podslice.advise.explain.explain import Explained, Explanation
     from podslice.advise.explain.resize import ResizeExplanation, ToldResize
+    from podslice.contract.admission import ClaimAnswer
 
 
 @click.command()
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 @node_options
 @running_options
 @resize_option
+@claim_options
 @click.option(
     "--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod or grant a resize."
 )
@@ -50,6 +53,8 @@ def explain(
     *,
     files: tuple[str, ...],
     resize_paths: tuple[str, ...],
+    claim_paths: tuple[str, ...],
+    slice_paths: tuple[str, ...],
     fixes: bool,
     out: Path | None,
     only_refused: bool,
@@ -61,13 +66,15 @@ def explain(
 
     Admitted pods stay on the node for the pods after them. --pods and --state say what runs there before. Then the
     pods of --resize are resized, one after the other: why each is granted, put off or refused, and the smallest changes
-    that let it in.
+    that let it in. With --claims and --slices the claims of the pods are allocated first, as kube-scheduler does it,
+    and of those that cannot be it is said which device is kept from which request by what.
 
     \b
     Examples:
       podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out why.html
       podslice explain pod.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
+      podslice explain pods.yaml --claims claims.yaml --slices slices.yaml   # Dynamic Resource Allocation
       podslice explain db.yaml --resize db-8.yaml --policy policy.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       kubectl get pods --field-selector spec.nodeName=n7 -o yaml | podslice explain new.yaml --pods - ...
 
@@ -78,16 +85,21 @@ def explain(
     from podslice.contract.explanation import ExplanationList, explained, explained_resize
     from podslice.render.answers import ShownExplanation, ShownResize, answer_page
 
-    if not files and not resize_paths:
+    claims = ClaimAnswers(claim_paths, slice_paths) if claim_paths or slice_paths else None
+    if not files and not resize_paths and claims is None:
         raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
     page_name(out)
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
-    pods = [one.pod for one in read.pods]
+    answers: list[ClaimAnswer] = []
+    pods = list(with_claims(claims, read.pods, answers))
     wishes = read_wishes(resize_paths, **options)
     shown: list[Explained] = []
-    all_granted, printer = True, _Printer(output)
+    all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
+    if claims is not None and output in ("table", "wide"):
+        print_answers([answer for answer in answers if not (only_refused and answer.allocated)])
+        echo("")
     for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):
         admitted = one.explanation.trace.admitted
         all_granted = all_granted and admitted
@@ -105,7 +117,8 @@ def explain(
         write_text(out, page)
     if output not in ("table", "wide"):
         items = tuple(explained(one.explanation) for one in shown)
-        emit(ExplanationList(items, tuple(map(explained_resize, resized))), output)
+        told_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
+        emit(ExplanationList(items, tuple(map(explained_resize, resized)), told_claims), output)
     sys.exit(0 if all_granted else 1)
 
 

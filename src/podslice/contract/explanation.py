@@ -8,6 +8,7 @@ from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fix import Edit, Fix
 from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
 from podslice.advise.explain.trace import Trace
+from podslice.contract.admission import ClaimAnswer
 
 
 class ShownFix(msgspec.Struct, frozen=True):
@@ -48,10 +49,12 @@ class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExplanationList(msgspec.Struct, frozen=True):
-    """One explanation for each pod, in the order of the files, and for each resize after them."""
+    """One explanation for each pod, in the order of the files, and for each resize after them; `claims` says of claims
+    what the scheduler gives them, or why it does not. Pods that wait for theirs have no explanation."""
 
     items: tuple[ExplainedPod, ...]
     resizes: tuple[ExplainedResize, ...] = ()
+    claims: tuple[ClaimAnswer, ...] = ()
 
 
 def explained(explanation: Explanation) -> ExplainedPod:

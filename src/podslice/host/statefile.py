@@ -33,10 +33,12 @@ class FileOperations(Protocol):
 
 
 class RealFiles:
-    """The operating system."""
+    """The operating system. `durable` False for files that are made anew after the machine was down: nothing waits for
+    the disk."""
 
-    def __init__(self, *, mode: int = 0o600) -> None:
+    def __init__(self, *, mode: int = 0o600, durable: bool = True) -> None:
         self._mode = mode
+        self._durable = durable
 
     def write(self, path: Path, data: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
@@ -44,7 +46,8 @@ class RealFiles:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
+            if self._durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -55,6 +58,8 @@ class RealFiles:
         path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
+        if not self._durable:
+            return
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)

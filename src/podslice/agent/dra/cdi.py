@@ -48,11 +48,11 @@ def claimed_in(environment: Iterable[str]) -> Iterator[ClaimedDevice]:
 
 
 class CDIFiles:
-    """The files of our kind in a folder."""
+    """The files of our kind in a folder. A start makes them anew of the claims' records, so none waits for the disk."""
 
     def __init__(self, folder: Path, files: RealFiles | None = None) -> None:
         self._folder = folder
-        self._files = files or RealFiles(mode=0o644)
+        self._files = files or RealFiles(mode=0o644, durable=False)
 
     def write(self, claim: PreparedClaim, held: Iterable[Pinning]) -> None:
         """The file of a claim whose devices have these CPUs and NUMA nodes; one that is as it should be is left alone.

@@ -26,7 +26,6 @@ from podslice.core.dra.prepared import ClaimError
 from podslice.core.managers.memory_rules import claim_memory
 from podslice.core.node import Node
 from podslice.core.values.cpuset import CPUSet, format_bits, parse_bits
-from podslice.host.statefile import RealFiles
 from podslice.k8s.podlist import ApiError
 
 CLEAN_SECONDS = 60.0
@@ -103,7 +102,7 @@ class Driver:
         self._now = now
         self._sleep = sleep
         self._unseen: dict[str, float] = {}
-        cdi = CDIFiles(Path(settings.cdi), RealFiles(mode=0o644))
+        cdi = CDIFiles(Path(settings.cdi))
         self.book = ClaimBook(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
         self.book.kubelets = self._kubelets
         owner.serve_claims(self.book)
