@@ -348,7 +348,7 @@ def _per_class(view: NodeView, classes: CPUClasses) -> Iterable[tuple[Labels, fl
     """CPUs by class and by who has them."""
     states = {
         "owned": view.owned & ~view.offline,
-        "shared": view.shared & ~view.reserved,
+        "shared": view.assignable,
         "reserved": view.reserved & ~view.offline,
         "offline": view.offline,
     }
