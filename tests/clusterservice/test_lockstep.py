@@ -9,7 +9,7 @@ from e2e.lockstep import Life, campaign, summary
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [7, 8, 10, 1000039])
+@pytest.mark.parametrize("seed", [7, 8, 10, 1000039, 26113013])
 def test_no_promise_is_broken(seed: int) -> None:
     """Whatever fails in a life, digests meet after every event, no node refuses a pod and nothing is held at last."""
     told = Life(seed).run(150)

@@ -6,15 +6,15 @@ taken back by arithmetic, and without holds the state is the node's again.
 
 A kubelet may start pods in another order than they came. So a further pod is only let in when every order of all
 unconfirmed pods admits every one of them. A node that takes plans (`honour`) gives bound pods what was planned, in any
-order, but may decline a plan that is worse than its own choice, so the same rule is for it. Of a node whose kubelet
-decides alone (`observe`), one pod at a time is on its way.
+order, but may decline a plan that is worse than its own choice: there every order counts, with any of the plans taken.
+Of a node whose kubelet decides alone (`observe`), one pod at a time is on its way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.core.answers import FleetState, NodeAnswer, PodHolding, called
 from podslice.core.cluster.classes import NodeKind, StateClasses
@@ -28,6 +28,8 @@ PlanPolicy: TypeAlias = Literal["compare", "honour", "observe"]
 RESERVED = "reserved for pods being bound"
 _MOST_ORDERS = 6
 """All orders of three different pods."""
+_MOST_TRIES = 128
+"""Answers for the orders of pods with plans. Three different pods need 45 at most."""
 FOREVER = float("inf")
 
 
@@ -55,6 +57,43 @@ class Hold:
     def fits(self) -> bool:
         """True where the node would admit the pod."""
         return self.answer is not None and self.answer.holding is not None
+
+
+class Coming(NamedTuple):
+    """A pod on its way, and what it is told to take."""
+
+    signature: Signature
+    plan: PodHolding | None
+
+
+class AnyPlans:
+    """Pods on their way to a node of a kind that may take each plan that is still free, or decide by itself."""
+
+    def __init__(self, classes: StateClasses, kind: NodeKind, coming: list[Coming]) -> None:
+        self._classes, self._kind, self._coming = classes, kind, coming
+        self._tries = _MOST_TRIES
+        self._good: set[tuple[int, frozenset[int]]] = set()
+
+    def admitted(self, state: FleetState) -> bool:
+        """True when all are, in every order, with any of the plans taken; False too where that is too much to try."""
+        return self._admitted(state, frozenset(range(len(self._coming))))
+
+    def _admitted(self, state: FleetState, left: frozenset[int]) -> bool:
+        if not left or (state.number, left) in self._good:
+            return True
+        for number in left:
+            self._tries -= 1
+            if self._tries < 0:
+                return False
+            pod = self._coming[number]
+            alone = self._classes.admit(self._kind, state, pod.signature)
+            if alone.holding is None or not self._admitted(alone.state, left - {number}):
+                return False
+            planned = None if pod.plan is None else self._kind.answers.take(state, pod.plan)
+            if planned is not None and not self._admitted(planned, left - {number}):
+                return False
+        self._good.add((state.number, left))
+        return True
 
 
 class HeldNode:
@@ -141,25 +180,34 @@ class HeldNode:
             return RESERVED if alone.holding is not None else refused_by_managers(self.kind.rules, alone.reason)
         if not all(hold.fits for hold in self.holds.values()):
             return RESERVED
-        coming = [hold.signature for hold in self.holds.values()]
-        return "" if self._in_any_order(classes, [*coming, signature]) else RESERVED
+        coming = [*self._coming(), Coming(signature, answer.holding)]
+        return "" if self._in_any_order(classes, coming) else RESERVED
 
     def stands(self, classes: StateClasses) -> bool:
         """True when the holds still fit in any order, though the node may have changed since they were let in. With
         fewer on their way, or some of them admitted first, they do as before."""
         if len(self.holds) < 2 or self.proven is self.base:
             return True
-        if not self._in_any_order(classes, [hold.signature for hold in self.holds.values()]):
+        if not self._in_any_order(classes, self._coming()):
             return False
         self.proven = self.base
         return True
 
-    def _in_any_order(self, classes: StateClasses, coming: Iterable[Signature]) -> bool:
+    def _coming(self) -> list[Coming]:
+        """The pods on their way; one that is not bound will be told what it would have now."""
+        return [
+            Coming(hold.signature, hold.plan or (hold.answer.holding if hold.answer is not None else None))
+            for hold in self.holds.values()
+        ]
+
+    def _in_any_order(self, classes: StateClasses, coming: list[Coming]) -> bool:
         """True when all are admitted, whatever order they come in; False too where there are too many orders."""
-        left = Counter(coming)
-        return _few_orders(left) and all(
-            self._admits_all(classes, order) for order in _orders(left, sum(left.values()))
-        )
+        left = Counter(one.signature for one in coming)
+        if not _few_orders(left):
+            return False
+        if self.policy == "honour" and len(left) > 1:
+            return AnyPlans(classes, self.kind, coming).admitted(self.base)
+        return all(self._admits_all(classes, order) for order in _orders(left, len(coming)))
 
     def _admits_all(self, classes: StateClasses, order: Iterable[Signature]) -> bool:
         state = self.base
