@@ -85,7 +85,7 @@ def converted(data: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(data, kind, strict=True, dec_hook=_cpu_set)
     except (msgspec.ValidationError, RecursionError) as error:
-        path, problem, remedy, _ = decoding_problem(str(error))
+        path, problem, remedy, *_ = decoding_problem(str(error))
         raise InputError(problem[:200], path=path, remedy=remedy) from None
 
 

@@ -68,7 +68,7 @@ def answers(policy: PodslicePolicy) -> dict[str, tuple[list[object], str]]:
     told: dict[str, tuple[list[object], str]] = {}
     for entry in policy.plugins.profile:
         known = CPUMachine(machine, topology)
-        profile = PluginProfile(known, [(entry, made(entry, known))])
+        profile = PluginProfile(known, [(entry, made(entry, known))], hint_scores=True)
         profile.watch = Stopwatch(perf_counter)
         wrong: list[str] = []
         random = Random(7)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import reprlib
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 MAP_KEY = "[...]"
 """What stands in a path for a key of a map; the decoder does not say which."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
 _EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
 _BOUND = re.compile(r"expected `(?P<wanted>int|float|str)` (?P<bound>[<>]=? |of |matching )", re.IGNORECASE)
+_VALUE = re.compile(r"Invalid (?:enum )?value ")
 _MISSING = "missing required field"
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>.*)`", re.DOTALL)
 _WORDS = {
@@ -34,12 +35,14 @@ _SCALARS = ("int", "float", "bool", "NumberText")
 
 class DecodingProblem(NamedTuple):
     """`path` is the field as in `spec.containers[0].name`, empty for the whole; `remedy` is empty where the problem
-    says it; `unknown`: a field there that nobody knows."""
+    says it; `unknown`: a field there that nobody knows; `got`: whether the problem ends with the kind or the value that
+    was found."""
 
     path: str
     problem: str
     remedy: str
     unknown: str
+    got: Literal["", "kind", "value"]
 
 
 def decoding_problem(text: str) -> DecodingProblem:
@@ -59,7 +62,8 @@ def decoding_problem(text: str) -> DecodingProblem:
     elif _MISSING in problem:
         remedy = "add the field"
     unknown = _UNKNOWN.search(problem)
-    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, unknown["name"] if unknown else "")
+    got: Literal["", "kind", "value"] = "kind" if kinds else "value" if _VALUE.match(problem) else ""
+    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, unknown["name"] if unknown else "", got)
 
 
 def with_value(found: DecodingProblem, data: object) -> str:
@@ -71,12 +75,10 @@ def with_value(found: DecodingProblem, data: object) -> str:
             data = data[name]
         else:
             return found.problem
-    if found.unknown or data is None or isinstance(data, (dict, list)):
+    if found.unknown or found.got == "value" or data is None or isinstance(data, (dict, list)):
         return found.problem
     text = shown(data) if isinstance(data, str) else str(data).lower()[:_LONGEST]
-    if text in found.problem:
-        return found.problem
-    return f"{found.problem}{':' if ', got ' in found.problem else ', got'} {text}"
+    return f"{found.problem}{':' if found.got == 'kind' else ', got'} {text}"
 
 
 _SHORT = reprlib.Repr()
