@@ -61,6 +61,7 @@ class DriverThread:
         self.prepares: list[str] = []
         self.sandboxes: list[int] = []
         """Of the pod of each call, how many there were."""
+        self.hangs = threading.Event()
         self._ends = threading.Event()
         self._thread = threading.Thread()
 
@@ -102,7 +103,7 @@ class DriverThread:
         await server.close()
 
     def _watch_calls(self) -> None:
-        book = self.driver.book
+        book, read = self.driver.book, self.driver.service._read
         prepare = book.prepare
 
         def prepared(claim: PreparedClaim) -> PreparedClaim:
@@ -110,7 +111,13 @@ class DriverThread:
             self.sandboxes.append(sum(one.uid in claim.pods for one in self._node.runtime.sandboxes.values()))
             return prepare(claim)
 
+        async def reading(asked: Any) -> PreparedClaim:
+            while self.hangs.is_set():
+                await asyncio.sleep(0.05)
+            return await read(asked)
+
         book.prepare = prepared  # type: ignore[method-assign]
+        self.driver.service._read = reading  # type: ignore[method-assign]
 
     @property
     def registered(self) -> bool:
@@ -216,6 +223,51 @@ def place(programs: Programs) -> Iterator[Place]:
         wait("the driver is registered", lambda: driver.registered)
         yield Place(node, driver, Path(name, "agent"))
         driver.stop()
+
+
+@pytest.mark.slow
+def test_the_driver_is_gone(place: Place) -> None:
+    """Without driver a pod that starts is told so, one that ends waits, a claim deleted by force and made
+    again waits for the old one, and after 30 s the slices are gone; a running container is left alone. When the driver
+    is back all of that goes on by itself, and the slices are there again."""
+    for name in ("stays", "ends", "forced"):
+        place.run(name, 2)
+    wait("slices", place.slices)
+    prepared = len(place.driver.prepares)
+    place.driver.stop()
+    late = place.bound("late", 2)
+    place.said(late, "DRA driver podslice.io is not registered")
+    place.node.api.call("DELETE", f"{PODS}/ends")
+    place.node.forget("forced")
+    place.node.api.call("DELETE", f"{CLAIMS}/forced")
+    again = place.bound("forced", 2)
+    place.said(again, "DRA driver podslice.io is not registered")
+    wait("the kubelet takes the slices away", lambda: not place.slices())
+    assert not place.gone("ends")
+    assert place.node.get("stays")["status"]["phase"] == "Running"
+    place.driver.start()
+    wait("the pod that ended is gone", lambda: place.gone("ends"))
+    for name in ("late", "forced"):
+        place.runs(name)
+    wait("slices", place.slices)
+    assert "stays" not in place.driver.prepares[prepared:]
+    assert place.held() == {"stays", "late", "forced"}
+    place.delete("stays", "late", "forced")
+    place.node.api.call("DELETE", f"{CLAIMS}/ends")
+    assert place.held() == set()
+
+
+@pytest.mark.slow
+def test_a_slow_answer(place: Place) -> None:
+    """After 45 s the kubelet gives a call up, and asks again: the claim is prepared once."""
+    place.driver.hangs.set()
+    uid = place.bound("slow", 4)
+    place.said(uid, "DeadlineExceeded")
+    place.driver.hangs.clear()
+    place.runs("slow")
+    assert place.held() == {"slow"}
+    place.delete("slow")
+    assert place.held() == set()
 
 
 @pytest.mark.slow
