@@ -43,6 +43,7 @@ CONFIG = {
 have taken all memory: nobody is evicted for that."""
 GPU = "gpu.example.com"
 PATIENCE = 240.0
+pytestmark = pytest.mark.timeout(900)
 
 
 def wait(what: str, condition: Callable[[], Any]) -> None:
