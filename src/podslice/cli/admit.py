@@ -26,7 +26,7 @@ from podslice.cli.pods_option import read_pods
 from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.contract.admission import AdmissionReport, ClaimAnswer, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision
-from podslice.core.errors import InputError, UpstreamDefectError
+from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
 from podslice.core.reasons import UPSTREAM_DEFECT
 from podslice.core.values.cpuset import CPUSet
@@ -140,11 +140,7 @@ def _decide(node: Node, pod: Any) -> Decision:
 
 
 def _resize(node: Node, wish: ResizeWish) -> Resized:
-    pod = wish.among(node.view.pods)
-    try:
-        decision = node.resize(pod)
-    except InputError as error:
-        raise wish.at(error) from None
+    decision = wish.asked_of(node)
     held = node.state.cpu.assignments.get(decision.uid, {})
     return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
 

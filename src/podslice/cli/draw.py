@@ -112,11 +112,7 @@ def _pictures(
         name = f"{decision.namespace}/{decision.name}"
         told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
     for wish in wishes:
-        pod = wish.among(node.view.pods)
-        try:
-            answer = node.resize(pod)
-        except InputError as error:
-            raise wish.at(error) from None
+        answer = wish.asked_of(node)
         granted = answer.outcome in ("Allocated", "Unchanged")
         told.append(f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}")
     after = f"After: {', '.join(told)}", picture_of(node.view, before=before)

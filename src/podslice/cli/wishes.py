@@ -9,6 +9,8 @@ from podslice.cli.pods_option import read_pods
 from podslice.core.errors import InputError
 
 if TYPE_CHECKING:
+    from podslice.core.decision import ResizeDecision
+    from podslice.core.node import Node
     from podslice.core.pod.eligibility import AdmissionPod
     from podslice.core.pod.spec import Pod
 
@@ -42,6 +44,14 @@ class ResizeWish(NamedTuple):
                 raise self.at(InputError(f"{len(same)} pods on the node have this name", remedy="write metadata.uid"))
             raise self.at(InputError("is not on the node", remedy=there))
         return replace(self.pod, metadata=replace(self.pod.metadata, uid=uid))
+
+    def asked_of(self, node: Node) -> ResizeDecision:
+        """What a node makes of it. Raises `InputError`."""
+        pod = self.among(node.view.pods)
+        try:
+            return node.resize(pod)
+        except InputError as error:
+            raise self.at(error) from None
 
     def at(self, error: InputError) -> InputError:
         """An error about it, with the place."""

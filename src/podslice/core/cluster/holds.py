@@ -29,7 +29,7 @@ RESERVED = "reserved for pods being bound"
 _MOST_ORDERS = 6
 """All orders of three different pods."""
 _MOST_TRIES = 128
-"""Answers for the orders of pods with plans. Three different pods need 45 at most."""
+"""Answers for the orders of pods with plans. Three different pods need 39 at most."""
 FOREVER = float("inf")
 
 

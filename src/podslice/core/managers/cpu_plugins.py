@@ -12,6 +12,7 @@ from podslice.core.allocate.picker import no_whole_cores
 from podslice.core.classes.resolve import CPUClasses, Wish, fallback_of
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import Hint
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.managers.context import NodeContext, ReleasedCPUs
 from podslice.core.managers.cpu_rules import CPURules
@@ -96,7 +97,7 @@ class PluginTalk:
         left = profile.allowed(ask, cpus, self.node(state), self.broken) if profile.filters else cpus
         if ask.whole_cores and not self.rules.options.full_pcpus_only:
             held = left | ask.anchor
-            left &= union(core for core in self.rules.topology.cores.values() if core & held == core)
+            left &= union(whole_cores_in(self.rules.topology, held))
         return left
 
     def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState) -> Proposal:
@@ -201,8 +202,7 @@ def _whole_cores(topology: CPUTopology, near: Bits, away: Bits, count: int) -> B
     """So many CPUs in whole cores, near ones first, and the larger cores first. Raises `AdmissionError`."""
     chosen = 0
     for place in (near, away):
-        cores = [core for core in topology.cores.values() if core & place == core]
-        for core in sorted(cores, key=lambda one: (-one.bit_count(), one & -one)):
+        for core in sorted(whole_cores_in(topology, place), key=lambda one: (-one.bit_count(), one & -one)):
             if chosen.bit_count() + core.bit_count() <= count:
                 chosen |= core
     if chosen.bit_count() < count:
