@@ -266,7 +266,9 @@ async def hollow(
             if service:
                 port = await cluster.start_service(**settings)
                 loops.start("beats", cluster.beat)
-                extenders = [extender(f"http://127.0.0.1:{port}/v1", preemptVerb="preempt", httpTimeout="10s")]
+                weight = 2 if settings.get("advise") else 200
+                url = f"http://127.0.0.1:{port}/v1"
+                extenders = [extender(url, preemptVerb="preempt", httpTimeout="10s", weight=weight)]
             cluster.scheduler = {
                 "profiles": [profile(SCHEDULER if service else ALONE)], "extenders": extenders,
                 "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,

@@ -170,7 +170,7 @@ class Life:
         limits = ModelLimits(best=self.r.choice((1, 1, 16)), hold=30.0)
         self.placing = Placements(
             ClusterModel(limits), schedulers=frozenset({SCHEDULER}), clock=lambda: self.now, told=self._told,
-            policy=self.policy,
+            policy=self.policy, advise=limits.best > 1,
         )  # fmt: skip
         self.journals.nodes.clear()
         self.journals.on_applied = self._applied
@@ -263,7 +263,7 @@ class Life:
         node = found.nodes[0]
         if len(found.nodes) > 1:
             scores = self.placing.prioritize(FilterRequest(data, list(found.nodes)))
-            node = max(found.nodes, key=lambda name: scores[name])
+            node = self.r.choice([name for name in found.nodes if scores[name]])
         if self.r.random() < 0.97:
             self.bind(pod, node)
 

@@ -61,6 +61,7 @@ def values_schema() -> Schema:
                 tlsSecret=_TEXT,
                 pageSecret=_TEXT,
                 plan={"enum": ["compare", "honour"]},
+                advise=_BOOL,
                 evict=_BOOL,
                 resources={"type": "object"},
                 schedulerResources={"type": "object"},

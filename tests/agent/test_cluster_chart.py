@@ -56,6 +56,17 @@ def test_evictions_are_asked_for() -> None:
         assert ("pods/eviction" in resources, "--evict" in service["args"]) == (evict, evict)
 
 
+def test_advice_weighs_little() -> None:
+    """With `cluster.advise` the service gives points that other plugins of the scheduler may outweigh."""
+    for advise, weight in ((False, 200), (True, 2)):
+        found = cluster(cluster={**ON["cluster"], "advise": advise})
+        containers = found["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]["containers"]
+        (service,) = (one for one in containers if one["name"] == "cluster")
+        assert ("--advise" in service["args"]) == advise
+        configuration = yaml.safe_load(found["ConfigMap", "podslice-scheduler"]["data"]["scheduler.yaml"])
+        assert [one["weight"] for one in configuration["extenders"]] == [weight]
+
+
 def test_the_page() -> None:
     """On the pod's loopback, for who may forward its ports; with `cluster.pageSecret` beyond it, with the Secret's
     token, and those who may use the plugin may read that Secret and ask through the proxy."""

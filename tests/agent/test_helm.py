@@ -68,6 +68,7 @@ CASES: dict[str, dict[str, Any]] = {
             "pageSecret": "page",
             "plan": "honour",
             "evict": True,
+            "advise": True,
         },
         "agent": {"nodeResourceTopology": "own"},
         "monitoring": {"podMonitor": True, "prometheusRule": True},

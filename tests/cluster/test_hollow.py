@@ -36,6 +36,13 @@ def test_without_nominations(programs: None) -> None:
     assert result.counts["nominated"] == 0
 
 
+def test_the_scheduler_decides(programs: None) -> None:
+    """With advice alone kube-scheduler takes nodes of its own choice, and they agree as well."""
+    result = asyncio.run(one_run(30, loads(30, 90)["mixed"], service=True, nominate=False, advise=True))
+    assert (result.running, result.refusals, result.problems) == (90, 0, ())
+    assert result.counts["agreed"] == 90
+
+
 def test_bad_lines(programs: None) -> None:
     """Events that are lost and doubled on their way cost trust for a moment, and no pod: what is missing is fetched,
     and in the end every digest is the node's."""

@@ -38,6 +38,8 @@ _AGENT = "system:serviceaccount:podslice:podslice-agent"
               help="Another version of agents that decides as this one.")  # fmt: skip
 @click.option("--plan", type=click.Choice(["compare", "honour"]), default="compare", show_default=True,
               help="What agents do with plans: as `cluster.plan` of their settings.")  # fmt: skip
+@click.option("--advise/--no-advise", default=False, show_default=True,
+              help="Leave the choice among proven nodes to the scheduler; nobody is nominated.")  # fmt: skip
 @click.option("--nominate/--no-nominate", default=True, help="Choose nodes before the scheduler asks.")
 @click.option("--ahead", type=click.IntRange(1, 100_000), default=512, show_default=True,
               help="Pods that are nominated and not bound yet, at most.")  # fmt: skip
@@ -64,6 +66,7 @@ def cluster(
     agents: tuple[str, ...],
     versions: tuple[str, ...],
     plan: str,
+    advise: bool,
     nominate: bool,
     ahead: int,
     evict: bool,
@@ -103,7 +106,8 @@ def cluster(
         ServiceSettings(
             frozenset(schedulers),
             "honour" if plan == "honour" else "compare",
-            nominate=nominate,
+            advise=advise,
+            nominate=nominate and not advise,
             ahead=ahead,
             evict=evict,
         ),

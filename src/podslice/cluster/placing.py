@@ -37,8 +37,8 @@ class NodeWord(NamedTuple):
 
 
 class Placements:
-    """`pods` are those of the watch by UID. `room` is called whenever something may have become free, `told` of
-    what nodes say of pods."""
+    """`pods` are those of the watch by UID. With `advise` the scheduler decides among nodes that get points. `room` is
+    called whenever something may have become free, `told` of what nodes say of pods."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Placements:
         room: Callable[[], None] = lambda: None,
         told: Callable[[NodeWord], None] = lambda word: None,
         policy: PlanPolicy = "compare",
+        advise: bool = False,
     ) -> None:
         self.model = model
         self.places = Places()
@@ -59,6 +60,7 @@ class Placements:
         self._schedulers = schedulers
         self._clock = clock
         self._policy = policy
+        self._points = model.advise if advise else model.prioritize
         self.room, self.told = room, told
         self.pending: Callable[[ScheduledPod], None] = lambda pod: None
         """Hears of a pod that waits for a node."""
@@ -243,7 +245,7 @@ class Placements:
     def prioritize(self, request: FilterRequest) -> dict[str, int]:
         """Points for nodes that passed every filter. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.known(request.pod)
-        return self.model.prioritize(pod.pod, request.nodes, self._clock(), group=pod.group)
+        return self._points(pod.pod, request.nodes, self._clock(), group=pod.group)
 
     def worthwhile(self, request: PreemptRequest) -> dict[str, ToldVictims]:
         """The candidates of the scheduler on which the pod would fit once their victims are gone; the first

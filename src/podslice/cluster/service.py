@@ -41,13 +41,13 @@ HOLD_SECONDS = 30.0
 
 
 class ServiceSettings(NamedTuple):
-    """What `podslice cluster` is told. `best`: nodes that a filter names at most; 1 leaves nothing to chance. `evict`:
-    pods of lower priority leave for one that only topology keeps out. `hold`: seconds that a pod is held for which
-    nobody came back."""
+    """What `podslice cluster` is told. `advise`: a filter names several nodes, among which the scheduler decides;
+    without, it names one, which leaves nothing to chance. `evict`: pods of lower priority leave for one that only
+    topology keeps out. `hold`: seconds that a pod is held for which nobody came back."""
 
     schedulers: frozenset[str] = frozenset({"podslice"})
     policy: PlanPolicy = "compare"
-    best: int = 1
+    advise: bool = False
     nominate: bool = True
     ahead: int = NominationLimits().ahead
     evict: bool = False
@@ -83,12 +83,14 @@ class ClusterService:
         self._trouble, self._told_of_dispute, self._clock = trouble, disputed, clock
         self._came: dict[str, float] = {}
         api = CountedApi(api, lambda kind, result: self.metrics.writes.labels(kind, result).inc())
+        best = ModelLimits().best if self.settings.advise else 1
         self.placing = Placements(
-            ClusterModel(ModelLimits(best=self.settings.best, hold=self.settings.hold, evictions=_LOOKED_AT)),
+            ClusterModel(ModelLimits(best=best, hold=self.settings.hold, evictions=_LOOKED_AT)),
             schedulers=self.settings.schedulers,
             clock=clock,
             told=self._told,
             policy=self.settings.policy,
+            advise=self.settings.advise,
         )
         self.nominator = Nominator(
             api,

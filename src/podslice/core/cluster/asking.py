@@ -122,6 +122,15 @@ class Verdicts:
         """The best nodes for such a pod, at most so many, as `best` would choose them one after the other."""
         return self._best(self._column(signature), self._known_rows(names), count, FAR)
 
+    def places(self, signature: Signature, names: Sequence[str]) -> list[tuple[int, str]]:
+        """Those of some nodes that give such a pod something for itself, `limits.best` at most, the best first, each
+        behind its place; nodes that waste as much share one."""
+        column = self._column(signature)
+        found = self._best(column, self._known_rows(names), self._limits.best, SHARED)
+        costs = [int(column.cost[self.table.row[name]]) for name in found]
+        order = {cost: place for place, cost in enumerate(dict.fromkeys(costs))}
+        return [(order[cost], name) for cost, name in zip(costs, found, strict=True)]
+
     def each(self, signature: Signature, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """What each of some nodes says of such a pod when its turn comes: the cause, empty where it takes it. Nodes may
         change between two of them."""

@@ -7,6 +7,7 @@
     model.choose(pod, now)                      # -> the best node, which is held for the pod; to nominate ahead
     model.filter(pod, names, now)               # -> Filtered(nodes, failed, unresolvable); one node left: it is held
     model.prioritize(pod, names, now)           # -> {name: 0 or 10}; the choice is held
+    model.advise(pod, names, now)               # -> {name: 0 to 10}; all that take the pod are held until bind
     model.preempt(pod, now, states=..., running=..., below=...)  # -> Eviction(node, victims): who leaves
     model.bind(uid, name, now, pod)             # -> BindVerdict(error, plan): may the Binding be written?
     model.plan(uid)                             # what each container is to have, for a node that takes plans
@@ -82,6 +83,8 @@ class ClusterModel:
         self.verdicts = Verdicts(self.classes, self.limits)
         self._nodes = self.verdicts.nodes
         self._holds: dict[str, Hold] = {}
+        self._further: dict[str, list[Hold]] = {}
+        """Of pods that are held on several nodes, the others than the one in `_holds`."""
         self._deadlines: list[tuple[float, str]] = []
         self._gangs = Gangs(self.limits.groups)
         self._evicting: set[str] = set()
@@ -111,7 +114,11 @@ class ClusterModel:
         if node is None:
             return
         for uid in list(node.holds):
-            self._forget(self._holds.pop(uid))
+            elsewhere = [one for one in (self._holds[uid], *self._further.pop(uid, ())) if one.node != name]
+            if elsewhere:
+                self._holds[uid], self._further[uid] = elsewhere[0], elsewhere[1:]
+            else:
+                self._forget(self._holds.pop(uid))
         self.verdicts.remove(node)
         self.classes.leave(node.kind)
 
@@ -123,6 +130,7 @@ class ClusterModel:
         node.owners = names_of(dict.fromkeys(_owners(state)))
         node.sums = kind.sums(state)
         for uid in [uid for uid in node.holds if is_named(uid, node.owners)]:
+            self._settle(uid, node.name)
             self._forget(node.holds.pop(uid))
             del self._holds[uid]
         node.replay(self.classes)
@@ -135,6 +143,7 @@ class ClusterModel:
         only the API server's word moves it. `as_planned`: it says that it took a plan, which may be one of a service
         before this one."""
         node = self._nodes[name]
+        self._settle(uid, name)
         hold = node.holds.get(uid)
         found = node.kind.answers.holding_of(state, uid)._replace(uid="")
         told = Told("foreign") if hold is None else self._compared(node, hold, found, as_planned=as_planned)
@@ -159,6 +168,7 @@ class ClusterModel:
 
     def refused(self, name: str, uid: str, state: NodeState, now: float) -> Told:
         """The node has refused a pod and is in this state now."""
+        self._settle(uid, name)
         node, hold = self._nodes[name], self._holds.get(uid)
         if hold is None or hold.node != name:
             self._adopt(node, node.kind.rules, state)
@@ -172,6 +182,7 @@ class ClusterModel:
 
     def removed(self, name: str, uid: str, state: NodeState) -> None:
         """A pod is gone from the node, which is in this state now."""
+        self._settle(uid, name)
         hold = self._holds.get(uid)
         if hold is not None and hold.node == name:
             self._forget(self._nodes[name].holds.pop(uid))
@@ -216,6 +227,20 @@ class ClusterModel:
         chosen = self.choose(pod, now, names=names, group=group) if self._wants(pod) else None
         if chosen is not None:
             scores[chosen] = BEST_SCORE
+        return scores
+
+    def advise(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
+        """The less of a node the pod wastes the more points it has, 10 the best; `limits.best` of them have some, and
+        the pod is held on each of these until somebody else has chosen."""
+        scores = dict.fromkeys(names, 0)
+        signature = self.classes.signature(pod)
+        if not self._concerns(signature):
+            return scores
+        self.expire(now)
+        self._drop(pod.metadata.uid)
+        for place, name in self.verdicts.places(signature, names):
+            scores[name] = max(1, BEST_SCORE - place)
+            self._hold(pod.metadata.uid, signature, name, now, group=group)
         return scores
 
     def choose(self, pod: Pod, now: float, *, names: Sequence[str] | None = None, group: str = "") -> str | None:
@@ -306,6 +331,7 @@ class ClusterModel:
     def bind(self, uid: str, name: str, now: float, pod: Pod | None = None) -> BindVerdict:
         """Whether a pod may be bound to a node now; then it stays held until the node has spoken. Where its hold is
         gone it is let in again, if `pod` is given and the node still takes it."""
+        self._settle(uid, name)
         hold = self._holds.get(uid)
         if hold is None or hold.node != name:
             if pod is None:
@@ -342,6 +368,7 @@ class ClusterModel:
 
     def assigned(self, pod: Pod, name: str, now: float) -> None:
         """The API server says that the pod is on a node, whoever sent it: it is held until the node has spoken."""
+        self._settle(pod.metadata.uid, name)
         uid, node, hold = pod.metadata.uid, self._nodes.get(name), self._holds.get(pod.metadata.uid)
         if hold is not None and hold.node == name:
             hold.bound, hold.until = True, FOREVER
@@ -398,7 +425,10 @@ class ClusterModel:
         node.add(self.classes, hold)
         if bound:
             node.proven = None
-        self._holds[uid] = hold
+        if uid in self._holds:
+            self._further.setdefault(uid, []).append(hold)
+        else:
+            self._holds[uid] = hold
         if not bound:
             self._gangs.hold(uid, group)
             self._until(hold, now + self._patience(group))
@@ -417,6 +447,7 @@ class ClusterModel:
 
     def _stays(self, uid: str, name: str, now: float) -> bool:
         """The scheduler asks for the very node that is held."""
+        self._settle(uid, name)
         hold = self._holds.get(uid)
         if hold is None or hold.node != name or not hold.fits or not self._nodes[name].confirmed:
             return False
@@ -430,11 +461,27 @@ class ClusterModel:
         hold = self._holds.pop(uid, None)
         if hold is None:
             return
-        node = self._nodes[hold.node]
-        del node.holds[uid]
         self._forget(hold)
+        for one in (hold, *self._further.pop(uid, ())):
+            self._undo(one)
+
+    def _undo(self, hold: Hold) -> None:
+        node = self._nodes[hold.node]
+        del node.holds[hold.uid]
         node.replay(self.classes)
         self.verdicts.write(node)
+
+    def _settle(self, uid: str, name: str) -> None:
+        """Of the nodes that a pod is held on it goes to this one: on the others it is not expected any more."""
+        held = [one for one in (self._holds.get(uid), *self._further.get(uid, ())) if one is not None]
+        here = next((one for one in held if one.node == name), None)
+        if here is None or len(held) == 1:
+            return
+        del self._further[uid]
+        self._holds[uid] = here
+        for one in held:
+            if one is not here:
+                self._undo(one)
 
     def _forget(self, hold: Hold) -> None:
         self._evicting.discard(hold.uid)
