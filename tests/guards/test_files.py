@@ -85,6 +85,19 @@ def test_all_cpus_owned() -> None:
     assert kernel.files[irq(131)] == "0-7"
 
 
+def test_cpus_that_go_offline() -> None:
+    """Lists follow the machine: nobody is sent to a CPU that is offline, and in the end all is as it was."""
+    kernel = GuardedKernel({131: "0-7"})
+    guard = kernel.guard()
+    guard.run(kernel.found("4-7"), online=ONLINE)
+    guard.run(kernel.found("2-5"), online=parse_bits("0-5"))
+    assert kernel.files[irq(131)] == "0-1"
+    guard.run(kernel.found("4-7"), online=ONLINE)
+    assert kernel.files[irq(131)] == "0-3"
+    guard.run(kernel.found(), online=ONLINE)
+    assert kernel.files[irq(131)] == "0-7"
+
+
 def test_near_cpus_are_preferred() -> None:
     """An interrupt all of whose CPUs are guarded goes to others of its NUMA node, and anywhere if that has none."""
     kernel = GuardedKernel({132: "6"})

@@ -253,6 +253,11 @@ def test_huge_pages_change() -> None:
     wants = pod({"resources": resources(dict(amounts), dict(amounts))}, name="a")
     assert not made.admit(wants).admitted
     first, second = machine.nodes
-    made.change_machine(replace(machine, nodes=(first, replace(second, hugepages=(HugePages(2048, 64),)))))
+    more = replace(machine, nodes=(first, replace(second, hugepages=(HugePages(2048, 64),))))
+    told = made.change_machine(more)
+    assert [(one.kind, one.text) for one in told] == [
+        ("hugepages-changed", "NUMA node 1 has 64 pages of hugepages-2Mi, 0 before")
+    ]
+    assert made.change_machine(more) == ()
     assert made.admit(wants).admitted
     assert made.view.numa_nodes("uid-a", "c0") == 0b10

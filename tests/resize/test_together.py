@@ -99,3 +99,15 @@ def test_an_init_container_that_has_ended() -> None:
 
 def with_init(init: str, app: str) -> Pod:
     return pod(guaranteed(app, "1Gi"), init=[{"name": "i0", "image": "busybox", **guaranteed(init, "1Gi")}])
+
+
+def test_scores_on_a_machine_that_changes() -> None:
+    """A NUMA node whose CPUs have gone is nobody's best choice any more, whatever it scored."""
+    scored = PodslicePolicy(hotplug=Hotplug(), topology=TopologyRules(best_effort="scored"))
+    here = Node(MACHINE, replace(CONFIG, topology_manager_policy="best-effort"), policy=scored)
+    there = here.copy()
+    assert there.admit(one("8", name="o")).admitted
+    taken = parse_bits(held(there, "uid-o"))
+    here.change_machine(without_cpus(MACHINE, taken))
+    assert here.admit(one("8", name="o")).admitted
+    assert not parse_bits(held(here, "uid-o")) & taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,14 +13,15 @@ from podslice.core.values.cpuset import CPUSet
 
 
 class MachineDelta(msgspec.Struct, frozen=True):
-    """The CPUs that came online and went offline, the NUMA nodes that came and went, and by NUMA node the bytes of
-    memory before and after, where they differ."""
+    """The CPUs that came online and went offline, the NUMA nodes that came and went, by NUMA node the bytes of memory
+    before and after, and by NUMA node and size of a page in KiB the huge pages before and after, where they differ."""
 
     online: CPUSet = CPUSet()
     offline: CPUSet = CPUSet()
     nodes_added: tuple[int, ...] = ()
     nodes_gone: tuple[int, ...] = ()
     memory: dict[int, tuple[int, int]] = {}
+    hugepages: dict[tuple[int, int], tuple[int, int]] = {}
 
     def __bool__(self) -> bool:
         return self != _NOTHING
@@ -38,7 +40,17 @@ def machine_delta(before: Machine, after: Machine) -> MachineDelta:
         tuple(sorted(new.keys() - old.keys())),
         tuple(sorted(old.keys() - new.keys())),
         {id: (old[id].memory, new[id].memory) for id in old if id in new and old[id].memory != new[id].memory},
+        {(id, size): change for id in old if id in new for size, change in _pages(old[id], new[id])},
     )
+
+
+def _pages(before: NUMANode, after: NUMANode) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Sizes of huge pages in KiB of which a NUMA node has another number, with both numbers."""
+    had, has = ({pages.page_size_ki: pages.num_pages for pages in node.hugepages} for node in (before, after))
+    for size in sorted(had | has):
+        was, now = had.get(size, 0), has.get(size, 0)
+        if was != now:
+            yield size, (was, now)
 
 
 ConsequenceKind: TypeAlias = Literal[
@@ -54,6 +66,7 @@ ConsequenceKind: TypeAlias = Literal[
     "shares",
     "shares-in-pod",
     "memory-changed",
+    "hugepages-changed",
     "memory-overcommitted",
     "node-added",
     "node-gone",

@@ -363,7 +363,8 @@ class CPUManager:
             before = self.state
             shrunk = cpu_elastic.shrunk(before, self.rules.resizer, pod, was)
             self._check_hidden(pod, shrunk)
-            self._become(shrunk)
+            if shrunk is not before:
+                self._become(shrunk)
             if self.state.grants:
                 cpu_plugins.taken_back(self, pod.uid, before)
 

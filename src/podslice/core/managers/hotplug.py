@@ -31,6 +31,7 @@ from podslice.core.managers.offline_books import books_on
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state.model import CPUState, OwnCPUs
 from podslice.core.values.cpuset import Bits, CPUSet, format_bits
+from podslice.core.values.quantity import hugepage_resource
 
 _NO_TOPOLOGY = StartKind("no-topology", "{error}")
 
@@ -121,6 +122,9 @@ class MachineChange:
         manager.memory.follow_machine()
         for node, (was, now) in sorted(delta.memory.items()):
             yield MachineConsequence("memory-changed", f"NUMA node {node} has {now} bytes of memory, {was} before")
+        for (node, size), (had, has) in sorted(delta.hugepages.items()):
+            text = f"NUMA node {node} has {has} pages of {hugepage_resource(size)}, {had} before"
+            yield MachineConsequence("hugepages-changed", text)
         for node, short in sorted(manager.memory.state.short.items()):
             if short != old.short.get(node, 0):
                 text = f"pods hold {short} bytes on NUMA node {node} more than it has: nothing new goes there"

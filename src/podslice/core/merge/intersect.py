@@ -101,6 +101,8 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) ->
     """
     before = purse.left
     target, proven = _widest_need(sets)
+    if len(sets) == 1 and (mask := _common(sets, target, fit, purse)):
+        return BestMask(mask, proven and not purse.ended_since(before))
     found = set()
     alone = touched = 0
     for place, one in enumerate(sets):

@@ -253,7 +253,7 @@ class CPUState(msgspec.Struct, frozen=True):
     def resize_slice(self, pod: str, container: str, cpus: Bits) -> CPUState:
         """As `resize`, within the pod's BUBBLE: DEFAULT stays. CPUs of a container that had none are promised."""
         had = self.assignments.get(pod, {}).get(container, cpus)
-        kept = tuple(cpu for cpu in self.loans.get(pod, {}).get(container, ()) if cpus >> cpu & 1)
+        kept = [cpu for cpu in self.loans.get(pod, {}).get(container, ()) if cpus >> cpu & 1]
         loaned = (*kept, *iter_bits(cpus & ~had))
         loans = put_in(self.loans, pod, container, loaned) if loaned else drop_in(self.loans, pod, container)
         return replace(self.assign(pod, container, cpus), loans=loans)
