@@ -12,10 +12,14 @@ from click.testing import CliRunner, Result
 from podslice.cli.topology import topology
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.form import from_data
+from podslice.core.machine.model import PCIDevice
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.host.capture import capture_machine
+from podslice.host.discover import discover, discover_snapshot
 from podslice.host.filesystem import MemoryFileSystem
-from podslice.host.pci import PCI, Function, found_devices, pci_functions, resource_names
+from podslice.host.machine_files import load_machine
+from podslice.host.pci import PCI, Function, found_devices, pci_functions, placed_devices, resource_names
 from podslice.k8s.yaml import load_documents
 from tests.cli.test_cli import run as podslice
 from tests.documents import read_document
@@ -25,7 +29,7 @@ INTEL = {"vendor": "0x8086", "numa_node": "1"}
 FUNCTIONS = {
     "0000:01:00.0": {"class": "0x030000", "vendor": "0x1a03", "device": "0x2000", "numa_node": "0"},
     "0000:17:00.0": {"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "0"},
-    "0000:31:00.0": {"class": "0x020000", **INTEL, "device": "0x159b", "sriov_numvfs": "2"},
+    "0000:31:00.0": {"class": "0x020000", **INTEL, "device": "0x159b", "sriov_numvfs": "2", "net/eth7/mtu": "9000"},
     "0000:31:01.0": {"class": "0x020000", **INTEL, "device": "0x1889", "physfn/class": "x"},
     "0000:31:01.1": {"class": "0x020000", **INTEL, "device": "0x1889", "physfn/class": "x"},
     "0000:65:00.0": {"class": "0x120000", "vendor": "0x1002", "device": "0x74a1", "numa_node": "-1"},
@@ -153,3 +157,27 @@ def test_captured_gpus(shared: Path) -> None:
         "hwloc-nvidiagpunumanodes": [[0], [0], [0], [8], [8], [8]],
         "nto-master-bare-metal": [[0]] * 8 + [[1]] * 2,
     }
+
+
+def test_devices_with_a_place(tmp_path: Path) -> None:
+    """Of a machine, also of a captured one and of its file, it is known which devices are on which NUMA node."""
+    archive, written = tmp_path / "node.tar.xz", tmp_path / "machine.yaml"
+    machine = discover(machine_files())
+    assert machine.pci_devices == placed_devices(machine_files())
+    assert [(one.address[5:7], one.numa_node, one.interfaces) for one in machine.pci_devices] == [
+        ("01", 0, ()), ("17", 0, ()), ("31", 1, ("eth7",)), ("31", 1, ()), ("31", 1, ()), ("68", 0, ()),
+    ]  # fmt: skip
+    capture_machine(archive, machine_files())
+    assert discover_snapshot(archive).pci_devices == machine.pci_devices
+    written.write_text(run("--sysfs", str(archive), "-o", "yaml").stdout)
+    assert load_machine(written).pci_devices == machine.pci_devices
+
+
+def test_a_device_in_a_machine_file() -> None:
+    """Machines that are written down have devices too; what is no device is refused with its field."""
+    device = {"address": "0000:3b:00.0", "numaNode": 1, "interfaces": ["eth0"]}
+    nodes = [{"id": 0, "memory": 1, "cores": [{"socket": 0, "core": 0, "threads": [0]}]}]
+    machine = from_data({"nodes": nodes, "pciDevices": [device]})
+    assert machine.pci_devices == (PCIDevice("0000:3b:00.0", 1, ("eth0",)),)
+    with pytest.raises(InputError, match=r"pciDevices\[0\]"):
+        from_data({"nodes": nodes, "pciDevices": [{**device, "numaNode": "one"}]})

@@ -9,10 +9,25 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node, PodslicePolicy, StartError
+from podslice.advise.defrag.plan import apply_move, defragment
 from podslice.core.cluster.setup import rules_from, setup_of
 from podslice.core.config.policy import ExclusiveResize, PluginEntry, PluginRules
+from podslice.core.machine.model import PCIDevice
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.plugins import AskingPod, Bits, CPUAsk, CPUEffects, CPUNode, CPUOwner, Layer, Relax, Shortage
+from podslice.plugins import (
+    AskingPod,
+    Bits,
+    CPUAsk,
+    CPUEffects,
+    CPUMove,
+    CPUNode,
+    CPUOwner,
+    Layer,
+    Moves,
+    Relax,
+    Remedy,
+    Shortage,
+)
 from tests.conftest import make_pod
 from tests.plugins.helpers import TWO_NODES, Base, config, cpus_of, named, own
 
@@ -371,3 +386,103 @@ def test_another_process_has_the_same_plugins_or_does_not_answer() -> None:
     )
     with pytest.raises(InputError, match="which do not leave the node"):
         rules_from(setup_of(spread.rules))
+
+
+TWO_CARDS = replace(
+    from_synthetic("pack:2 numa:2(memory=64GB) core:4 pu:2"),
+    pci_devices=(PCIDevice("0000:98:00.0", 3, ("eth0", "eth0np0")), PCIDevice("0000:17:00.0", 0)),
+)
+"""CPUs 0-7 and 8-15 are a socket, 16-23 and 24-31 another, with a network card."""
+
+
+def near(policy: str, **arguments: Any) -> Node:
+    """A node whose containers go near devices."""
+    rules = PluginRules((PluginEntry("near-devices", arguments=arguments),), hint_scores=True)
+    return Node(TWO_CARDS, config(topology_manager_policy=policy), policy=PodslicePolicy(plugins=rules))
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "single-numa-node"])
+def test_near_a_device(policy: str) -> None:
+    """`near-devices` takes CPUs of the card's NUMA node, then of its socket, then others."""
+    node = near(policy, devices=["eth0*", "nowhere0"])
+    for number, cpus in enumerate(("6", "2", "2", "6", "2", "2")):
+        assert node.admit(make_pod(f"p{number}", ("c", cpus))).admitted
+    assert [cpus_of(node, f"p{number}") for number in range(3)] == ["24-29", "30-31", "16-17"]
+    assert [cpus_of(node, f"p{number}") for number in range(3, 6)] == ["18-23", "2-3", "4-5"]
+
+
+def test_near_two_devices_for_some() -> None:
+    """Only pods with the labels are drawn to it; a bus address names a device too."""
+    node = near("best-effort", devices=["0000:98:*"], labels={"app": "web"})
+    for pod in (make_pod("a", ("c", "4")), labelled("b", "4", "web"), labelled("c", "4", "db")):
+        assert node.admit(pod).admitted
+    assert [cpus_of(node, uid) for uid in "abc"] == ["2-5", "24-27", "8-11"]
+
+
+class NodeZeroOnly(Base):
+    """Filter: NUMA node 0; PostFilter: the first owner there goes to the highest free CPUs of node 1."""
+
+    sees_pods = True
+    sees_owners = True
+
+    def filter(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Bits:
+        return cpus & 0xFFFF if ask.pod.name != "other" else cpus
+
+    def post_filter(self, ask: CPUAsk, node: CPUNode, short: Shortage) -> Remedy | None:
+        owner = node.owners[0]
+        target = 0
+        for cpu in range(31, 15, -1):
+            if target.bit_count() < owner.cpus.bit_count() and node.free >> cpu & 1:
+                target |= 1 << cpu
+        return Moves((CPUMove(owner.pod.uid, owner.container, target),))
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
+def test_moves_that_a_plugin_proposes(policy: str) -> None:
+    """A pod that filters keep out is refused, and told which moves would help; defrag plans just these, and they do."""
+    node = own(NodeZeroOnly(), topology_manager_policy=policy)
+    assert node.admit(make_pod("other", ("c", "8"))).admitted
+    wants = make_pod("wants", ("c", "10"))
+    before = node.state
+    refused = node.admit(wants)
+    said = 'Plugin "nodezeroonly": it would do once c of default/other moves to 24-31.'
+    assert not refused.admitted
+    assert refused.why.endswith(said)
+    assert node.state.cpu == before.cpu
+    plan = defragment(node, wants)
+    assert plan.fits
+    assert [str(one.cpus_after) for move in plan.moves for one in move.containers] == ["24-31"]
+    for move in plan.moves:
+        apply_move(node, move)
+    assert node.admit(wants).admitted
+    assert cpus_of(node, "wants") == "2-11"
+
+
+@pytest.mark.parametrize(
+    ("moves", "problem"),
+    [
+        ((CPUMove("other", "c", 0xFF0000),), None),
+        ((CPUMove("other", "c", 0xF0000),), "c cannot go from 2-9 to 16-19"),
+        ((CPUMove("other", "c", 0x1FE),), "c cannot go from 2-9 to 1-8"),
+        ((CPUMove("nobody", "c", 0xFF0000),), "c of pod nobody owns no CPUs"),
+        ((), "the moves are not a tuple of 1 to 16"),
+        ([CPUMove("other", "c", 0xFF0000)], "the moves are not a tuple of 1 to 16"),
+        ((("other", "c", 1),), "a move is not a CPUMove"),
+    ],
+)
+def test_moves_that_cannot_be(moves: Any, problem: str | None) -> None:
+    """What a plugin proposes can be done, or the plugin is broken; nothing moves in any case."""
+
+    class Proposes(NodeZeroOnly):
+        def post_filter(self, ask: CPUAsk, node: CPUNode, short: Shortage) -> Remedy | None:
+            return Moves(moves)
+
+    node = own(Proposes())
+    node.admit(make_pod("other", ("c", "8")))
+    refused = node.admit(make_pod("wants", ("c", "10")))
+    assert not refused.admitted
+    assert cpus_of(node, "other") == "2-9"
+    if problem is None:
+        assert refused.why.endswith("moves to 16-23.")
+    else:
+        assert refused.message == f'Allocate failed due to plugin "proposes" PostFilter: {problem}, which is unexpected'

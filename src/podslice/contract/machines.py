@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.core.machine import devices
-from podslice.core.machine.model import Core, CoreType, CPUGroup, MaxFrequency
+from podslice.core.machine.model import Core, CoreType, CPUGroup, MaxFrequency, PCIDevice
 from podslice.core.values.cpuset import CPUSet
 
 
@@ -64,6 +64,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     rcu_nocbs: CPUSet = CPUSet()
     groups: tuple[CPUGroup, ...] = ()
     kernel_nodes: tuple[FileKernelNode, ...] = ()
+    pci_devices: tuple[PCIDevice, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

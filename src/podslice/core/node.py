@@ -250,7 +250,7 @@ class Node:
         policy, manager = self.rules.policy, self.kubelet.manager
         notes = manager.context.plugin_notes
         if notes:
-            passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, note) for note in notes)
+            passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, one.text) for one in notes if one.remedy is None)
         classes = manager.cpu.rules.classes
         if classes is not None:
             passed_over += tuple(self._fallbacks(pod, classes))
@@ -476,7 +476,12 @@ class Node:
         return Decision(name=metadata.name, namespace=metadata.namespace, uid=pod.uid, qos=pod.qos, **fields)
 
     def _refused(self, pod: AdmissionPod, refusal: Refusal) -> Decision:
-        why = explain_refusal(self.view, pod, refusal, self.kubelet.manager.context.unaligned)
+        context = self.kubelet.manager.context
+        why = explain_refusal(self.view, pod, refusal, context.unaligned)
+        if context.plugin_notes:
+            why = " ".join(
+                (why, *(f"{one.text[:1].upper()}{one.text[1:]}." for one in context.plugin_notes if one.remedy))
+            )
         return self._decision(pod, admitted=False, reason=refusal.reason, message=refusal.message, why=why)
 
     def _container(

@@ -13,6 +13,7 @@ from podslice.host.filesystem import DiskFileSystem, FileSystem
 from podslice.host.hardware import Hardware
 from podslice.host.kernel_text import read_optional_text
 from podslice.host.kubelet_view import CPU, NODE, read_kubelet_view
+from podslice.host.pci import placed_devices
 from podslice.host.snapshot import open_snapshot
 
 _MODEL = re.compile(r"^(?:model name|cpu model|uarch|cpu)\s*:\s*(\S.*)$", re.MULTILINE)
@@ -58,6 +59,7 @@ def discover(fs: FileSystem, *, name: str = "", architecture: str = "", system_z
         rcu_nocbs=CPUSet.from_bits(hardware.rcu_nocbs),
         groups=hardware.groups(),
         kernel_nodes=hardware.nodes(),
+        pci_devices=placed_devices(fs),
         warnings=tuple(_condense(view.warnings)),
     )
 

@@ -171,7 +171,7 @@ def _dump_yaml(data: dict[str, Any]) -> str:
         _flatten(node)
     for node in data.get("kernelNodes", ()):
         _flatten(node)
-    for key in ("caches", "coreTypes", "maxFrequencies", "groups"):
+    for key in ("caches", "coreTypes", "maxFrequencies", "groups", "pciDevices"):
         if key in data:
             data[key] = list(map(_Line, data[key]))
     if "hugepages" in data:

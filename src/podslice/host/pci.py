@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource, is_extended_resource_name
-from podslice.core.machine.model import Machine
+from podslice.core.machine.model import Machine, PCIDevice
 from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel_text import parse_mask, read_optional_text
@@ -25,6 +25,8 @@ _KINDS = {"0x0300": GPU, "0x0302": GPU, "0x0380": GPU, "0x1200": GPU, "0x0200": 
 """By class and subclass: VGA, 3D and other display controllers, processing accelerators; Ethernet, InfiniBand."""
 _NOT_FOR_COMPUTING = ("0x1a03", "0x102b", "0x1234", "0x1013", "0x15ad", "0x1b36", "0x1af4")
 """Vendors of displays that are no GPUs: baseboard controllers and virtual machines."""
+_PLACED = ("0x01", "0x02", "0x03", "0x0b", "0x12")
+"""Classes of functions that it matters to be near to: storage, network, display, processors, accelerators."""
 _NAMES = {
     "gpu:10de": "nvidia.com/gpu",
     "gpu:1002": "amd.com/gpu",
@@ -54,10 +56,25 @@ class Function(NamedTuple):
 
 def pci_functions(fs: FileSystem, machine: Machine) -> list[Function]:
     """GPUs and NICs in order of address. A NIC whose virtual functions are on is offered as those, not itself."""
+    return [found for address in _addresses(fs) if (found := _function(fs, address, machine)) is not None]
+
+
+def placed_devices(fs: FileSystem) -> tuple[PCIDevice, ...]:
+    """What may be worth being near to, in order of address, as far as the kernel knows the NUMA node."""
+    found = []
+    for address in _addresses(fs):
+        if read_optional_text(fs, f"{PCI}/{address}/class").startswith(_PLACED):
+            node = read_optional_text(fs, f"{PCI}/{address}/numa_node").strip()
+            if node.isdecimal() and int(node) <= _LARGEST_NODE:
+                found.append(PCIDevice(address, int(node), tuple(fs.entries(f"{PCI}/{address}/net"))))
+    return tuple(found)
+
+
+def _addresses(fs: FileSystem) -> list[str]:
     addresses = fs.entries(PCI)
     if len(addresses) > _MOST_FUNCTIONS:
         raise InputError(f"has {len(addresses)} PCI functions", source=fs.label, remedy=f"at most {_MOST_FUNCTIONS}")
-    return [found for address in addresses if (found := _function(fs, address, machine)) is not None]
+    return addresses
 
 
 def found_devices(functions: Iterable[Function], names: Mapping[str, str]) -> DeviceInventory:

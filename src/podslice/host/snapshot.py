@@ -23,7 +23,7 @@ _WANTED = re.compile(
     r"(?:^|.*/)((?:sys/devices/system/(?:cpu|node)/|sys/devices/cpu_|sys/kernel/mm/hugepages/|proc/).+"
     # A PCI function: its folder or link, and what tells a device and its NUMA node.
     r"|sys/(?:bus/pci/devices|devices/.+)/[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-    r"(?:/(?:class|vendor|device|numa_node|local_cpulist|local_cpus|sriov_numvfs|physfn(?:/class)?))?)$"
+    r"(?:/(?:class|vendor|device|numa_node|local_cpulist|local_cpus|sriov_numvfs|physfn(?:/class)?|net/[^/]+))?)$"
 )
 _UNUSED = re.compile(r"/(?:acpi_cppc|cpuidle|hotplug|power|thermal_throttle|vulnerabilities|memory\d+)(?:/|$)")
 _NEEDED = "sys/devices/system"

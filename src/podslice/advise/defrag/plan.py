@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -14,7 +14,7 @@ from podslice.advise.drive.trial import Moved, Trial
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import CPUSet, bits_of, union
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, union
 from podslice.core.view import NodeView
 
 _SHORT, _NOT_TOO_LONG = 3, 500
@@ -91,7 +91,14 @@ def _for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
 
 
 def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | None, limit: int) -> Plan:
-    found = fewest_moves(space, bound, pod, limit, most=IMPOSSIBLE - 1 if most is None else most)
+    most = IMPOSSIBLE - 1 if most is None else most
+    for proposed in _proposed(trial, pod):
+        copy = trial.copy()
+        if len(proposed) <= most and not problem_with(copy, proposed, pod):
+            at_least, _ = bound.of(space.start())
+            placed = CPUSet.from_bits(copy.view.owned_by(pod.metadata.uid))
+            return Plan(True, proposed, len(proposed), at_least, len(proposed) <= at_least, placed)
+    found = fewest_moves(space, bound, pod, limit, most=most)
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
     moves = _moves(trial.copy(), space, found)
@@ -102,6 +109,26 @@ def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | N
     return Plan(
         True, moves, count, found.at_least, found.proven, CPUSet.from_bits(copy.view.owned_by(pod.metadata.uid))
     )
+
+
+def _proposed(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
+    """What plugins propose where the pod is refused; memory stays where it is."""
+    asked = trial.copy()
+    if asked.lands(pod):
+        return
+    for proposed in asked.proposed_moves:
+        cpus, moves, view = dict[tuple[str, str], Bits](), list[Move](), trial.view
+        for one in proposed.moves:
+            metadata, nodes = (
+                view.pods[one.uid].spec.metadata,
+                CPUSet.from_bits(view.numa_nodes(one.uid, one.container)),
+            )
+            held = cpus.get((one.uid, one.container), view.assignment(one.uid, one.container) or 0)
+            cpus[one.uid, one.container] = one.cpus
+            container = ContainerMove(one.container, CPUSet.from_bits(held), CPUSet.from_bits(one.cpus), nodes, nodes)
+            moves.append(Move(one.uid, metadata.namespace or "default", metadata.name, (container,)))
+        if not any(one.uid in view.bubbles for one in proposed.moves):
+            yield tuple(moves)
 
 
 def _moves(copy: Trial, space: Space, found: Found) -> tuple[Move, ...]:

@@ -21,6 +21,7 @@ from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
+from podslice.core.plugins.api import Moves
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
@@ -89,6 +90,12 @@ class Trial:
             yield
         finally:
             self._kubelet.state = before
+
+    @property
+    def proposed_moves(self) -> tuple[Moves, ...]:
+        """Moves that plugins proposed for the pod that was refused last."""
+        notes = self._kubelet.manager.context.plugin_notes
+        return tuple(one.remedy for one in notes if isinstance(one.remedy, Moves))
 
     @property
     def view(self) -> NodeView:

@@ -90,6 +90,14 @@ class KernelNode(msgspec.Struct, frozen=True, rename="camel"):
     distances: tuple[int, ...] | None = None
 
 
+class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """A PCI function of which the kernel knows the NUMA node; `interfaces` are its network interfaces."""
+
+    address: str
+    numa_node: int
+    interfaces: tuple[str, ...] = ()
+
+
 class Machine(msgspec.Struct, frozen=True, rename="camel"):
     """One machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
 
@@ -120,6 +128,8 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     """CPUs whose RCU callbacks run elsewhere (`rcu_nocbs=`, and all of `nohz_full=`)."""
     groups: tuple[CPUGroup, ...] = ()
     kernel_nodes: tuple[KernelNode, ...] = ()
+    pci_devices: tuple[PCIDevice, ...] = ()
+    """Disks, network cards, GPUs and accelerators, by address."""
     warnings: tuple[str, ...] = ()
 
     @property

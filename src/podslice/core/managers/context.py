@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from podslice.core.hints.search import Purse
-from podslice.core.plugins.api import CPUEffects
+from podslice.core.plugins.api import CPUEffects, Remedy
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.state.tables import ContainerIds, drop, only, put
@@ -28,6 +28,13 @@ _TOGETHER: Mapping[tuple[str, str], Mapping[str, Bits]] = MappingProxyType({})
 _MANAGERS = ("device", "cpu", "memory")
 T = TypeVar("T")
 Leftovers: TypeAlias = "tuple[str, ...] | None"
+
+
+class PluginNote(NamedTuple):
+    """What a plugin is known for in an admission: a contract that it broke, or a remedy."""
+
+    text: str
+    remedy: Remedy | None = None
 
 
 class ReleasedCPUs(NamedTuple):
@@ -100,8 +107,8 @@ class NodeContext:
         self.metrics: dict[Series, int] = {}
         self.purse: Purse | None = None
         self.ended_early: tuple[str, ...] = ()
-        self.plugin_notes: tuple[str, ...] = ()
-        """Which plugins broke their contract in the latest admission, and how."""
+        self.plugin_notes: tuple[PluginNote, ...] = ()
+        """Which plugins broke their contract in the latest admission, and how; and what plugins say would help."""
         self.parts: Mapping[tuple[str, str], Mapping[str, Bits]] = _TOGETHER
         """The NUMA nodes of each resource in the latest admission, where each had its own, by pod UID and container; of
         a pod that is placed as a whole under an empty name."""
@@ -175,8 +182,8 @@ class NodeContext:
         if search not in self.ended_early:
             self.ended_early += (search,)
 
-    def tell(self, note: str) -> None:
-        """A plugin broke its contract."""
+    def tell(self, note: PluginNote) -> None:
+        """A plugin broke its contract, or says what would help."""
         if note not in self.plugin_notes:
             self.plugin_notes += (note,)
 

@@ -14,15 +14,15 @@ from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import Hint
 from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.topology import CPUTopology, whole_objects
-from podslice.core.managers.context import NodeContext, ReleasedCPUs
+from podslice.core.managers.context import NodeContext, PluginNote, ReleasedCPUs
 from podslice.core.managers.cpu_rules import CPURules
-from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Operation, kind_of
+from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Moves, Operation, Remedy, Wait, kind_of
 from podslice.core.plugins.profile import PluginProfile, Proposal
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import CPU_CLASS_UNAVAILABLE
 from podslice.core.state.model import CPUState, MadeUnder, assignable
 from podslice.core.state.tables import drop_in, put_in
-from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.cpuset import Bits, format_bits, union
 from podslice.core.values.series import series
 
 FILTERED = RefusalKind(
@@ -94,7 +94,7 @@ class PluginTalk:
     def allowed(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Bits:
         """Which of the CPUs the filters leave. Raises `AdmissionError`."""
         profile = self.profile
-        left = profile.allowed(ask, cpus, self.node(state), self.broken) if profile.filters else cpus
+        left = profile.allowed(ask, cpus, self.node(state), self.broken, self.remedied) if profile.filters else cpus
         if ask.whole_cores and not self.rules.options.full_pcpus_only:
             held = left | ask.anchor
             left &= union(whole_cores_in(self.rules.topology, held))
@@ -128,7 +128,20 @@ class PluginTalk:
     def broken(self, plugin: str, point: str, problem: str) -> None:
         """A plugin broke its contract."""
         self.context.count(series("podslice_plugin_errors_total", plugin=plugin, point=point))
-        self.context.tell(f'plugin "{plugin}" {point}: {problem}')
+        self.context.tell(PluginNote(f'plugin "{plugin}" {point}: {problem}'))
+
+    def remedied(self, plugin: str, remedy: Remedy) -> None:
+        """A plugin says what would help where filters leave too little."""
+        text = remedy.text if isinstance(remedy, Wait) else self._moves_text(remedy)
+        self.context.tell(PluginNote(f'plugin "{plugin}": {text}', remedy))
+
+    def _moves_text(self, remedy: Remedy) -> str:
+        moves = []
+        for move in remedy.moves if isinstance(remedy, Moves) else ():
+            pod = self.context.active[move.uid].spec.metadata
+            whose = f"{pod.namespace or 'default'}/{pod.name}"
+            moves.append(f"{move.container} of {whose} moves to {format_bits(move.cpus)}")
+        return f"it would do once {', and '.join(moves)}"
 
 
 class Grant(NamedTuple):

@@ -15,7 +15,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.state.model import CPUState
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, format_bits
 
 ContainerKind: TypeAlias = Literal["app", "init", "sidecar", "bubble"]
 Operation: TypeAlias = Literal["admit", "resize", "restart"]
@@ -90,7 +90,7 @@ class CPUOwner(NamedTuple):
 
 
 class CPUMachine:
-    """The machine of a node: CPUs by id of what they belong to, and what is known of single CPUs.
+    """The machine of a node: CPUs by id of what they belong to, and what is known of single CPUs and of PCI devices.
 
     `core_types` by name (`performance`, `efficiency`), `classes` those of the policy. `capacities` and
     `max_frequencies` (kHz) only of CPUs of which they are known.
@@ -112,6 +112,7 @@ class CPUMachine:
         "nohz_full",
         "numa_nodes",
         "numa_of",
+        "pci_devices",
         "rcu_nocbs",
         "sockets",
     )
@@ -136,6 +137,7 @@ class CPUMachine:
         self.isolated = machine.isolated.bits
         self.nohz_full = machine.nohz_full.bits
         self.rcu_nocbs = machine.rcu_nocbs.bits
+        self.pci_devices = machine.pci_devices
         self.classes = MappingProxyType(dict(classes))
         self._known = True
 
@@ -175,7 +177,7 @@ class CPUNode:
     def owners(self) -> tuple[CPUOwner, ...]:
         """Everybody who has CPUs, by the lowest of them."""
         if self._owners is None:
-            self._owners = tuple(sorted(self._all(), key=lambda one: (one.cpus & -one.cpus, one.container)))
+            self._owners = tuple(sorted(self._all(), key=_lowest_first))
         return self._owners
 
     def owner_of(self, cpu: int) -> CPUOwner | None:
@@ -186,6 +188,27 @@ class CPUNode:
     def owners_on(self, cpus: Bits) -> tuple[CPUOwner, ...]:
         """Who has some of these CPUs."""
         return tuple(one for one in self.owners if one.cpus & cpus)
+
+    def after(self, moves: Iterable[CPUMove]) -> CPUNode:
+        """The node once containers have moved. Raises `ValueError` for a move that cannot be made."""
+        if not self._named:
+            raise ValueError("a plugin that moves containers must say sees_pods and sees_owners")
+        owners, free = list(self.owners), self.free
+        for move in moves:
+            place = next(
+                (n for n, one in enumerate(owners) if (one.pod.uid, one.container) == (move.uid, move.container)), None
+            )
+            if place is None or not move.container:
+                raise ValueError(f"{move.container or 'the whole'} of pod {move.uid} owns no CPUs")
+            held = owners[place].cpus
+            if move.cpus.bit_count() != held.bit_count() or move.cpus & ~(free | held):
+                raise ValueError(f"{move.container} cannot go from {format_bits(held)} to {format_bits(move.cpus)}")
+            free = (free | held) & ~move.cpus
+            owners[place] = owners[place]._replace(cpus=move.cpus)
+        default = (self.default & ~self.free) | free
+        made = CPUNode(self.machine, free=free, default=default, reserved=self.reserved, named=self._named)
+        made._owners = tuple(sorted(owners, key=_lowest_first))
+        return made
 
     def _all(self) -> Iterable[CPUOwner]:
         if self._state is None:
@@ -199,6 +222,10 @@ class CPUNode:
                 yield CPUOwner(asking, "", bubble)
             for name, cpus in (own or {}).items():
                 yield CPUOwner(asking, name, cpus)
+
+
+def _lowest_first(one: CPUOwner) -> tuple[Bits, str]:
+    return one.cpus & -one.cpus, one.container
 
 
 class Shortage(NamedTuple):
@@ -221,7 +248,22 @@ class Wait(NamedTuple):
     text: str
 
 
-Remedy: TypeAlias = Relax | Wait
+class CPUMove(NamedTuple):
+    """The container of a pod that runs goes from the CPUs it owns to as many others; `cpus` are all it then has."""
+
+    uid: str
+    container: str
+    cpus: Bits
+
+
+class Moves(NamedTuple):
+    """It would do once these containers have moved, one after the other. The pod is refused all the same; a plan that
+    makes room for it begins with these moves. Only of a plugin that sees pods and owners."""
+
+    moves: tuple[CPUMove, ...]
+
+
+Remedy: TypeAlias = Relax | Wait | Moves
 
 
 class CPUEffects(msgspec.Struct, frozen=True):

@@ -31,6 +31,22 @@ class Arguments:
             raise ValueError(f"arguments.{name} {value!r} is none of {', '.join(among)}")
         return cast(str, value)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts that must be there."""
+        value = self._take(name)
+        if not isinstance(value, list | tuple) or not value or not all(isinstance(one, str) for one in value):
+            raise ValueError(f"arguments.{name} is not a list of texts")
+        return tuple(value)
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """Labels with their values; none where nothing is said."""
+        value = self._take(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in (*value, *value.values())):
+            raise ValueError(f"arguments.{name} is not labels with their values")
+        return dict(value)
+
     def end(self) -> None:
         """That was all."""
         unknown = sorted(self._given.keys() - set(self._taken))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 
+from podslice.core.machine.model import PCIDevice
 from podslice.core.plugins.api import CPUAsk, CPUMachine, CPUNode, CPUPlugin, Factory, Layer
 from podslice.core.plugins.arguments import Arguments
 from podslice.core.plugins.profile import STATIC
@@ -208,6 +210,42 @@ class SpreadPower(CPUPlugin):
         return tuple(layers)
 
 
+class NearDevices(CPUPlugin):
+    """CPUs of the NUMA nodes of named devices first, then those of the same sockets: for whoever talks to a network
+    card or a disk without asking a device plugin for it. `devices` are globs of PCI addresses and network interfaces;
+    one that the machine lacks counts for nothing. `labels`: only for pods that have these."""
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        given = Arguments(arguments)
+        names = given.texts("devices")
+        self.labels = given.labels("labels")
+        given.end()
+        self.sees_pods = bool(self.labels)
+        found = [one for one in machine.pci_devices if any(_is_called(one, name) for name in names)]
+        nodes = [machine.numa_nodes.get(one.numa_node, 0) for one in found]
+        self.near = union(nodes)
+        self.sockets = union(cpus for cpus in machine.sockets.values() if cpus & self.near)
+        self.layers = tuple((cpus, nodes.count(cpus)) for cpus in dict.fromkeys(nodes) if cpus)
+        if self.sockets != self.near:
+            self.layers += ((self.sockets, 1),)
+
+    def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
+        return self.layers if self._is_about(ask) else ()
+
+    def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
+        if not self._is_about(ask):
+            return 0
+        near, not_far = (candidate & self.near).bit_count(), (candidate & self.sockets).bit_count()
+        return 50 * (near + not_far) // (candidate.bit_count() or 1)
+
+    def _is_about(self, ask: CPUAsk) -> bool:
+        return all(ask.pod.labels.get(key) == value for key, value in self.labels.items())
+
+
+def _is_called(device: PCIDevice, glob: str) -> bool:
+    return any(fnmatchcase(name, glob) for name in (device.address, *device.interfaces))
+
+
 BUILT_IN: Mapping[str, Factory] = {
     STATIC: StaticPlugin,
     "neighbours": Neighbours,
@@ -215,4 +253,5 @@ BUILT_IN: Mapping[str, Factory] = {
     "keep-whole": KeepWhole,
     "pack-caches": PackCaches,
     "spread-power": SpreadPower,
+    "near-devices": NearDevices,
 }

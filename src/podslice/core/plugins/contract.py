@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from podslice.core.config.policy import OnError, PluginEntry
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.machine.topology import whole_objects
-from podslice.core.plugins.api import CPUAsk, CPUEffects, CPUMachine, CPUPlugin, Layer, Relax, Wait
+from podslice.core.plugins.api import (
+    CPUAsk,
+    CPUEffects,
+    CPUMachine,
+    CPUMove,
+    CPUNode,
+    CPUPlugin,
+    Layer,
+    Moves,
+    Relax,
+    Remedy,
+    Wait,
+)
 from podslice.core.values.cpuset import Bits
 
 POINTS = ("Sort", "Filter", "PostFilter", "PreScore", "Select", "Score", "Allocate", "Deallocate")
-LARGEST_POINTS, LARGEST_SCORE, LARGEST_MEMO = 10**6, 100, 4096
+LARGEST_POINTS, LARGEST_SCORE, LARGEST_MEMO, MOST_MOVES = 10**6, 100, 4096, 16
 BROKEN = RefusalKind("plugin-broken", 'plugin "{plugin}" {point}: {problem}')
 T = TypeVar("T")
 OnBroken = Callable[[str, str, str], None]
@@ -116,10 +128,26 @@ def subset(answer: object, _: CPUAsk, cpus: Bits, *__: object) -> Bits:
     return answer
 
 
-def remedy(answer: object, *_: object) -> object:
-    if answer is not None and not isinstance(answer, Relax | Wait):
-        raise ContractError("the answer is neither Relax nor Wait")
-    return answer
+def remedy(answer: object, _: CPUAsk, node: CPUNode, *__: object) -> Remedy | None:
+    if answer is not None and type(answer) not in (Relax, Wait, Moves):
+        raise ContractError("the answer is neither Relax nor Wait nor Moves")
+    if isinstance(answer, Moves):
+        _check_moves(answer, node)
+    elif isinstance(answer, Relax | Wait) and type(answer[0]) is not str:
+        raise ContractError("the answer has no text")
+    return cast("Remedy | None", answer)
+
+
+def _check_moves(answer: Moves, node: CPUNode) -> None:
+    if type(answer.moves) is not tuple or not answer.moves or len(answer.moves) > MOST_MOVES:
+        raise ContractError(f"the moves are not a tuple of 1 to {MOST_MOVES}")
+    for move in answer.moves:
+        if type(move) is not CPUMove or [*map(type, move)] != [str, str, int] or move.cpus < 0:
+            raise ContractError("a move is not a CPUMove")
+    try:
+        node.after(answer.moves)
+    except ValueError as error:
+        raise ContractError(str(error)) from None
 
 
 def points_of_layers(answer: Any, *_: object) -> tuple[Layer, ...]:

@@ -6,7 +6,7 @@ refused, and nothing is written before it is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,8 +25,11 @@ from podslice.core.plugins.api import (
     CPUNode,
     CPUPlugin,
     Layer,
+    Moves,
     Relax,
+    Remedy,
     Shortage,
+    Wait,
 )
 from podslice.core.plugins.contract import (
     FallBackError,
@@ -102,18 +105,59 @@ class PluginProfile:
 
     # Filter and PostFilter
 
-    def allowed(self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken) -> Bits:
-        """Which of the CPUs a container may get; under `full-pcpus-only` only whole cores of them. Raises
-        `AdmissionError` for a plugin that is broken."""
+    def allowed(
+        self,
+        ask: CPUAsk,
+        cpus: Bits,
+        node: CPUNode,
+        on_broken: OnBroken,
+        on_remedy: Callable[[str, Remedy], None] = lambda plugin, remedy: None,
+    ) -> Bits:
+        """Which of the CPUs a container may get; under `full-pcpus-only` only whole cores of them. `on_remedy` hears
+        what else would help, as plugins say. Raises `AdmissionError` for a plugin that is broken."""
         if not self.filters:
             return cpus
         left, taken = self._filtered(ask, cpus, node, on_broken, frozenset())
         missing = ask.count - (left | ask.anchor).bit_count()
-        if missing > 0 and self.post_filters and left != cpus:
-            relaxed = self._relaxed(ask, node, Shortage(missing, left, taken), on_broken)
-            if relaxed:
-                left, _ = self._filtered(ask, cpus, node, on_broken, relaxed)
+        if missing > 0 and self.post_filters:
+            return self._helped(ask, cpus, node, Shortage(missing, left, taken), on_broken, on_remedy)
         return left
+
+    def _helped(
+        self,
+        ask: CPUAsk,
+        cpus: Bits,
+        node: CPUNode,
+        short: Shortage,
+        on_broken: OnBroken,
+        on_remedy: Callable[[str, Remedy], None],
+    ) -> Bits:
+        """What is left with the filters that plugins relax, one after the other as long as that is too little."""
+        soft = {step.entry.name for step in self.filters if step.plugin.soft}
+        left, relaxed = short.left, frozenset[str]()
+        for step in self.post_filters:
+            try:
+                given = called(step, "PostFilter", on_broken, remedy, ask, node, short, watch=self.watch)
+            except (SkippedError, FallBackError):
+                continue
+            if isinstance(given, Relax) and given.plugin in soft:
+                relaxed |= {given.plugin}
+                left, _ = self._filtered(ask, cpus, node, on_broken, relaxed)
+            elif isinstance(given, Wait) or (
+                isinstance(given, Moves) and self._makes_room(given, ask, cpus, node, on_broken, relaxed)
+            ):
+                on_remedy(step.entry.name, given)
+            if (left | ask.anchor).bit_count() >= ask.count:
+                break
+        return left
+
+    def _makes_room(
+        self, moves: Moves, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
+    ) -> bool:
+        after = node.after(moves.moves)
+        usable = (cpus | after.free) & ~(node.free & ~after.free)
+        left, _ = self._filtered(ask, usable, after, on_broken, relaxed)
+        return (left | ask.anchor).bit_count() >= ask.count
 
     def _filtered(
         self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
@@ -132,18 +176,6 @@ class PluginProfile:
             held, cores = left | ask.anchor, self.machine.cores
             left &= union(core for core in cores.values() if core & held == core)
         return left, taken
-
-    def _relaxed(self, ask: CPUAsk, node: CPUNode, short: Shortage, on_broken: OnBroken) -> frozenset[str]:
-        soft = {step.entry.name for step in self.filters if step.plugin.soft}
-        relaxed = frozenset[str]()
-        for step in self.post_filters:
-            try:
-                given = called(step, "PostFilter", on_broken, remedy, ask, node, short, watch=self.watch)
-            except (SkippedError, FallBackError):
-                continue
-            if isinstance(given, Relax) and given.plugin in soft:
-                relaxed |= {given.plugin}
-        return relaxed
 
     # PreScore, Select and Score
 
