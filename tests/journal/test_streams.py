@@ -367,7 +367,8 @@ def test_a_large_message_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch
     journals = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
     data = to_bytes(Beat(1, 2, "a", "b"))
     large = data + b" " * module.LARGE_MESSAGE
-    assert asyncio.run(journals._message(data)) == asyncio.run(journals._message(large)) == Beat(1, 2, "a", "b")
+    assert asyncio.run(journals._message(data)).message == Beat(1, 2, "a", "b")
+    assert asyncio.run(journals._message(large)).message == Beat(1, 2, "a", "b")
     assert readers[0] == threading.get_ident() != readers[1]
 
 

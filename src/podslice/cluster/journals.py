@@ -7,8 +7,10 @@
     journals.nodes[name].replica, journals.fresh(name)         # what is known, and whether it is so now
     journals.plan(name, PlanGiven(uid, holding))               # down the stream
 
-What arrives is taken in on the event loop, one event after the other. A node that says nonsense breaks its own replica;
-one that says too much waits, because its stream is read no faster than it is worked off.
+What arrives is taken in on the event loop, one event after the other of each node. What is large, such as a whole
+state, is worked out by one thread beside it, so that the loop goes on meanwhile, and only taken over there. A node that
+says nonsense breaks its own replica; one that says too much waits, because its stream is read no faster than it is
+worked off.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Container, Iterable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -26,9 +29,9 @@ from podslice.cluster.callers import CallerError
 from podslice.cluster.toldsize import ToldSize
 from podslice.core.cluster.common import Common
 from podslice.core.cluster.differences import differences
-from podslice.core.cluster.events import Stamped
+from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.replica import Applied, Replica
-from podslice.core.cluster.rulebook import Rulebook
+from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest
@@ -45,8 +48,9 @@ _ASK_SECONDS = 1.0
 _MOST_WAITING = 1024
 _REST = 4.0
 """So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
-LARGE_MESSAGE = 256 << 10
-"""Bytes of a message that a thread reads, so that the loop goes on meanwhile; a state is seldom that large."""
+LARGE_MESSAGE = 4 << 10
+"""Bytes of a message that a thread reads, so that the loop goes on meanwhile: of states of all but the smallest nodes,
+and of few other events."""
 LOG_SECONDS, MOST_LINES = 60.0, 20
 """Lines about mismatches that one node has in the log in so many seconds."""
 _OPTIONS = (*OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
@@ -88,6 +92,14 @@ class NodeEntry:
         """The latest event or beat met the replica's digests."""
 
 
+class ReadMessage(NamedTuple):
+    """What an agent said, what was worked out of a whole state, and how many seconds that took."""
+
+    message: Up
+    ready: ReadyState | str | None = None
+    took: float = 0.0
+
+
 class NodeStream:
     """What waits to be sent to one agent. Plans that nobody takes are dropped, the oldest first."""
 
@@ -124,6 +136,9 @@ class Journals:
         self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
         self.on_heard: Callable[[str], None] = lambda node: None
         self._rulebook = rulebook
+        self._beside = Rulebook()
+        """The thread's own: what is shared has no lock."""
+        self._thread = ThreadPoolExecutor(1, "journals")
         self._versions = versions
         self._caller = caller
         self._trouble = trouble
@@ -197,6 +212,7 @@ class Journals:
         """End all streams."""
         if self._server is not None:
             await self._server.stop(0.5)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self, requests: Any, context: Any) -> None:
         token = _bearer(context)
@@ -258,10 +274,14 @@ class Journals:
         """Take in what an agent says until it says no more. Raises `InputError`."""
         asked = float("-inf")
         while (data := await context.read()) is not grpc.aio.EOF:
-            entry.heard = self._clock()
-            message = await self._message(data)
+            entry.heard = began = self._clock()
+            message, ready, took = await self._message(data)
+            if took:
+                if self.nodes.get(node) is not entry or entry.stream is not stream:
+                    return
+                began = self._clock() - took
             if isinstance(message, Stamped):
-                self._apply(node, entry, message, len(data))
+                self._apply(node, entry, message, len(data), ready)
             elif isinstance(message, Beat):
                 self._compare(entry, message)
             else:
@@ -270,17 +290,26 @@ class Journals:
             if wanted is not None and self._clock() - asked > _ASK_SECONDS:
                 asked = self._clock()
                 stream.put(Ask(*wanted))
-            await asyncio.sleep(_REST * (self._clock() - entry.heard))
+            await asyncio.sleep(_REST * (self._clock() - began))
 
-    async def _message(self, data: Any) -> Up:
-        """A large one is read beside the loop, with nothing in common, because what is has no lock. Raises
-        `InputError`."""
+    async def _message(self, data: Any) -> ReadMessage:
+        """A large one is read beside the loop, in its turn. Raises `InputError`."""
         if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
-            return _decoded(data, self._rulebook.common)
-        return await asyncio.to_thread(_decoded, data, Common())
+            return ReadMessage(_decoded(data, self._rulebook.common))
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work_out, data)
 
-    def _apply(self, node: str, entry: NodeEntry, stamped: Stamped, size: int) -> Applied:
-        applied = entry.replica.apply(stamped)
+    def _work_out(self, data: bytes) -> ReadMessage:
+        """Raises `InputError`."""
+        began = time.perf_counter()
+        message = _decoded(data, self._beside.common)
+        told = message.event if isinstance(message, Stamped) else None
+        ready = self._beside.ready(told) if isinstance(told, StateTold) else None
+        return ReadMessage(message, ready, max(time.perf_counter() - began, 1e-9))
+
+    def _apply(
+        self, node: str, entry: NodeEntry, stamped: Stamped, size: int, ready: ReadyState | str | None = None
+    ) -> Applied:
+        applied = entry.replica.apply(stamped, ready)
         if not entry.size.add(stamped.event, size):
             entry.replica.begin_again()
         entry.agrees = entry.replica.proven

@@ -377,7 +377,7 @@ class Kubelet:
         if self.undoes_refusals:
             manager.remove_stale()
             before = self.state, context.metrics.copy()
-        there = self._look() if self.predicates else None
+        there = self.seen_now() if self.predicates else None
         new = admission.uid not in context.active
         context.activate(admission)
         try:
@@ -447,7 +447,7 @@ class Kubelet:
 
     def others(self, uid: str = "") -> Others:
         """The pods on the node but the one with this UID, as the predicates see them."""
-        return self._look().beside(uid)
+        return self.seen_now().beside(uid)
 
     def _refuse_unheard(self, admission: AdmissionPod, *, new: bool) -> None:
         """What podslice alone refuses, before anybody looks for room. A pod that is on the node already stays, whatever
@@ -529,7 +529,7 @@ class Kubelet:
         gates = self.manager.context.gates
         return {uid: allocation_of(pod.spec, gates) for uid, pod in self.active.items()}
 
-    def _look(self) -> Seen:
+    def seen_now(self) -> Seen:
         """The pods on the node as the predicates see them."""
         active = self.manager.context.active
         if self.seen.active is not active:

@@ -32,7 +32,7 @@ from podslice.core.cluster.events import (
     StateTold,
 )
 from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.rulebook import Rulebook
+from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.cluster.told_state import check_number, check_pool, pool_of, state_from, told
 from podslice.core.cluster.uids import is_named, names_of
 from podslice.core.decide import decide, release, resize
@@ -162,16 +162,17 @@ class Replica:
         """Nothing counts any more until the node has told its whole state."""
         self._wants_state = True
 
-    def apply(self, stamped: Stamped) -> Applied:
-        """Take in an event of the node. Never raises, whatever the node says."""
-        applied = self._apply(stamped)
+    def apply(self, stamped: Stamped, ready: ReadyState | str | None = None) -> Applied:
+        """Take in an event of the node. Never raises, whatever the node says. `ready`: what was worked out of a whole
+        state already (`Rulebook.ready`)."""
+        applied = self._apply(stamped, ready)
         self.counts[applied.outcome] = self.counts.get(applied.outcome, 0) + 1
         return applied
 
-    def _apply(self, stamped: Stamped) -> Applied:
+    def _apply(self, stamped: Stamped, ready: ReadyState | str | None) -> Applied:
         event = stamped.event
         if isinstance(event, StateTold):
-            return self._take_state(stamped, event)
+            return self._take_state(stamped, event, ready)
         if stamped.epoch != self.epoch:
             self._wants_state = True
             return Applied("otherVersion" if self.version and not self.compatible else "otherEpoch")
@@ -203,7 +204,7 @@ class Replica:
 
     # Whole states
 
-    def _take_state(self, stamped: Stamped, event: StateTold) -> Applied:
+    def _take_state(self, stamped: Stamped, event: StateTold, ready: ReadyState | str | None) -> Applied:
         known = stamped.epoch == self.epoch and not self._wants_state
         if known and stamped.sequence <= self.sequence and (stamped.sequence < self.sequence or self._is(stamped)):
             return Applied("doubled")
@@ -216,18 +217,16 @@ class Replica:
         if not self.compatible:
             return Applied("otherVersion")
         self._wants_state = True
-        try:
-            rules = self._rulebook.rules(event.setup)
-            state = state_from(event.state, rules, self._rulebook.common.admission)
-            digest = self._digest(state)
-        except Exception as error:
-            return Applied("mismatch", mine, None, f"{type(error).__name__}: {error}"[:500])
-        if digest != stamped.digest:
-            return Applied("mismatch", mine, state, _difference(digest, stamped.digest))
-        self.rules, self.digest, self._wants_state = rules, digest, False
-        self.observed = event.observed
-        self._become(state, event.packed if isinstance(event, StateRead) else None)
-        return Applied("adopted", mine, state)
+        found = self._rulebook.ready(event) if ready is None else ready
+        if isinstance(found, str):
+            return Applied("mismatch", mine, None, found)
+        found = self._rulebook.taken(found)
+        if found.digest != stamped.digest:
+            return Applied("mismatch", mine, found.state, _difference(found.digest, stamped.digest))
+        self.rules, self.digest, self._wants_state = found.rules, found.digest, False
+        self._digester, self.observed = found.digester, event.observed
+        self._become(found.state, event.packed if isinstance(event, StateRead) else None)
+        return Applied("adopted", mine, found.state)
 
     def _is(self, stamped: Stamped) -> bool:
         return self.digest == stamped.digest

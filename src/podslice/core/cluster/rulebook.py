@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from podslice.core.cluster.common import Common
+from podslice.core.cluster.events import StateTold
 from podslice.core.cluster.setup import Setup, SetupDigests, rules_from
+from podslice.core.cluster.told_state import state_from
+from podslice.core.holding import Digest, Digester
+from podslice.core.kubelet import Kubelet
 from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
 
 
 class Resting(Protocol):
     """Something that can make itself small until it is asked for again."""
 
     def rest(self) -> None: ...
+
+
+class ReadyState(NamedTuple):
+    """A whole state as a replica takes it over: worked out from what was told, and nowhere else."""
+
+    setup: SetupDigests
+    rules: NodeRules
+    state: NodeState
+    digest: Digest
+    digester: Digester
 
 
 class Rulebook:
@@ -37,6 +54,28 @@ class Rulebook:
                 self._rules.popitem(last=False)
         self._rules.move_to_end(key)
         return found
+
+    def ready(self, event: StateTold) -> ReadyState | str:
+        """What a replica takes over of a whole state: all the work there is. In words what is wrong with one that no
+        node can be in."""
+        try:
+            return self._ready(event)
+        except Exception as error:  # a state that a node made up may break anything; only its own replica
+            return f"{type(error).__name__}: {error}"[:500]
+
+    def _ready(self, event: StateTold) -> ReadyState:
+        rules, digester = self.rules(event.setup), Digester()
+        state = state_from(event.state, rules, self.common.admission)
+        seen = Kubelet.of(rules, state).seen_now() if rules.predicates else state.seen
+        return ReadyState(self._digests_of(event.setup), rules, replace(state, seen=seen), digester.of(state), digester)
+
+    def taken(self, ready: ReadyState) -> ReadyState:
+        """What another rulebook has made ready, with the rules of this one: equal setups have the same object."""
+        known = self._rules.setdefault(ready.setup, ready.rules)
+        self._rules.move_to_end(ready.setup)
+        if len(self._rules) > self._most:
+            self._rules.popitem(last=False)
+        return ready._replace(rules=known)
 
     def _digests_of(self, setup: Setup) -> SetupDigests:
         """Of a setup that was asked for before they are known."""

@@ -116,7 +116,7 @@ def parse_bytes(value: object, path: str) -> int:
     return quantity.value()
 
 
-def _convert(data: Any, kind: type[Any], hook: Callable[[type, Any], Any] | None = None) -> Any:
+def _convert(data: Any, kind: Any, hook: Callable[[type, Any], Any] | None = None) -> Any:
     try:
         return msgspec.convert(data, kind, strict=True, dec_hook=hook)
     except msgspec.ValidationError as error:
@@ -125,8 +125,9 @@ def _convert(data: Any, kind: type[Any], hook: Callable[[type, Any], Any] | None
         raise InputError(found.problem, path=found.path.replace(MAP_KEY, ""), remedy=remedy) from None
 
 
-def _names(kind: type[Any]) -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(kind)]
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 # The full form
@@ -159,7 +160,7 @@ def _list(value: Any, path: str) -> list[Any]:
     return value
 
 
-def _refuse_unknown(data: Mapping[Any, Any], kind: type[Any], path: str) -> None:
+def _refuse_unknown(data: Mapping[Any, Any], kind: Any, path: str) -> None:
     known = _names(kind)
     for key in data:
         if key not in known:
