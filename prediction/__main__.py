@@ -16,7 +16,7 @@ from e2e.packages import FetchError
 from e2e.programs import find_programs
 
 from prediction.configurations import ALL, configuration
-from prediction.kubelet import why_not
+from prediction.kubelet import KubeletEndedError, why_not
 from prediction.node import control_plane, node_of
 from prediction.table import row, table
 from prediction.trial import Trial
@@ -33,7 +33,8 @@ from prediction.trial import Trial
 def main(seed: int | None, pods: int, count: int, first: int, folder: Path | None, skip_without: bool) -> None:
     """Let a real kubelet and podslice (profile kubelet-1.36) go through the same histories, and compare everything.
 
-    Exit codes: 0 no difference, 1 some, 2 no kubelet can run here or bad options.
+    Where a kubelet ends, or takes a minute for one step, the next configuration goes on. Exit codes: 0 no difference, 1
+    some or a configuration that ended early, 2 no kubelet can run here or bad options.
     """
     try:
         reason, programs = why_not(), find_programs()
@@ -57,14 +58,18 @@ def main(seed: int | None, pods: int, count: int, first: int, folder: Path | Non
                 began = time.monotonic()
                 with node_of(plane, programs, place / str(number), chosen.shape) as node:
                     trial = Trial(node, chosen, r)
-                    trial.run(pods)
+                    try:
+                        trial.run(pods)
+                    except KubeletEndedError as error:
+                        trial.counts["ended early"] += 1
+                        click.echo(f"  {chosen.name}: ended early at {trial.notes.step}: {error}")
                 for difference in trial.notes.differences:
                     click.echo(f"  {chosen.name}: {difference}")
                 rows.append(row(number, chosen.name, trial.counts, time.monotonic() - began))
                 click.echo(rows[-1])
                 total += trial.counts
     click.echo(table(rows, total))
-    sys.exit(1 if total["differences"] else 0)
+    sys.exit(1 if total["differences"] or total["ended early"] else 0)
 
 
 if __name__ == "__main__":

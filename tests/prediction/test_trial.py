@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
@@ -15,10 +16,11 @@ from e2e.programs import Programs
 from prediction.__main__ import main
 from prediction.compare import as_kernel_shows, in_order, written
 from prediction.configurations import ALL, FOUR, NAMED, SHAPES, configuration, machine_of
+from prediction.kubelet import KubeletEndedError
 from prediction.machine import Shape, write
 from prediction.model import Model
 from prediction.node import OneNode
-from prediction.notes import Difference
+from prediction.notes import Difference, Notes
 from prediction.table import row, table
 from prediction.trial import Trial
 
@@ -49,6 +51,39 @@ def test_a_difference_is_found(node: OneNode, monkeypatch: pytest.MonkeyPatch) -
     assert tried.notes.differences[0].step == "start"
     assert tried.notes.differences[0].what == "cpu_manager_state"
     assert tried.notes.differences[0].podslice == tried.notes.differences[0].kubelet + "?"
+
+
+class Slow:
+    """A history whose kubelet keeps the first configuration's second pod waiting."""
+
+    begun = 0
+
+    def __init__(self, node: object, chosen: object, r: Random) -> None:
+        self.notes = Notes()
+        self.counts = self.notes.counts
+
+    def run(self, pods: int) -> None:
+        Slow.begun += 1
+        self.counts["pods"] += 1
+        if Slow.begun == 1:
+            self.notes.step = "create p1"
+            raise KubeletEndedError("waited a minute in vain: pod p1")
+        self.counts["pods"] += pods - 1
+
+
+def test_the_next_configuration_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet that keeps a pod waiting ends its own configuration, not the campaign."""
+    for name, value in (("why_not", None), ("find_programs", "programs")):
+        monkeypatch.setattr(f"prediction.__main__.{name}", lambda value=value: value)
+    for name in ("control_plane", "node_of"):
+        monkeypatch.setattr(f"prediction.__main__.{name}", lambda *where: nullcontext())
+    monkeypatch.setattr("prediction.__main__.Trial", Slow)
+    monkeypatch.setattr(Slow, "begun", 0)
+    done = CliRunner().invoke(main, ["--seed", "3", "--pods", "5", "--configurations", "2"], catch_exceptions=False)
+    assert done.exit_code == 1
+    assert "ended early at create p1: waited a minute in vain: pod p1" in done.output
+    assert "| all | 6 |" in done.output
+    assert "1 ended early" in done.output
 
 
 def test_a_difference_shows_where_the_texts_part() -> None:
