@@ -266,15 +266,15 @@ class Elastic:
 
     async def settle(self) -> None:
         """What is on its way is done, and the shared containers have their sets."""
-        for flight in list(self.resizing.actuator.flights.values()):
-            await flight.done.wait()
+        for ongoing in list(self.resizing.actuator.in_progress.values()):
+            await ongoing.done.wait()
         for _ in self.owner.updates.write(self.reconciler.write):
             pass
         self.kernel.check()
 
     async def bury(self) -> None:
         """After a kill: what the process still had to do is not done."""
-        tasks = [flight.task for flight in self.resizing.actuator.flights.values() if flight.task is not None]
+        tasks = [ongoing.task for ongoing in self.resizing.actuator.in_progress.values() if ongoing.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

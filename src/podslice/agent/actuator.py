@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from podslice.agent.actuating import Cgroups, Leaving
 from podslice.agent.contract import ResizeNews
 from podslice.agent.exposure import Upcoming
-from podslice.agent.flights import CPUsLostError, Flight, ResizeRefusedError
 from podslice.agent.leavingmemory import LeavingMemory
 from podslice.agent.moverules import Threads
 from podslice.agent.movingmemory import Aside
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord
+from podslice.agent.resizeinprogress import CPUsLostError, ResizeInProgress, ResizeRefusedError
 from podslice.core.config.annotations import resize_wishes
 from podslice.core.config.policy import ExclusiveResize
 from podslice.core.pod.eligibility import AdmissionPod
@@ -36,7 +36,7 @@ LONGEST_CALL = 2.0
 
 
 class Actuator:
-    """Carries out the flights of one node. `clock` counts seconds, `sleep` waits for them. `tell` brings a container's
+    """Carries out the resizes of one node. `clock` counts seconds, `sleep` waits for them. `tell` brings a container's
     file up to date."""
 
     def __init__(
@@ -58,74 +58,74 @@ class Actuator:
         self._aside = aside
         self._clock = clock
         self._sleep = sleep
-        self.flights: dict[str, Flight] = {}
+        self.in_progress: dict[str, ResizeInProgress] = {}
         """By unit."""
         self.tell: Callable[[ContainerRecord], None] = lambda record: None
 
-    async def carry_out(self, flight: Flight) -> None:
+    async def carry_out(self, ongoing: ResizeInProgress) -> None:
         """Raises `ResizeRefusedError`."""
         try:
-            await self._carry_out(flight)
+            await self._carry_out(ongoing)
         finally:
-            self._owner.placing.withheld.pop(flight.unit, None)
-            if self.flights.get(flight.unit) is flight:
-                del self.flights[flight.unit]
-            flight.done.set()
+            self._owner.placing.withheld.pop(ongoing.unit, None)
+            if self.in_progress.get(ongoing.unit) is ongoing:
+                del self.in_progress[ongoing.unit]
+            ongoing.done.set()
 
-    async def _carry_out(self, flight: Flight) -> None:
+    async def _carry_out(self, ongoing: ResizeInProgress) -> None:
         """All steps but the answer to a container that waits in its call. Raises `ResizeRefusedError` where it was
         undone; a pod that is gone ends it."""
-        store, unit = self.store, flight.unit
+        store, unit = self.store, ongoing.unit
         try:
-            if flight.operation != "keep":
-                store.begin_resize(unit, flight.intent)
-            if flight.gives:
-                self._owner.admitting.files.replace(flight.desired)
-                await self._answered(flight)
-                await self._delay(flight)
-                await self._count_bound(flight)
-                self._owner.placing.withheld[unit] = flight.changed
-                await self._leaving.leave(flight.gives, self.records(unit))
+            if ongoing.operation != "keep":
+                store.begin_resize(unit, ongoing.intent)
+            if ongoing.gives:
+                self._owner.admitting.files.replace(ongoing.desired)
+                await self._answered(ongoing)
+                await self._delay(ongoing)
+                await self._count_bound(ongoing)
+                self._owner.placing.withheld[unit] = ongoing.changed
+                await self._leaving.leave(ongoing.gives, self.records(unit))
             if self.active(unit) is None:
                 return
-            self._commit(store, flight)
-            await self._left(store, flight)
-            if self._memory is not None and (flight.gives or not flight.hook):
+            self._commit(store, ongoing)
+            await self._left(store, ongoing)
+            if self._memory is not None and (ongoing.gives or not ongoing.hook):
                 records = self.records(unit)
                 await self._memory.leave([(record, self._owner.placing.wanted(record)) for record in records])
         except (OSError, StateWriteError, CPUsLostError) as error:
-            self._undo(store, flight)
-            raise self._failed(flight, error_text(error)) from None
+            self._undo(store, ongoing)
+            raise self._failed(ongoing, error_text(error)) from None
         except asyncio.CancelledError:
-            self._undo(store, flight)
+            self._undo(store, ongoing)
             raise
         self._owner.placing.withheld.pop(unit, None)
         if self.active(unit) is not None:
-            self._settle(store, flight)
+            self._settle(store, ongoing)
 
-    async def _count_bound(self, flight: Flight) -> None:
+    async def _count_bound(self, ongoing: ResizeInProgress) -> None:
         """Look at the containers' threads while they still have what they are about to give back; only that they are
         there is told, nobody's affinity is set."""
-        for record in self.records(flight.unit) if self._threads is not None else ():
-            if record.started and record.applied.cpus & flight.gives:
+        for record in self.records(ongoing.unit) if self._threads is not None else ():
+            if record.started and record.applied.cpus & ongoing.gives:
                 masks = (await self._aside(self._threads, record)).masks
-                flight.bound += sum(1 for mask in masks if mask and not mask & ~flight.gives)
+                ongoing.bound += sum(1 for mask in masks if mask and not mask & ~ongoing.gives)
 
-    async def _left(self, store: ResizeStore, flight: Flight) -> None:
+    async def _left(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
         """Nobody else is on what the pod has now, also where the machine changed meanwhile. Raises `OSError`, and
         `CPUsLostError` where CPUs went that it was to get."""
-        machine, due = None, flight.changed
+        machine, due = None, ongoing.changed
         while machine is not self._owner.machine:
             machine = self._owner.machine
             await self._leaving.leave(due, self._owner.containers.values())
-            if gone := flight.takes & store.node.state.cpu.offline:
+            if gone := ongoing.takes & store.node.state.cpu.offline:
                 raise CPUsLostError(f"CPUs {format_bits(gone)} went offline meanwhile")
-            due = flight.changed | store.node.state.of_pod(flight.unit).cpus
+            due = ongoing.changed | store.node.state.of_pod(ongoing.unit).cpus
 
-    async def _answered(self, flight: Flight) -> None:
+    async def _answered(self, ongoing: ResizeInProgress) -> None:
         """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""
-        if flight.hook:
-            await self.until(flight.applied, LONGEST_CALL)
+        if ongoing.hook:
+            await self.until(ongoing.applied, LONGEST_CALL)
 
     async def until(self, event: asyncio.Event, seconds: float) -> None:
         """Wait for the event, but no longer than that by our own sleep."""
@@ -134,22 +134,22 @@ class Actuator:
         for wait in waits:
             wait.cancel()
 
-    async def _delay(self, flight: Flight) -> None:
+    async def _delay(self, ongoing: ResizeInProgress) -> None:
         """Containers that give back CPUs are told, and left time."""
-        seconds = self.delay_of(flight.before, flight.intent)
+        seconds = self.delay_of(ongoing.before, ongoing.intent)
         if not seconds:
             return
-        flight.waiting = True
-        for record in self.records(flight.unit):
-            after = flight.intent.after.assignments.get(record.member)
-            if after is not None and after != flight.intent.before.assignments.get(record.member):
+        ongoing.waiting = True
+        for record in self.records(ongoing.unit):
+            after = ongoing.intent.after.assignments.get(record.member)
+            if after is not None and after != ongoing.intent.before.assignments.get(record.member):
                 self._owner.placing.upcoming[record.id] = Upcoming(after, self._owner.admitting.now() + seconds)
                 self._owner.updates.on_placed(record)
         try:
-            await self.until(flight.hurry, seconds)
+            await self.until(ongoing.hurry, seconds)
         finally:
-            flight.waiting = False
-            for record in self.records(flight.unit):
+            ongoing.waiting = False
+            for record in self.records(ongoing.unit):
                 if self._owner.placing.upcoming.pop(record.id, None):
                     self._owner.updates.on_placed(record)
 
@@ -163,52 +163,52 @@ class Actuator:
         whole = rule if intent.before.bubble & ~intent.after.bubble else 0.0
         return max((delays.get(name, rule) for name in giving), default=whole)
 
-    def _commit(self, store: ResizeStore, flight: Flight) -> None:
+    def _commit(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
         """The state says what is to be. Raises `OSError`, `StateWriteError`."""
-        self._owner.placing.withheld[flight.unit] = flight.changed
+        self._owner.placing.withheld[ongoing.unit] = ongoing.changed
         state = store.node.state
-        before = state.of_pod(flight.unit)
-        flight.stays = flight.stays or self.memory_stays(flight.unit, flight.intent)
-        decision = store.resize(flight.desired, memory_stays=bool(flight.stays))
-        if flight.stays:
+        before = state.of_pod(ongoing.unit)
+        ongoing.stays = ongoing.stays or self.memory_stays(ongoing.unit, ongoing.intent)
+        decision = store.resize(ongoing.desired, memory_stays=bool(ongoing.stays))
+        if ongoing.stays:
             self._owner.admitting.journal.settle()
         else:
-            self._owner.admitting.journal.resized(state, flight.desired, decision)
+            self._owner.admitting.journal.resized(state, ongoing.desired, decision)
         if decision.outcome not in ("Allocated", "Unchanged"):
             raise StateWriteError(f"there is no room any more: {decision.message}")
-        flight.committed = True
-        flight.plan(flight.intent._replace(before=before, after=store.node.state.of_pod(flight.unit)))
-        self._owner.placing.withheld[flight.unit] = flight.changed
-        if not flight.gives:
-            self._owner.admitting.files.replace(flight.desired)
+        ongoing.committed = True
+        ongoing.plan(ongoing.intent._replace(before=before, after=store.node.state.of_pod(ongoing.unit)))
+        self._owner.placing.withheld[ongoing.unit] = ongoing.changed
+        if not ongoing.gives:
+            self._owner.admitting.files.replace(ongoing.desired)
 
-    def _settle(self, store: ResizeStore, flight: Flight) -> None:
+    def _settle(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
         """Nobody is in the way: the pod's containers get what is theirs, everybody else what is left."""
-        active = self.active(flight.unit)
-        for record in self.records(flight.unit):
+        active = self.active(ongoing.unit)
+        for record in self.records(ongoing.unit):
             if active is not None:
                 self._allow(record, active)
                 self._owner.carried_out(record)
-            if record.id != flight.hook or flight.gives:
+            if record.id != ongoing.hook or ongoing.gives:
                 self._owner.updates.write_started(record, self._cgroups.write)
             self.tell(record)
-        self._owner.updates.unit_changed(flight.unit)
+        self._owner.updates.unit_changed(ongoing.unit)
         self._owner.updates.pool_changed()
-        if flight.hook and not flight.gives:
-            asyncio.get_running_loop().call_soon(self.end, store, flight.unit)
+        if ongoing.hook and not ongoing.gives:
+            asyncio.get_running_loop().call_soon(self.end, store, ongoing.unit)
         else:
-            self.end(store, flight.unit)
-        seconds = self._clock() - flight.since
+            self.end(store, ongoing.unit)
+        seconds = self._clock() - ongoing.since
         self._owner.reporter.resize_answered(
-            flight.identity, ResizeNews(flight.operation, "applied", flight.text(), seconds=seconds)
+            ongoing.identity, ResizeNews(ongoing.operation, "applied", ongoing.text(), seconds=seconds)
         )
-        if flight.gives:
+        if ongoing.gives:
             self._owner.made_room()
 
     def end(self, store: ResizeStore, unit: str) -> None:
         """No call waits for this: until it is written, the next process finds the resize done."""
-        flight = self.flights.get(unit)
-        if flight is not None and not flight.committed:
+        ongoing = self.in_progress.get(unit)
+        if ongoing is not None and not ongoing.committed:
             return
         try:
             store.end_resize(unit)
@@ -230,22 +230,22 @@ class Actuator:
         except OSError as error:
             self._owner.reporter.trouble("resize", error_text(error))
 
-    def _undo(self, store: ResizeStore, flight: Flight) -> None:
+    def _undo(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
         """Everything is as it was: books, files, and, with the next writes, cgroups."""
-        self._owner.placing.withheld.pop(flight.unit, None)
+        self._owner.placing.withheld.pop(ongoing.unit, None)
         try:
-            if self.active(flight.unit) is not None:
-                if flight.committed:
-                    store.undo_resize(flight.before, flight.intent.before)
-                self._owner.admitting.files.replace(flight.before)
-            store.end_resize(flight.unit)
+            if self.active(ongoing.unit) is not None:
+                if ongoing.committed:
+                    store.undo_resize(ongoing.before, ongoing.intent.before)
+                self._owner.admitting.files.replace(ongoing.before)
+            store.end_resize(ongoing.unit)
         except (OSError, StateWriteError) as error:
             self._owner.reporter.trouble("stateWrite", error_text(error))
-        self._owner.updates.unit_changed(flight.unit)
+        self._owner.updates.unit_changed(ongoing.unit)
         self._owner.updates.pool_changed()
 
-    def _failed(self, flight: Flight, text: str) -> ResizeRefusedError:
-        self._owner.reporter.resize_answered(flight.identity, ResizeNews(flight.operation, "failed", text))
+    def _failed(self, ongoing: ResizeInProgress, text: str) -> ResizeRefusedError:
+        self._owner.reporter.resize_answered(ongoing.identity, ResizeNews(ongoing.operation, "failed", text))
         return ResizeRefusedError("failed", text)
 
     def memory_stays(self, unit: str, intent: Intent) -> str:

@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import Listed, PodFailure, RefusedError
-from podslice.agent.flights import ResizeRefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.owner import Found, Owner
 from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
+from podslice.agent.resizeinprogress import ResizeRefusedError
 from podslice.agent.resizing import Resizing
 from podslice.agent.runtimes import warnings_of
 from podslice.agent.seam import failure_of

@@ -52,8 +52,8 @@ class ResizeRequests:
         active = self._actuator.active(unit)
         if not self._actuator.policy.exclusive or active is None or not active.guaranteed:
             return None
-        flight = self._actuator.flights.get(unit)
-        return active.spec if flight is None else flight.desired
+        ongoing = self._actuator.in_progress.get(unit)
+        return active.spec if ongoing is None else ongoing.desired
 
     async def container(self, pod: PodRecord, wish: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> Pod:
         """What a pod is to have whose container was asked about: its specification, if that is new enough, else what

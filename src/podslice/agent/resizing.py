@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from podslice.agent.actuator import Actuator
 from podslice.agent.contract import ResizeNews
-from podslice.agent.flights import Flight, ResizeRefusedError
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
+from podslice.agent.resizeinprogress import ResizeInProgress, ResizeRefusedError
 from podslice.agent.resizerequests import ResizeRequests, Specifications, restarts
 from podslice.agent.seam import failure_of
 from podslice.agent.translate import update_of
@@ -79,11 +79,11 @@ class Resizing:
     @property
     def pending(self) -> int:
         """Resizes that wait for room or for their delay."""
-        return len(self._wanted) + len(self.actuator.flights)
+        return len(self._wanted) + len(self.actuator.in_progress)
 
     def waits(self, unit: str) -> bool:
         """True when a resize of a pod waits or is on its way."""
-        return unit in self._wanted or unit in self.actuator.flights
+        return unit in self._wanted or unit in self.actuator.in_progress
 
     # The runtime's calls
 
@@ -93,7 +93,7 @@ class Resizing:
         if store is None:
             return
         for unit in store.unfinished:
-            if unit not in self.actuator.flights:
+            if unit not in self.actuator.in_progress:
                 for record in self.actuator.records(unit):
                     self.actuator.tell(record)
                 self.actuator.end(store, unit)
@@ -127,14 +127,14 @@ class Resizing:
             pod = self._owner.pods[identity.uid]
             desired = await self._requests.container(pod, wish, record, resources)
             await self.resize(pod, desired)
-            if (flight := self.actuator.flights.get(record.unit)) is not None:
-                await flight.done.wait()
+            if (ongoing := self.actuator.in_progress.get(record.unit)) is not None:
+                await ongoing.done.wait()
         except ResizeRefusedError:
             return
 
     def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
         """True when a call asks for something that `container` has to decide."""
-        return self._requests.of_container(record, resources) is not None or record.unit in self.actuator.flights
+        return self._requests.of_container(record, resources) is not None or record.unit in self.actuator.in_progress
 
     async def container(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
         """The answer to an update of a container. Raises `ResizeRefusedError`."""
@@ -147,9 +147,9 @@ class Resizing:
 
     def applied(self, container: str) -> None:
         """The runtime has written what it was answered for a container."""
-        for flight in self.actuator.flights.values():
-            if flight.hook == container:
-                flight.applied.set()
+        for ongoing in self.actuator.in_progress.values():
+            if ongoing.hook == container:
+                ongoing.applied.set()
 
     async def pod(self, pod: PodRecord, resources: nri.LinuxResources) -> None:
         """An update of what a pod may use as a whole. Raises `ResizeRefusedError`."""
@@ -168,9 +168,9 @@ class Resizing:
             return []
         if record.limits is not None:
             asked = record.limits.updated(resources)
-            in_flight = record.unit in self.actuator.flights
+            changing = record.unit in self.actuator.in_progress
             record.limits = (
-                replace(asked, quota=record.limits.quota, period=record.limits.period) if in_flight else asked
+                replace(asked, quota=record.limits.quota, period=record.limits.period) if changing else asked
             )
         record.applied = self._owner.placing.wanted(record)
         updates = self._owner.updates
@@ -184,13 +184,13 @@ class Resizing:
         """Decide, and carry it out: at once where CPUs only come, beside everything else where some go. Raises
         `ResizeRefusedError`."""
         unit, gates = desired.metadata.uid, self.actuator.store.node.rules.gates
-        active, flight = self.actuator.active(unit), self.actuator.flights.get(unit)
+        active, ongoing = self.actuator.active(unit), self.actuator.in_progress.get(unit)
         if active is None:
             return
-        if flight is not None:
-            if same_resources(flight.desired, desired, gates):
+        if ongoing is not None:
+            if same_resources(ongoing.desired, desired, gates):
                 return
-            await self._cancel(flight)
+            await self._cancel(ongoing)
         known = self._refused.get(unit)
         if known is not None and self._clock() < known.until and same_resources(known.desired, desired, gates):
             self._want(unit, known.desired)
@@ -198,18 +198,18 @@ class Resizing:
         self._refused.pop(unit, None)
         if self.is_moving(unit):
             raise self._refuse(pod, desired, "deferred", "the pod is being moved")
-        flight = self._decided(pod, active.spec, desired)
-        if flight is None:
+        ongoing = self._decided(pod, active.spec, desired)
+        if ongoing is None:
             return
-        flight.hook = hook
-        self.actuator.flights[unit] = flight
-        if not flight.gives:
-            await self.actuator.carry_out(flight)
+        ongoing.hook = hook
+        self.actuator.in_progress[unit] = ongoing
+        if not ongoing.gives:
+            await self.actuator.carry_out(ongoing)
         else:
-            pod.resize = f"resize in progress: {flight.text()}"
-            flight.task = asyncio.ensure_future(self._follow(pod, flight))
+            pod.resize = f"resize in progress: {ongoing.text()}"
+            ongoing.task = asyncio.ensure_future(self._follow(pod, ongoing))
 
-    def _decided(self, pod: PodRecord, before: Pod, desired: Pod) -> Flight | None:
+    def _decided(self, pod: PodRecord, before: Pod, desired: Pod) -> ResizeInProgress | None:
         """What to do; None where nothing is. Raises `ResizeRefusedError`."""
         stays = ""
         try:
@@ -227,9 +227,9 @@ class Resizing:
         if decision.outcome != "Allocated":
             return None
         lost = self.actuator.store.node.state.cpu.offline
-        flight = Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
-        flight.stays = stays
-        return flight
+        ongoing = ResizeInProgress(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
+        ongoing.stays = stays
+        return ongoing
 
     def _refuse(self, pod: PodRecord, desired: Pod, result: str, message: str) -> ResizeRefusedError:
         """Remember, tell, and wait for room."""
@@ -258,32 +258,32 @@ class Resizing:
 
     async def _landed(self, unit: str) -> None:
         """Another resize of the pod that is being written is done. Raises `ResizeRefusedError`."""
-        flight = self.actuator.flights.get(unit)
-        if flight is None or flight.waiting:
+        ongoing = self.actuator.in_progress.get(unit)
+        if ongoing is None or ongoing.waiting:
             return
         try:
             async with asyncio.timeout(LONGEST_LANDING):
-                await flight.done.wait()
+                await ongoing.done.wait()
         except TimeoutError:
             raise ResizeRefusedError("deferred", "another resize of the pod is being carried out") from None
 
-    async def _follow(self, pod: PodRecord, flight: Flight) -> None:
-        """A flight that nobody waits for; it comes again when it fails."""
+    async def _follow(self, pod: PodRecord, ongoing: ResizeInProgress) -> None:
+        """A resize that nobody waits for; it comes again when it fails."""
         try:
-            await self.actuator.carry_out(flight)
+            await self.actuator.carry_out(ongoing)
             pod.resize = ""
         except ResizeRefusedError as error:
-            self._want(flight.unit, flight.desired)
+            self._want(ongoing.unit, ongoing.desired)
             pod.resize = str(error)
         except Exception as error:
             self._owner.reporter.failed(pod.identity, failure_of("resize", error))
             pod.resize = f"resize failed: {type(error).__name__}"
 
-    async def _cancel(self, flight: Flight) -> None:
+    async def _cancel(self, ongoing: ResizeInProgress) -> None:
         """A resize that waits is not wanted any more; one that is being written has to end first."""
-        if flight.waiting and flight.task is not None:
-            flight.task.cancel()
-        await flight.done.wait()
+        if ongoing.waiting and ongoing.task is not None:
+            ongoing.task.cancel()
+        await ongoing.done.wait()
 
     # Trying again
 
@@ -315,7 +315,7 @@ class Resizing:
                 self._wanted.pop(unit, None)
                 self._refused.pop(unit, None)
                 continue
-            if self._outdated(pod, unit, wanted.desired) or unit in self.actuator.flights:
+            if self._outdated(pod, unit, wanted.desired) or unit in self.actuator.in_progress:
                 continue
             self._refused.pop(unit, None)
             at = wanted.at
@@ -339,9 +339,9 @@ class Resizing:
     async def close(self) -> None:
         """End what is on its way: a delay is cut short."""
         tasks: list[asyncio.Task[None]] = []
-        for flight in self.actuator.flights.values():
-            flight.hurry.set()
-            tasks += [flight.task] if flight.task is not None else []
+        for ongoing in self.actuator.in_progress.values():
+            ongoing.hurry.set()
+            tasks += [ongoing.task] if ongoing.task is not None else []
         if tasks:
             await asyncio.wait(tasks, timeout=LONGEST_LANDING)
 

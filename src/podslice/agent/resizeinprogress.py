@@ -23,7 +23,7 @@ class CPUsLostError(PodsliceError):
     """CPUs that were to change hands went offline meanwhile."""
 
 
-class Flight:
+class ResizeInProgress:
     """Of the pod admitted under `unit`: `before` is the specification it was granted last, `desired` the one it is to
     have. `waiting`: nothing is written yet but that it is to come; `hurry` ends that. `hook` is the container by whose
     call it came: it gets CPUs with the answer, and loses them once that is `applied`, which would set them again. On
