@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from e2e.hollow import SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel
+from e2e.hollow_cluster import SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel
 from e2e.hollow_nodes import Fault
 from podslice.cluster.apiclient import HTTPClusterApi, ObjectChange
 from podslice.k8s.podlist import GoneError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.controlplane import Api
-from e2e.hollow import SCHEDULER, HollowCluster, hollow
+from e2e.hollow_cluster import SCHEDULER, HollowCluster, hollow
 from e2e.scheduling import Pods, eventually, pod
 
 GATES = {"GenericWorkload": True, "GangScheduling": True}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from e2e.controlplane import MERGE, Api, Json
-from e2e.hollow import SCHEDULER, HollowCluster, hollow
+from e2e.hollow_cluster import SCHEDULER, HollowCluster, hollow
 from e2e.scheduling import Pods, eventually, pod
 
 PRIORITIES = {"low": 10, "middle": 20, "high": 1000}

@@ -11,7 +11,7 @@ import click
 
 from podslice.cli.completion import completing_files
 from podslice.core.values.nearest import did_you_mean
-from podslice.entry import uninterruptible_import
+from podslice.interrupts import uninterruptible_import
 
 
 class CommandGroup(click.Group):

@@ -11,7 +11,7 @@ from podslice.cli.completion import register
 from podslice.cli.group import top_group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
-from podslice.entry import INTERRUPTED, interruptible
+from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 
 _COMMANDS = {

@@ -14,11 +14,11 @@ from podslice.cli.fleet.progress import RunProgress, span_text
 from podslice.cli.fleet.shown import print_summary
 from podslice.cli.output import print_warnings, prose_width, quiet_option
 from podslice.core.errors import InputError
-from podslice.entry import INTERRUPTED, terminable
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.needs import need_numpy
 from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
+from podslice.interrupts import INTERRUPTED, terminable
 from podslice.render.ansi import echo
 from podslice.render.prose import counted, wrapped
 

@@ -1,0 +1,427 @@
+"""A hollow cluster: etcd, an API server, the real kube-scheduler, `podslice cluster`, and many nodes without machines.
+
+Nodes decide with the real core (`hollow_nodes`). Promised in every run with the service: no pod is refused by a node,
+no CPU has two owners, holds return to zero and every replica's digests meet its node's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightkube.config.kubeconfig import KubeConfig
+
+from e2e.controlplane import Api, ControlPlane, Json, Settings, StatusError, gates_text
+from e2e.hollow_nodes import HollowJournals, HollowNodes, NodeLine
+from e2e.programs import find_programs
+from e2e.scheduling import Pods, eventually, extender, pod, profile
+from e2e.sharedplane import prepare_namespace
+from podslice.agent.supervise import Supervisor
+from podslice.cluster.apiclient import PODS as ALL_PODS
+from podslice.cluster.apiclient import RUNNING, HTTPClusterApi
+from podslice.cluster.service import ClusterService, Listening, ServiceSettings
+from podslice.cluster.watching import ObjectTable, PodNews, Trouble
+from podslice.k8s.clusterobjects import ScheduledPod, read_pod
+from podslice.wire.apiconnection import ApiConnection
+
+SCHEDULER, ALONE = "podslice", "default-scheduler"
+PODS = "/api/v1/namespaces/default/pods"
+_PATIENCE = 180.0
+"""Seconds without any progress after which a load is over as it is."""
+_REST = 90.0
+"""Seconds in which holds fall and digests meet, on a busy machine too."""
+BACKLOG_HOLD = 1800.0
+"""Seconds that nominations may wait for a scheduler that starts after the last of them."""
+
+
+class Load(NamedTuple):
+    """Pods to be created, by name: how many CPUs. `lives`: every so many-th pod is deleted as soon as it runs."""
+
+    name: str
+    cpus: dict[str, int]
+    lives: int = 0
+
+
+class HollowResult(NamedTuple):
+    """What became of a load. `seconds` are from the first pod that runs to the last; `refusals` are the nodes'."""
+
+    nodes: int
+    load: str
+    who: str
+    pods: int
+    running: int
+    seconds: float
+    refusals: int
+    problems: tuple[str, ...]
+    free: int
+    """CPUs that could still be given away."""
+    counts: Json
+
+    @property
+    def rate(self) -> float:
+        """Pods a second."""
+        return self.running / self.seconds if self.seconds else 0.0
+
+    @property
+    def two_processors(self) -> float:
+        """Pods a second that two processors would do which have nothing else to do."""
+        used = sum(self.counts["cpu"].values())
+        return 2 * self.running / used if used else 0.0
+
+    def row(self) -> str:
+        """One row of a Markdown table."""
+        return (
+            f"| {self.nodes} | {self.load} | {self.who} | {self.running} of {self.pods} | {self.seconds:.1f} | "
+            f"{self.rate:.0f} | {self.two_processors:.0f} | {self.refusals} | {self.free} | "
+            f"{'; '.join(self.problems) or 'none'} |"
+        )
+
+
+HEADER = (
+    "| nodes | load | scheduler | running | seconds | pods/s | by processor time | refused by nodes "
+    "| CPUs free at the end | broken promises |\n|---:|---|---|---:|---:|---:|---:|---:|---:|---|"
+)
+
+
+def loads(nodes: int, pods: int = 0, seed: int = 7) -> dict[str, Load]:
+    """The loads for so many nodes of 64 CPUs on 4 NUMA nodes; a pod of 10 CPUs fits four times on one."""
+    draw = random.Random(seed)
+    sizes = [draw.choice((2, 4, 4, 6, 8, 8, 10, 12, 14)) for _ in range(pods or 5 * nodes)]
+    return {
+        "equal": Load("equal", {f"equal-{number}": 10 for number in range(pods or 4 * nodes)}),
+        "mixed": Load("mixed", {f"mixed-{number}": size for number, size in enumerate(sizes)}),
+        "churn": Load("churn", {f"churn-{number}": size for number, size in enumerate(sizes * 2)}, lives=2),
+    }
+
+
+class HollowCluster:
+    """A running hollow cluster, with the service or without."""
+
+    def __init__(self, plane: ControlPlane, nodes: HollowNodes, api: HTTPClusterApi) -> None:
+        self.plane, self.nodes, self.api = plane, nodes, api
+        self.flags: list[str] = []
+        self.scheduler: Json = {}
+        """The configuration of the scheduler, until it is started."""
+        self.journals = HollowJournals(nodes.source)
+        nodes.tell = self.journals.feed
+        self.service: ClusterService | None = None
+        self._past: Counter[str] = Counter()
+        self.ahead = 0.0
+        """Seconds by which the service's clock has jumped."""
+        self.troubles: list[str] = []
+        self.watch = bound_pods(api, nodes.pod_news, self._trouble)
+
+    def start_scheduler(self) -> None:
+        """Once."""
+        configuration, self.scheduler = self.scheduler, {}
+        if configuration:
+            self.plane.start_scheduler(configuration, *self.flags)
+
+    def _trouble(self, where: str, what: str) -> None:
+        self.troubles.append(f"{where}: {what}")
+
+    async def start_service(self, port: int = 0, **settings: Any) -> int:
+        """Start `podslice cluster`, which knows nothing yet; returns its port."""
+        service = ClusterService(
+            self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble,
+            clock=lambda: time.monotonic() + self.ahead,
+        )  # fmt: skip
+        self.service = service
+        await service.start(Listening(port=port))
+        while not (service.nodes.ready and service.pods.ready):
+            await asyncio.sleep(0.05)
+        for name in self.nodes.nodes:
+            self.journals.catch_up([name])
+            await asyncio.sleep(0)
+        return service.port
+
+    async def kill_service(self) -> int:
+        """It is gone with all it knew; returns the port it had."""
+        assert self.service is not None
+        port, service, self.service = self.service.port, self.service, None
+        self._past += service.placing.model.counts
+        self.journals.nodes.clear()
+        self.journals.on_applied = lambda node, stamped, applied: None
+        await service.stop()
+        return port
+
+    def counts(self) -> Counter[str]:
+        """What became of holds, of all services there were."""
+        return self._past + (Counter() if self.service is None else self.service.placing.model.counts)
+
+    async def beat(self) -> None:
+        """What agents say every few seconds: whoever is behind hears what is missing."""
+        while True:
+            await asyncio.sleep(1.0)
+            behind = [name for name, line in self.journals.nodes.items() if self._behind(name, line)]
+            self.journals.catch_up(behind)
+
+    def _behind(self, name: str, line: NodeLine) -> bool:
+        journal, replica = self.nodes.nodes[name].journal, line.replica
+        return not replica.proven or (replica.epoch, replica.sequence) != (journal.epoch, journal.sequence)
+
+    def delete(self, name: str) -> None:
+        """A pod goes at once."""
+        with self.plane.api() as api:
+            self.delete_by(api, name)
+
+    @staticmethod
+    def delete_by(api: Api, name: str) -> None:
+        """The same over a connection that is there."""
+        patiently(api, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+    def reason(self, name: str, text: str) -> None:
+        """Wait until the scheduler says this of a pod. Raises `AssertionError` where it does not."""
+        with self.plane.api() as api:
+            pods = Pods(api)
+            eventually(lambda: api.ask("GET", f"{pods.path}/{name}").code == 200, f"there is no pod {name}")
+            eventually(lambda: text in pods.unscheduled(name).get("message", ""), f"nobody says {text}")
+
+    def broken(self) -> Iterator[str]:
+        """Promises that do not hold, once everything is quiet."""
+        for name, node in self.nodes.nodes.items():
+            twice = node.doubly_owned()
+            if twice:
+                yield f"{name}: CPUs {twice} have two owners"
+        if self.service is None:
+            return
+        held = self.service.placing.model.held()
+        if held:
+            yield f"{len(held)} holds are left"
+        apart = list(self.apart())
+        if apart:
+            yield f"{len(apart)} replicas are not their nodes, such as {apart[0]}"
+
+    async def quiet(self) -> list[str]:
+        """Promises that do not hold, although everything had the time to come to rest."""
+        await self.nodes.settle()
+        deadline = time.monotonic() + _REST
+        while (problems := list(self.broken())) and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        return problems
+
+    def apart(self) -> Iterator[str]:
+        """Nodes whose replica is not proven to be as they are."""
+        for name, node in self.nodes.nodes.items():
+            line = self.journals.nodes.get(name)
+            if line is None or not line.replica.proven or line.replica.digest != node.journal.digest:
+                yield name
+
+
+def bound_pods(api: HTTPClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
+    """Pods that have a node and may still run, as kubelets watch them."""
+    return ObjectTable(
+        api, ALL_PODS, f"{RUNNING},spec.nodeName!=", read=read_pod, key=lambda pod: pod.uid, news=news, trouble=trouble
+    )
+
+
+@asynccontextmanager
+async def hollow(
+    folder: Path,
+    names: Iterable[str],
+    *,
+    service: bool,
+    gates: Mapping[str, bool] | None = None,
+    silent: bool = False,
+    waits: bool = False,
+    client: Callable[[object], HTTPClusterApi] = HTTPClusterApi,
+    **settings: Any,
+) -> AsyncIterator[HollowCluster]:
+    """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'. `silent`: the nodes
+    tell the API server nothing of their pods; `waits`: the scheduler starts with `start_scheduler`."""
+    names = list(names)
+    alpha = ["--runtime-config=api/alpha=true"] if gates else []
+    options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
+               "--max-mutating-requests-inflight=1000", *alpha)  # fmt: skip
+    told = Settings(api_server=options, gates=gates or {})
+    with ControlPlane(find_programs(), folder / "plane", told) as plane:
+        config = KubeConfig.from_dict(plane.kubeconfig("admin")).get()
+        with plane.api() as admin:
+            prepare_namespace(admin, "default")
+        api, connection = client(config), ApiConnection(config, path="hollow")
+        nodes = HollowNodes(names, None if silent else connection)
+        free = next(iter(nodes.nodes.values())).free
+        await asyncio.to_thread(_create_nodes, plane, names, free)
+        cluster = HollowCluster(plane, nodes, api)
+        loops = Supervisor(cluster._trouble)
+        loops.start("hollow nodes", cluster.watch.run)
+        try:
+            extenders = []
+            if service:
+                port = await cluster.start_service(**settings)
+                loops.start("beats", cluster.beat)
+                weight = 2 if settings.get("advise") else 200
+                url = f"http://127.0.0.1:{port}/v1"
+                extenders = [extender(url, preemptVerb="preempt", httpTimeout="10s", weight=weight)]
+            cluster.scheduler = {
+                "profiles": [profile(SCHEDULER if service else ALONE)], "extenders": extenders,
+                "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
+                **({"percentageOfNodesToScore": 100} if service else {}),
+            }  # fmt: skip
+            cluster.flags = [f"--feature-gates={gates_text(gates)}"] if gates else []
+            if not waits:
+                cluster.start_scheduler()
+            yield cluster
+        finally:
+            await loops.stop()
+            if cluster.service is not None:
+                await cluster.service.stop()
+            await nodes.settle()
+            await connection.close()
+            await api.close()
+
+
+def _create_nodes(plane: ControlPlane, names: list[str], cpus: int) -> None:
+    amounts = {"cpu": str(cpus), "memory": "240Gi", "pods": "250"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
+    status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+
+    def create(api: Api, name: str) -> None:
+        patiently(api, "POST", "/api/v1/nodes", {"metadata": {"name": name}} | status)
+
+    in_parallel(plane, create, names)
+
+
+def in_parallel(
+    plane: ControlPlane, call: Callable[[Api, str], object], names: Iterable[str], threads: int = 4
+) -> None:
+    """Call for every name, over as many connections as there are threads."""
+    names = list(names)
+
+    def some(part: int) -> None:
+        with plane.api() as api:
+            for name in names[part::threads]:
+                call(api, name)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(some, range(threads)))
+
+
+class Progress:
+    """How a load goes: what runs, and when the first and the last began to. `names` of its pods are created. `backlog`:
+    all of them are there, and nominated, before the scheduler starts."""
+
+    def __init__(
+        self,
+        cluster: HollowCluster,
+        load: Load,
+        scheduler: str,
+        *,
+        names: Iterable[str] | None = None,
+        backlog: bool = False,
+    ) -> None:
+        self.cluster, self.load, self.scheduler, self.backlog = cluster, load, scheduler, backlog
+        self.names = list(load.cpus if names is None else names)
+        self.first = self.last = 0.0
+        self.tries = 0
+
+    @property
+    def done(self) -> int:
+        return self.cluster.nodes.admitted
+
+    async def run(self) -> HollowResult:
+        """Create the pods, wait until they run or nothing moves any more, and look at every promise."""
+        if self.backlog:
+            await asyncio.to_thread(self._create, self.names)
+            await self._nominated()
+        self.cluster.start_scheduler()
+        began = self._processor_seconds()
+        creating = asyncio.ensure_future(asyncio.to_thread(self._create, [] if self.backlog else self.names))
+        retrying = asyncio.ensure_future(self._retry())
+        before, moved = 0, time.monotonic()
+        while self.done < len(self.load.cpus) and time.monotonic() - moved < _PATIENCE:
+            await asyncio.sleep(0.05)
+            if self.done > before:
+                self.first = self.first or time.monotonic()
+                before, moved = self.done, time.monotonic()
+                self.last = moved
+        await creating
+        retrying.cancel()
+        await asyncio.gather(retrying, return_exceptions=True)
+        used = {name: round(now - began.get(name, 0.0), 1) for name, now in self._processor_seconds().items()}
+        return await self._result(used)
+
+    async def _nominated(self) -> None:
+        """The service has nominated as many as it will."""
+        service = self.cluster.service
+        if service is None or not service.settings.nominate:
+            return
+        before, moved = -1, time.monotonic()
+        while before < len(self.names) and time.monotonic() - moved < _PATIENCE / 4:
+            await asyncio.sleep(0.1)
+            if service.nominator.nominated > before:
+                before, moved = service.nominator.nominated, time.monotonic()
+
+    def _processor_seconds(self) -> dict[str, float]:
+        return {**self.cluster.plane.processor_seconds(), "service and nodes": time.process_time()}
+
+    def _create(self, names: list[str]) -> None:
+        in_parallel(self.cluster.plane, lambda api, name: self._post(api, name, name), names)
+
+    def _post(self, api: Api, name: str, of: str) -> None:
+        patiently(api, "POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])))
+
+    async def _retry(self) -> None:
+        """What a controller does: a pod that a node refused is deleted, and another one made; and pods that have lived
+        long enough go."""
+        seen, cluster = 0, self.cluster
+        while True:
+            await asyncio.sleep(0.2)
+            refused = [text.split(" on ")[0] for text in cluster.nodes.refused[seen:]]
+            seen += len(refused)
+            await asyncio.to_thread(in_parallel, cluster.plane, self._again, refused, 2)
+            if self.load.lives:
+                await asyncio.to_thread(in_parallel, cluster.plane, cluster.delete_by, self._old(), 2)
+
+    def _again(self, api: Api, name: str) -> None:
+        self.tries += 1
+        self.cluster.delete_by(api, name)
+        of = name.partition(".")[0]
+        self._post(api, f"{of}.{self.tries}", of)
+
+    def _old(self) -> list[str]:
+        running = (one for one in self.cluster.watch.objects.values() if one.uid in self.cluster.nodes.runs)
+        return [one.name for one in running if int(one.name.partition(".")[0].split("-")[1]) % self.load.lives == 0]
+
+    async def _result(self, used: Json) -> HollowResult:
+        cluster, service = self.cluster, self.cluster.service
+        problems = await cluster.quiet()
+        refused = cluster.nodes.refused
+        if service is not None and refused:
+            problems.append(f"{len(refused)} pods refused, such as {refused[0]}")
+        problems += sorted(set(cluster.troubles))[:3]
+        counts: Json = {"cpu": used, **cluster.journals.outcomes}
+        if service is not None:
+            counts |= {"nominated": service.nominator.nominated, **service.placing.model.counts}
+        who = "podslice" if service is not None else "alone"
+        free = sum(node.free for node in cluster.nodes.nodes.values())
+        return HollowResult(
+            len(cluster.nodes.nodes), self.load.name, who, len(self.load.cpus), self.done, self.last - self.first,
+            len(refused), tuple(problems), free, counts,
+        )  # fmt: skip
+
+
+def patiently(api: Api, method: str, path: str, body: Json | None = None) -> None:
+    """A call that is made again while the API server is away. Raises `StatusError` for a refusal that is none of a pod
+    that is there, or is not, already."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            answer = api.ask(method, path, body)
+            if answer.code < 300 or answer.code in (404, 409):
+                return
+            if answer.code < 500 and answer.code != 429:
+                raise StatusError(answer.code, answer.body)
+        except (OSError, http.client.HTTPException):
+            api.close()
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)

@@ -1,0 +1,65 @@
+"""What Ctrl-C and SIGTERM do while the command starts, while it works, and between.
+
+Importing everything takes long enough to be interrupted, and a KeyboardInterrupt in the middle of an import, or of an
+extension module's first call, is a traceback or worse. Commands run with `interruptible`, which raises it, so that they
+can put the terminal in order.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 130
+
+
+def _leave(*_: object) -> None:
+    os._exit(INTERRUPTED)
+
+
+def leave_at_once() -> None:
+    """Until somebody wants to clean up, there is nothing to lose."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _leave)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt inside."""
+    with _handling(signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM does inside what Ctrl-C does. For the main thread; elsewhere nothing changes."""
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+
+    with _handling(interrupt, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def uninterruptible_import() -> Iterator[None]:
+    """Ctrl-C ends the process at once inside."""
+    with _handling(_leave):
+        yield
+
+
+@contextmanager
+def _handling(handler: Any, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
