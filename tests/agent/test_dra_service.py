@@ -19,7 +19,9 @@ from podslice.agent.dra.publisher import Publisher, SliceChange
 from podslice.agent.podresources import PodResources
 from podslice.agent.settings import DRASettings, settings_from_dict
 from podslice.core.dra.objects import ResourceClaim
+from podslice.core.dra.prepared import PreparedDevice
 from podslice.core.errors import InputError
+from podslice.core.machine.delta import without_cpus
 from podslice.core.values.cpuset import iter_bits, parse_bits
 from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import dra_pb2 as api
@@ -203,6 +205,19 @@ def test_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_driver(tmp_path, test)
 
 
+def test_health_of_offline_cpus(tmp_path: Path) -> None:
+    """A device is ill when CPUs that a claim has of it went offline, and only that device."""
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        driver.book.prepare(claim("a", (1, 2)))
+        (lost, *_) = iter_bits(desk.holds()["uid-a"])
+        desk.owner.change_machine(without_cpus(desk.owner.machine, 1 << lost))
+        said = {device: problem for _, device, problem in driver._devices()}
+        assert said == {"podslice-numa-0": "", "podslice-numa-1": f"CPUs {lost} are offline"}
+
+    with_driver(tmp_path, test)
+
+
 def checkpoint(folder: Path, **claims: list[str]) -> None:
     """The kubelet's list of claims."""
     listed = [{"ClaimUID": uid, "PodUIDs": {pod: {} for pod in pods}} for uid, pods in claims.items()]
@@ -270,6 +285,37 @@ def test_pod_resources(tmp_path: Path) -> None:
             await world.kill()
 
     asyncio.run(main())
+
+
+def test_whole_devices(tmp_path: Path) -> None:
+    """A core that the scheduler gave by name is the one that the claim's container runs on; who has it already is
+    said."""
+
+    async def test(desk: Desk, driver: Driver, claims: FakeClaims) -> None:
+        kubelet = Kubelet(tmp_path)
+        await kubelet.register()
+        for name, device in (
+            ("one", "podslice-core-8"),
+            ("two", "podslice-whole-machine"),
+            ("three", "podslice-core-0"),
+        ):
+            whole = replace(claim(name, (0, 0)), devices=(PreparedDevice("r", "n/podslice.io", device, 0),))
+            claims.put(whole)
+            del claims.objects["default", name]["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"]
+            answer = (await kubelet.prepare(whole))[f"uid-{name}"]
+            if name == "one":
+                assert answer.error == ""
+                assert driver.book.held(driver.book.claims["uid-one"])[0].cpu_list == "8-9"
+            elif name == "two":
+                assert "wants 16 CPUs of podslice-whole-machine, where 14 of 16 for claims are free" in answer.error
+                assert "default.one: 8-9" in answer.error
+            else:
+                assert "device podslice-core-0, which this node does not have" in answer.error
+        assert desk.holds() == {"uid-one": parse_bits("8-9")}
+        await kubelet.unprepare(claim("one"))
+        assert desk.holds() == {}
+
+    with_driver(tmp_path, test)
 
 
 def test_what_is_published(tmp_path: Path) -> None:
@@ -361,7 +407,7 @@ def test_accounting(field: str) -> None:
     server.fields = frozenset({"name", field})
     wanted = {
         "pool": {"name": "p", "resourceSliceCount": 1},
-        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": 1}}],
+        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": {"value": "1"}}}],
     }
 
     async def main() -> None:
@@ -381,13 +427,49 @@ def test_accounting(field: str) -> None:
     assert ["claims are not counted" in why for why in troubles] == ([] if known else [True])
 
 
+def test_fields_that_the_server_does_not_keep() -> None:
+    """Partitions without their counters would be given away twice: nothing is offered then, which is said with its
+    cause, and not tried again and again; what this server can keep is offered again."""
+
+    class Forgetful(ServerOfClaims):
+        async def create_slice(self, one: Any) -> Any:
+            lost = {"sharedCounters"}
+            kept = {key: value for key, value in one["spec"].items() if key not in lost}
+            kept["devices"] = [{key: value for key, value in device.items() if key != "consumesCounters"}
+                               for device in kept.get("devices", ())]  # fmt: skip
+            return await super().create_slice({**one, "spec": kept})
+
+    server, troubles = Forgetful(), list[str]()
+    pool = {"name": "p", "resourceSliceCount": 2}
+    counters = {"pool": pool, "sharedCounters": [{"name": "cpus-0"}]}
+    partition = {"pool": pool, "devices": [{"name": "whole", "consumesCounters": [{"counterSet": "cpus-0"}]}]}
+    wanted: list[list[Any]] = [[counters, partition]]
+
+    async def main() -> None:
+        publisher = Publisher(server, "n", lambda: wanted[0], trouble=lambda what, why: troubles.append(why))
+        await publisher.publish(wanted[0])
+        assert server.slices == {}
+        writes = publisher.writes
+        await publisher.publish(wanted[0])
+        assert (server.slices, publisher.writes) == ({}, writes)
+        wanted[0] = [{"pool": {**pool, "resourceSliceCount": 1}, "devices": [{"name": "d"}]}]
+        await publisher.publish(wanted[0])
+        assert len(server.slices) == 1
+
+    asyncio.run(main())
+    assert troubles == [
+        "the API server does not keep devices.consumesCounters, sharedCounters: a gate is off",
+        "nothing is offered to claims without these fields: turn the gate on, or change claims.devices in the policy",
+    ]
+
+
 def test_accounting_that_cannot_be_asked_for() -> None:
     """Slices are published without it while the server does not answer, which is told, and with it once it does."""
     server, troubles = ServerOfClaims(), list[str]()
     server.fields = ApiError("503: overloaded")
     wanted = {
         "pool": {"name": "p", "resourceSliceCount": 1},
-        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": 1}}],
+        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": {"value": "1"}}}],
     }
     again, slept = asyncio.Event(), list[float]()
 

@@ -8,7 +8,9 @@ import pytest
 from e2e.allocations import compare
 from e2e.controlplane import Api
 
-from podslice.core.dra.numa_devices import ClaimableAmounts, machine_slices
+from podslice.core.config.policy import ClaimDevices
+from podslice.core.dra.devices import ClaimableAmounts
+from podslice.core.dra.slices import machine_slices
 from podslice.gallery import gallery_names, load_gallery
 
 
@@ -21,11 +23,12 @@ def test_random_claims(programs: None, tmp_path: Path, missing: float) -> None:
     assert {one.real.devices is None for one in outcomes} == {True, False}
 
 
-def test_slices_of_machines(admin: Api) -> None:
-    """A real API server keeps the slices of every ready-made machine as they are."""
+@pytest.mark.parametrize("devices", ["perNUMANode", "perCPU", "partitions"])
+def test_slices_of_machines(admin: Api, devices: ClaimDevices) -> None:
+    """A real API server keeps the slices of every ready-made machine as they are, whatever a device stands for."""
     path = "/apis/resource.k8s.io/v1/resourceslices"
     for name in gallery_names():
-        for one in machine_slices(load_gallery(name), "n", ClaimableAmounts(whole_cores=True)):
+        for one in machine_slices(load_gallery(name), "n", ClaimableAmounts(whole_cores=True, devices=devices)):
             answer = admin.ask("POST", path, one)
             assert answer.code == 201, answer.message
             assert answer.body["spec"] == one["spec"]

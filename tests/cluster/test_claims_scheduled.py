@@ -20,10 +20,13 @@ from podslice.agent.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.publisher import Publisher
 from podslice.core.dra.accounting import MAPPINGS, accounted
+from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 from podslice.core.dra.pools import LabelledNode
 from podslice.core.dra.search import WantedClaim
+from podslice.core.dra.slices import machine_slices
+from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.demand import pod_requests
 from podslice.core.pod.spec import Pod, from_dict
 from podslice.k8s.cel import CELSelectors
@@ -280,5 +283,41 @@ def test_aligned_with_another_driver(api: Api) -> None:
             refused(pods, name, "cannot allocate all claims")
             continue
         bound(pods, name)
+        results = api.call("GET", f"{CLAIMS}/{name}")["status"]["allocation"]["devices"]["results"]
+        assert [one["device"] for one in results] == devices
+
+
+def of(kind: str, count: int = 1) -> Json:
+    """The spec of a claim for whole caches, NUMA nodes or sockets."""
+    selector = {"cel": {"expression": f'device.attributes["podslice.io"].?partition.orValue("") == "{kind}"'}}
+    own = {"deviceClassName": "podslice.io", "selectors": [selector], "count": count}
+    return {"devices": {"requests": [{"name": "cpus", "exactly": own}]}}
+
+
+def test_partitions(api: Api) -> None:
+    """Whole NUMA nodes and sockets of a machine in the real scheduler: what overlaps is given once, the simulation says
+    the same, and each counts with the CPUs that it has."""
+    create_node(api, "parts")
+    amounts = {"cpu": "33", "memory": "64Gi", "pods": "20"}
+    api.call("PATCH", "/api/v1/nodes/parts/status", {"status": {"capacity": amounts, "allocatable": amounts}},
+             "application/merge-patch+json")  # fmt: skip
+    machine = from_synthetic("pack:2 numa:2(memory=1GiB) core:4 pu:1")
+    for one in machine_slices(machine, "parts", ClaimableAmounts(devices="partitions")):
+        api.call("POST", SLICES, {**one, "spec": accounted(one["spec"], MAPPINGS)})
+    specs = {"socket": of("socket"), "node": of("numaNode"), "machine": of("machine"), "two": of("numaNode", 2),
+             "last": of("numaNode")}  # fmt: skip
+    expected = simulated(api, "parts", specs)
+    assert expected == {"socket": ["podslice-whole-socket-0"], "node": ["podslice-whole-numa-2"], "machine": None,
+                        "two": None, "last": ["podslice-whole-numa-3"]}  # fmt: skip
+    pods = Pods(api)
+    for name, spec in specs.items():
+        api.call("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
+        pods.create(pod(name, "parts", [container("c", 100, name)], (name,)))
+        devices = expected[name]
+        if devices is None:
+            refused(pods, name, "cannot allocate all claims")
+            continue
+        (said,) = bound(pods, name)["status"]["nodeAllocatableResourceClaimStatuses"]
+        assert said["resources"] == {"cpu": "8" if name == "socket" else "4"}
         results = api.call("GET", f"{CLAIMS}/{name}")["status"]["allocation"]["devices"]["results"]
         assert [one["device"] for one in results] == devices

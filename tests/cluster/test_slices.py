@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from e2e.controlplane import Api
-from e2e.scheduling import eventually
+from e2e.controlplane import Api, ControlPlane, Settings
+from e2e.programs import find_programs
+from e2e.scheduling import create_node, eventually
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
@@ -19,7 +21,7 @@ from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.publisher import Publisher
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import ClaimRules, PodslicePolicy
-from podslice.core.dra.prepared import prepared_from
+from podslice.core.dra.prepared import node_devices, prepared_from
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Node
 from podslice.wire.apiconnection import AnswerError
@@ -98,6 +100,32 @@ def test_published(cluster: Cluster, admin: Api, own_node: str, token: str, numa
     assert one["metadata"]["name"].startswith(f"0-podslice.io-{own_node}-")
 
 
+@pytest.mark.parametrize("gate", ["DRAPartitionableDevices", "DRAConsumableCapacity"])
+def test_gate_off(programs: None, tmp_path: Path, gate: str) -> None:
+    """A server that drops what devices mean offers none of them, instead of some that the scheduler gives twice."""
+    machine = from_synthetic("pack:2 [numa(memory=1GiB)] core:4 pu:1")
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    rules = ClaimRules("1-7", devices="partitions" if "Partition" in gate else "perNUMANode")
+    wanted = wanted_slices(Node(machine, config, predicates=False, policy=PodslicePolicy(claims=rules)), "n")
+    troubles: list[str] = []
+
+    async def main(config: dict[str, Any], admin: Api) -> None:
+        server = HTTPApiServer(KubeConfig.from_dict(config).get())
+        publisher = Publisher(server, "n", lambda: wanted, trouble=lambda what, why: troubles.append(why))
+        await publisher.publish(wanted)
+        assert stored(admin, "n") == []
+        await server.close()
+
+    with (
+        ControlPlane(find_programs(), tmp_path, Settings(nodes=("n",), gates={gate: False})) as plane,
+        plane.api() as api,
+    ):
+        create_node(api, "n")
+        asyncio.run(main(plane.kubeconfig("admin"), api))
+    assert [why.endswith("a gate is off") for why in troubles] == [True, False]
+    assert "nothing is offered to claims" in troubles[1]
+
+
 def test_wiped_and_changed(cluster: Cluster, admin: Api, own_node: str, token: str) -> None:
     """Slices that a kubelet has taken away come back; another machine is one change of one slice; somebody else's
     slice of our driver goes."""
@@ -169,7 +197,9 @@ def test_claim_is_read(cluster: Cluster, admin: Api, own_node: str, token: str) 
         server = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
         found = await server.read_claim("claims", "c")
         assert found is not None
-        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=own_node, numa_nodes=(0, 1))
+        node = node_of(2)
+        devices = node_devices((0, 1), node.topology, {})
+        prepared = prepared_from(found, uid=made["metadata"]["uid"], node=own_node, devices=devices)
         assert (prepared.devices[0].cpus, prepared.devices[0].numa_node, prepared.pods) == (2, 0, ("pod-uid",))
         assert prepared.devices[0].share_id == result["shareID"]
         assert await server.read_claim("claims", "none") is None

@@ -26,8 +26,23 @@ def test_which_form() -> None:
 def test_all_capacities(field: str, one: Any) -> None:
     """CPUs, memory and huge pages under the resources' names; nothing else is another."""
     keys = {"cpu": "podslice.io/cpu", "memory": "podslice.io/memory", "hugepages-2Mi": "podslice.io/hugepages2Mi"}
-    before = {"name": "podslice-numa-0", "capacity": {key: {"value": "8"} for key in keys.values()}}
+    before = {
+        "name": "podslice-numa-0",
+        "allowMultipleAllocations": True,
+        "capacity": {key: {"value": "8"} for key in keys.values()},
+    }
     spec = {"driver": "podslice.io", "devices": [before]}
     counts = {resource: one(key) for resource, key in keys.items()}
     assert accounted(spec, field) == {"driver": "podslice.io", "devices": [before | {field: counts}]}
     assert accounted(spec, "") is spec
+
+
+@pytest.mark.parametrize(
+    ("field", "counts"),
+    [(MAPPINGS, {"allocationMultiplier": "2"}), (RESOURCES, {"mapping": {"deviceMultiplier": "2"}})],
+)
+def test_whole_devices(field: str, counts: dict[str, Any]) -> None:
+    """A device of its own consumes nothing, so it counts as a whole; counters count for nothing."""
+    core = {"name": "podslice-core-4", "capacity": {"podslice.io/cpu": {"value": "2"}}}
+    assert accounted({"devices": [core]}, field) == {"devices": [core | {field: {"cpu": counts}}]}
+    assert accounted({"sharedCounters": []}, field) == {"sharedCounters": []}

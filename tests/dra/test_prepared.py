@@ -10,15 +10,33 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError
+from podslice.agent.dra.driver import claimable_amounts
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.replica import Replica
 from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.config.annotations import movable
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.config.policy import ClaimMemory, ClaimRules, CPUClass, Defragmentation
+from podslice.core.config.policy import (
+    ClaimDevices,
+    ClaimMemory,
+    ClaimRules,
+    ClassMatch,
+    CPUClass,
+    Defragmentation,
+)
+from podslice.core.dra.devices import machine_devices
 from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ClaimError, PreparedClaim, PreparedDevice, check_memory, prepared_from
+from podslice.core.dra.prepared import (
+    ClaimError,
+    NodeDevice,
+    PreparedClaim,
+    PreparedDevice,
+    check_memory,
+    node_devices,
+    prepared_from,
+)
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import cpu_topology
 from podslice.core.managers.memory_rules import claim_memory
 from podslice.core.pod.claim_holder import claim_of_holder, is_holder
 from podslice.core.pod.spec import from_dict
@@ -28,6 +46,7 @@ from tests.conftest import make_pod
 MACHINE = from_synthetic("pack:2 [numa(memory=8GiB)] core:8 pu:2")
 CLAIMS = ClaimRules("8-15,24-31")
 """Four cores of each NUMA node."""
+DEVICES = node_devices((0, 1), cpu_topology(MACHINE), {})
 
 
 def node(*, rules: ClaimRules | None = CLAIMS, more: dict[str, Any] | None = None, **config: Any) -> Node:
@@ -192,14 +211,14 @@ def allocated(**changes: Any) -> ResourceClaim:
 
 def test_read_of_an_allocation() -> None:
     """What the scheduler gave of our driver, by request, NUMA node, CPUs and bytes."""
-    found = prepared_from(allocated(), uid="u", node="n", numa_nodes=(0, 1))
+    found = prepared_from(allocated(), uid="u", node="n", devices=DEVICES)
     device = PreparedDevice("cpus", "n/podslice.io", "podslice-numa-1", 1, 4, {"memory": 1 << 30}, "s")
     assert found == PreparedClaim("u", "default", "c", (device,), ("pod-uid",))
     assert (
-        prepared_from(allocated(request="cpus/large"), uid="u", node="n", numa_nodes=(1,)).devices[0].request == "cpus"
+        prepared_from(allocated(request="cpus/large"), uid="u", node="n", devices=DEVICES).devices[0].request == "cpus"
     )
     pages = allocated(consumedCapacity={"podslice.io/hugepages2Mi": "4Mi"})
-    assert prepared_from(pages, uid="u", node="n", numa_nodes=(1,)).devices[0].memory == {"hugepages-2Mi": 4 << 20}
+    assert prepared_from(pages, uid="u", node="n", devices=DEVICES).devices[0].memory == {"hugepages-2Mi": 4 << 20}
 
 
 @pytest.mark.parametrize(
@@ -221,14 +240,64 @@ def test_read_of_an_allocation() -> None:
 def test_refused(changes: dict[str, Any], said: str) -> None:
     """What the node cannot give is said in one line that fits an event."""
     with pytest.raises(ClaimError, match=said) as error:
-        prepared_from(allocated(**changes), uid="u", node="n", numa_nodes=(0, 1))
+        prepared_from(allocated(**changes), uid="u", node="n", devices=DEVICES)
     assert len(str(error.value)) <= 256
 
 
 def test_made_again() -> None:
     """A claim of the same name with another UID is not the one that was asked for; nor is one without allocation."""
     with pytest.raises(ClaimError, match="deleted and made again"):
-        prepared_from(allocated(), uid="old", node="n", numa_nodes=(0, 1))
+        prepared_from(allocated(), uid="old", node="n", devices=DEVICES)
     bare = from_dict({"metadata": {"name": "c", "namespace": "d", "uid": "u"}}, ResourceClaim)
     with pytest.raises(ClaimError, match="is not allocated"):
-        prepared_from(bare, uid="u", node="n", numa_nodes=(0, 1))
+        prepared_from(bare, uid="u", node="n", devices=DEVICES)
+
+
+@pytest.mark.parametrize("options", [{}, {"full-pcpus-only": "true"}, {"strict-cpu-reservation": "true"}])
+@pytest.mark.parametrize("devices", ["perCPU", "partitions"])
+def test_devices_of_their_own(devices: ClaimDevices, options: dict[str, str]) -> None:
+    """Whoever has a device that stands for CPUs gets exactly these, as many as the slices say; nobody gets one that
+    overlaps it beside."""
+    rules = ClaimRules("2-31" if options else CLAIMS.cpus, devices=devices)
+    on = node(rules=rules, cpu_manager_policy_options=options)
+    classes = on.view.cpu_classes
+    assert classes is not None
+    amounts = claimable_amounts(on)
+    assert amounts is not None
+    known = node_devices((0, 1), on.topology, classes.parts)
+    offered = [one for one in machine_devices(MACHINE, amounts) if "allowMultipleAllocations" not in one.device]
+    assert offered
+    for number, one in enumerate(offered):
+        name = one.device["name"]
+        device = known(name)
+        assert device is not None
+        assert str(device.cpus) == one.device["capacity"]["podslice.io/cpu"]["value"]
+        held = PreparedDevice("r", "n/podslice.io", name, device.numa_node, device.cpus or 0)
+        whole = PreparedClaim(f"uid-{number}", "default", "c", (held,), ("pod",))
+        assert hold(on, whole)
+        assert list(on.view.owners[whole.holder].values()) == [one.part.cpus]
+        again = replace(whole, uid=f"other-{number}")
+        assert not hold(on, again)
+        on.remove(whole.holder)
+
+
+def test_class_of_a_numa_node() -> None:
+    """Claims take CPUs of the class whose device they were allocated, also where that is of the same NUMA node."""
+    fast = CPUClass("fast", ClassMatch(cpus="8-9"))
+    on = node(more={"cpu_classes": (fast,)})
+    classes = on.view.cpu_classes
+    assert classes is not None
+    known = node_devices((0, 1), on.topology, classes.parts)
+    assert known("podslice-numa-0-fast") == NodeDevice(0)
+    assert known("podslice-numa-1-fast") is None
+    held = PreparedDevice("r", "n/podslice.io", "podslice-numa-0-fast", 0, 2)
+    one = PreparedClaim("uid-a", "default", "a", (held,), ("pod",))
+    assert hold(on, one)
+    assert list(on.view.owners[one.holder].values()) == [parse_bits("8-9")]
+    assert not hold(on, replace(one, uid="uid-b"))
+
+
+def test_long_class() -> None:
+    """A device's name has an end."""
+    with pytest.raises(StartError, match="too long for a device of claims"):
+        node(more={"cpu_classes": (CPUClass("a" * 41),)})

@@ -25,7 +25,7 @@ from podslice.agent.kubeletresources import (
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord
-from podslice.core.dra.numa_devices import DRIVER
+from podslice.core.dra.names import DRIVER
 from podslice.core.dra.prepared import PreparedClaim
 from podslice.core.machine.devices import Device
 from podslice.core.pod.eligibility import AdmissionPod

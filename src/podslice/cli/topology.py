@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from podslice.cli.machine_option import machine_options, resolve_node
@@ -11,7 +13,11 @@ from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.render.ansi import echo
 
+if TYPE_CHECKING:
+    from podslice.core.config.policy import ClaimDevices
+
 _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo", "nrt", "slices")
+_CLAIM_DEVICES = ("perNUMANode", "perCPU", "partitions")
 
 
 @click.command()
@@ -32,6 +38,11 @@ _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo", "nrt", "s
 )
 @click.option("--claim-cpus", metavar="CPUS", help="With -o slices: the CPUs that claims may have (default: all).")
 @click.option("--whole-cores", is_flag=True, help="With -o slices: claims take cores with all their threads.")
+@click.option(
+    "--claim-devices",
+    type=click.Choice(_CLAIM_DEVICES),
+    help="With -o slices: what a device stands for (default: perNUMANode).",
+)
 @click.option("--node-name", metavar="NAME", help="With -o slices: the node's name (default: the machine's).")
 @click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
 def topology(
@@ -45,6 +56,7 @@ def topology(
     resources: tuple[str, ...],
     claim_cpus: str | None,
     whole_cores: bool,
+    claim_devices: ClaimDevices | None,
     node_name: str | None,
     list_gallery: bool,
 ) -> None:
@@ -79,9 +91,10 @@ def topology(
     elif output == "slices":
         found = resolve_node(machine, sysfs, source).machine
         name = found.name or "node" if node_name is None else _node_name(node_name)
-        _show_slices(found, name, claim_cpus, whole_cores=whole_cores)
-    elif whole_cores or claim_cpus is not None or node_name is not None:
-        option = "--claim-cpus" if claim_cpus is not None else "--whole-cores" if whole_cores else "--node-name"
+        _show_slices(found, name, claim_cpus, whole_cores=whole_cores, devices=claim_devices or "perNUMANode")
+    elif whole_cores or any(one is not None for one in (claim_cpus, claim_devices, node_name)):
+        given = {"--claim-cpus": claim_cpus, "--claim-devices": claim_devices, "--whole-cores": whole_cores or None}
+        option = next((name for name, value in given.items() if value is not None), "--node-name")
         raise InputError("is about the slices of a node", path=option, remedy="add -o slices")
     else:
         _show(resolve_node(machine, sysfs, source).machine, output)
@@ -150,9 +163,12 @@ def _node_name(text: str) -> str:
         raise error.at(path="--node-name") from None
 
 
-def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool) -> None:
-    """Devices of claims, one for each NUMA node."""
-    from podslice.core.dra.numa_devices import ClaimableAmounts, machine_slices
+def _show_slices(
+    machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool, devices: ClaimDevices
+) -> None:
+    """Devices of claims."""
+    from podslice.core.dra.devices import ClaimableAmounts
+    from podslice.core.dra.slices import machine_slices
     from podslice.core.values.cpuset import CPUSet
 
     try:
@@ -162,7 +178,7 @@ def _show_slices(machine: Machine, node: str, claim_cpus: str | None, *, whole_c
     there = CPUSet(one for numa in machine.nodes for core in numa.cores for one in core.threads)
     if cpus is not None and cpus - there:
         raise InputError(f"the machine has no CPUs {cpus - there}", path="--claim-cpus", remedy=f"it has {there}")
-    slices = machine_slices(machine, node, ClaimableAmounts(cpus, whole_cores=whole_cores))
+    slices = machine_slices(machine, node, ClaimableAmounts(cpus, whole_cores=whole_cores, devices=devices))
     print_data({"apiVersion": "v1", "kind": "List", "items": slices}, "yaml")
 
 

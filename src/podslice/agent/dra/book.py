@@ -18,9 +18,10 @@ from podslice.agent.dra.cdi import CDIFiles, short
 from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
 from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
 from podslice.core.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
-from podslice.core.dra.prepared import ClaimError, PreparedClaim, check_memory
+from podslice.core.dra.names import device_name, numa_part
+from podslice.core.dra.prepared import ClaimError, PreparedClaim, PreparedDevice, check_memory
 from podslice.core.managers.memory_rules import claim_memory
-from podslice.core.pod.claim_holder import claim_class
+from podslice.core.pod.claim_holder import class_of_holder
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, union
 from podslice.core.view import NodeView
@@ -149,13 +150,13 @@ class ClaimBook:
         if view is None or view.cpu_classes is None or not refusal.final:
             return f"claim {claim}: {refusal.message}"
         said = []
-        for device in claim.devices:
-            claimable = view.cpu_classes.ownable.get(claim_class(device.numa_node), 0)
+        for place, device in enumerate(claim.devices):
+            claimable = view.cpu_classes.grantable.get(class_of_holder(claim.container(place)), 0)
             free = (claimable & view.shared).bit_count()
             if device.cpus > free:
                 owners = ", ".join(_holders(view, claimable)) or "nobody"
                 said.append(
-                    f"{device.cpus} CPUs on NUMA node {device.numa_node}, where {free} of {claimable.bit_count()} for "
+                    f"{device.cpus} CPUs {_where(device)}, where {free} of {claimable.bit_count()} for "
                     f"claims are free (held by {owners})"
                 )
         return f"claim {claim} wants {' and '.join(said)}" if said else f"claim {claim}: {refusal.message}"
@@ -285,6 +286,11 @@ def _held(claim: PreparedClaim, view: NodeView | None) -> list[Pinning]:
         Pinning(own.get(claim.container(index), 0) & ~offline, bits_of([device.numa_node]) if device.memory else 0)
         for index, device in enumerate(claim.devices)
     ]
+
+
+def _where(device: PreparedDevice) -> str:
+    numa = device.device == device_name(numa_part(device.numa_node))
+    return f"on NUMA node {device.numa_node}" if numa else f"of {device.device}"
 
 
 def _holders(view: NodeView, claimable: Bits) -> Iterator[str]:

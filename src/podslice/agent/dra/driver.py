@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,11 +21,16 @@ from podslice.agent.dra.service import ClaimReader, DRAService
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings
 from podslice.core.dra.cgroups import kubelet_adds
-from podslice.core.dra.numa_devices import ClaimableAmounts, device_name, machine_slices, pool_name
-from podslice.core.dra.prepared import ClaimError
+from podslice.core.dra.devices import ClaimableAmounts
+from podslice.core.dra.names import device_name, numa_part, pool_name
+from podslice.core.dra.prepared import ClaimError, NodeDevices, node_devices
+from podslice.core.dra.slices import machine_slices
+from podslice.core.machine.topology import cpu_topology
 from podslice.core.managers.memory_rules import claim_memory
+from podslice.core.managers.node_rules import NodeRules
 from podslice.core.node import Node
-from podslice.core.values.cpuset import CPUSet, format_bits, parse_bits
+from podslice.core.values.cpuset import Bits, CPUSet, format_bits
+from podslice.core.view import NodeView
 from podslice.k8s.podlist import ApiError
 
 CLEAN_SECONDS = 60.0
@@ -66,19 +71,30 @@ def kubelets_claims(path: Path) -> dict[str, frozenset[str]] | None:
     return {one.uid: frozenset(one.pods or ()) for one in data.claims or ()}
 
 
+def claimable_amounts(node: Node) -> ClaimableAmounts | None:
+    """What of this node claims may have, None where its policy leaves them nothing."""
+    view, claims = node.view, node.rules.policy.claims
+    if claims is None or view.cpu_classes is None:
+        return None
+    classes = view.cpu_classes
+    cpus, memory = CPUSet.from_bits(classes.claimable), claim_memory(claims)
+    return ClaimableAmounts(cpus, memory, view.cpu_options.full_pcpus_only, classes.kinds, claims.devices)
+
+
 def wanted_slices(node: Node, name: str) -> list[dict[str, Any]]:
     """Specs of the slices that this node should have, without generation."""
-    claims = node.rules.policy.claims
-    if claims is None:
-        return []
-    view = node.view
-    cpus = parse_bits(claims.cpus) & view.topology.all_cpus & ~view.reserved
-    if view.cpu_options.strict_cpu_reservation and not view.topology.all_cpus & ~view.reserved & ~cpus:
-        cpus &= cpus - 1  # without the first: the shared pool keeps a CPU, as it may not use reserved ones
-    memory = claim_memory(claims)
-    amounts = ClaimableAmounts(CPUSet.from_bits(cpus), memory, view.cpu_options.full_pcpus_only)
-    specs = [one["spec"] for one in machine_slices(view.machine, name, amounts)]
+    amounts = claimable_amounts(node)
+    specs = [] if amounts is None else [one["spec"] for one in machine_slices(node.view.machine, name, amounts)]
     return [{**spec, "pool": {k: v for k, v in spec["pool"].items() if k != "generation"}} for spec in specs]
+
+
+class _Offer(NamedTuple):
+    """What a node offers as long as it goes by the same rules: specs of slices, and names of devices."""
+
+    node: Node
+    rules: NodeRules
+    slices: list[dict[str, Any]]
+    names: list[str]
 
 
 class Driver:
@@ -102,6 +118,7 @@ class Driver:
         self._now = now
         self._sleep = sleep
         self._unseen: dict[str, float] = {}
+        self._offer: _Offer | None = None
         cdi = CDIFiles(Path(settings.cdi))
         self.book = ClaimBook(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
         self.book.kubelets = self._kubelets
@@ -110,7 +127,7 @@ class Driver:
             self.book,
             api,
             node,
-            numa_nodes=lambda: [numa.id for numa in owner.machine.nodes],
+            own=self._own_devices,
             devices=lambda: list(self._devices()),
             trouble=trouble,
             prepared=prepared,
@@ -137,25 +154,52 @@ class Driver:
         yield "devices of claims", self.follow_devices
         yield "the kubelet's version", self.follow_kubelet
 
-    def _wanted(self) -> list[dict[str, Any]] | None:
+    def _offered(self) -> _Offer | None:
         node = self._owner.node
-        return None if node is None else wanted_slices(node, self._node)
+        if node is None:
+            return None
+        known = self._offer
+        if known is None or known.node is not node or known.rules is not node.rules:
+            slices = wanted_slices(node, self._node)
+            names = [device["name"] for spec in slices for device in spec.get("devices", ())]
+            self._offer = known = _Offer(node, node.rules, slices, names)
+        return known
+
+    def _wanted(self) -> list[dict[str, Any]] | None:
+        offer = self._offered()
+        return None if offer is None else offer.slices
+
+    def _own_devices(self) -> NodeDevices:
+        numa_nodes = [numa.id for numa in self._owner.machine.nodes]
+        node = self._owner.node
+        classes = None if node is None else node.view.cpu_classes
+        topology = cpu_topology(self._owner.machine)
+        return node_devices(numa_nodes, topology, {} if classes is None else classes.parts)
 
     def _kubelets(self, uid: str) -> frozenset[str]:
         return (kubelets_claims(Path(self.settings.kubelet_state)) or {}).get(uid, frozenset())
 
     def _devices(self) -> Iterator[tuple[str, str, str]]:
         """Pool, name, and what is wrong with the device, if anything."""
-        node, pool = self._owner.node, pool_name(self._node)
-        for numa in self._owner.machine.nodes:
-            problem = ""
-            if node is None:
-                problem = self._owner.safe_mode or "the runtime has not told what runs yet"
-            elif node.rules.policy.claims is not None:
-                lost = parse_bits(node.rules.policy.claims.cpus) & node.view.offline
-                own = lost & node.rules.cpu.topology.numa_nodes.get(numa.id, lost)
-                problem = f"CPUs {format_bits(own)} are offline" if own else ""
-            yield pool, device_name(numa.id), problem
+        offer, pool = self._offered(), pool_name(self._node)
+        if offer is None:
+            problem = self._owner.safe_mode or "the runtime has not told what runs yet"
+            for numa in self._owner.machine.nodes:
+                yield pool, device_name(numa_part(numa.id)), problem
+            return
+        lost = self._lost(offer.node.view)
+        for name in dict.fromkeys((*offer.names, *lost)):
+            yield pool, name, f"CPUs {format_bits(lost[name])} are offline" if lost.get(name) else ""
+
+    def _lost(self, view: NodeView) -> dict[str, Bits]:
+        """CPUs of claims that are offline, by device."""
+        lost: dict[str, Bits] = {}
+        for claim in self.book.claims.values():
+            held = view.owners.get(claim.holder, {})
+            for place, device in enumerate(claim.devices):
+                cpus = held.get(claim.container(place), 0) & view.offline
+                lost[device.device] = lost.get(device.device, 0) | cpus
+        return lost
 
     async def follow_devices(self) -> None:
         """Kubelets hear at once of a device that is ill or well again, for ever."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from podslice.core.dra.accounting import accounted, accounting_field
-from podslice.core.dra.numa_devices import DRIVER
+from podslice.core.dra.names import DRIVER
 from podslice.core.dra.publish import SliceNames, slice_writes
 from podslice.k8s.podlist import ApiError
 from podslice.wire.listwatch import ListWatch
@@ -21,6 +21,8 @@ Json = dict[str, Any]
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 2.0
 """After somebody else's change: a kubelet that starts deletes one slice after the other."""
+_MEANING = {"allowMultipleAllocations", "consumesCounters", "sharedCounters"}
+"""Without these fields devices would be others than they are: taken whole, or given away twice."""
 
 
 class SliceChange(NamedTuple):
@@ -75,6 +77,8 @@ class Publisher:
         self._uid = ""
         self._news = asyncio.Event()
         self._last: list[Json] | None = None
+        self._unserved: list[Json] | None = None
+        """What this server cannot keep whole, and what would mislead the scheduler if it were there."""
 
     def look(self) -> None:
         """Something may have changed."""
@@ -94,6 +98,7 @@ class Publisher:
             await self._probe()
         found, version = await self._api.list_slices(self._node, DRIVER)
         self._slices = {one["metadata"]["name"]: one for one in found}
+        self._unserved = None
         self._listed.set()
         self.look()
         return version
@@ -166,7 +171,17 @@ class Publisher:
         return None if wanted is None else [accounted(one, self._field) for one in wanted]
 
     async def publish(self, wanted: list[Json]) -> None:
-        """Make the server's slices these. Raises `ApiError`."""
+        """Make the server's slices these, or none where it does not keep what they mean. Raises `ApiError`."""
+        await self._write([] if wanted == self._unserved else wanted)
+        if wanted != self._unserved and any(one.rpartition(".")[2] in _MEANING for one in self.dropped):
+            self._unserved = wanted
+            self._failed(
+                "nothing is offered to claims without these fields: turn the gate on, or change claims.devices in the "
+                "policy"
+            )
+            await self._write([])
+
+    async def _write(self, wanted: list[Json]) -> None:
         name = SliceNames(DRIVER, self._node)
         found, _ = await self._api.list_slices(self._node, DRIVER)
         self._slices = {one["metadata"]["name"]: one for one in found}
@@ -180,13 +195,16 @@ class Publisher:
             self.writes += 1
         replaced = await asyncio.gather(*(self._api.replace_slice(self._whole(one)) for one in plan.replaces))
         created = await asyncio.gather(*(self._api.create_slice(self._whole(one)) for one in plan.creates))
+        dropped: set[str] = set()
         for one in (*replaced, *created):
             self.writes += 1
             self._slices[one["metadata"]["name"]] = one
             index = name.place(one["metadata"]["name"], len(wanted))
             if index is not None:
                 self._stored[index] = wanted[index], _plain(one["spec"])
-                self._say_dropped(_plain(wanted[index]), _plain(one["spec"]))
+                dropped |= _missing(_plain(wanted[index]), _plain(one["spec"]), "")
+        if replaced or created:
+            self._say_dropped(tuple(sorted(dropped)))
 
     def _is_stored(self, index: int, wanted: Json, spec: Json) -> bool:
         """The server has what we want, or what it made of that when we wrote it."""
@@ -195,8 +213,7 @@ class Publisher:
         sent, stored = self._stored.get(index, ({}, {}))
         return sent == wanted and stored == _plain(spec)
 
-    def _say_dropped(self, wanted: Json, stored: Json) -> None:
-        gone = tuple(sorted(_missing(wanted, stored, "")))
+    def _say_dropped(self, gone: tuple[str, ...]) -> None:
         if gone and gone != self.dropped:
             self._trouble("resourceSlices", f"the API server does not keep {', '.join(gone)[:300]}: a gate is off")
         self.dropped = gone

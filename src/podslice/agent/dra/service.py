@@ -19,9 +19,9 @@ from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
-from podslice.core.dra.numa_devices import DRIVER
+from podslice.core.dra.names import DRIVER
 from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ClaimError, PreparedClaim, prepared_from
+from podslice.core.dra.prepared import ClaimError, NodeDevices, PreparedClaim, prepared_from
 from podslice.core.errors import PodsliceError
 from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import dra_pb2 as api
@@ -44,8 +44,9 @@ class ClaimReader(Protocol):
 
 
 class DRAService:
-    """Answers the kubelet. `numa_nodes` are those of the machine; `devices` are pool, name, and what is wrong with
-    each device, empty while all is well. `prepared` hears of every claim `prepared` or `refused`, and the seconds."""
+    """Answers the kubelet. `own` are the devices that claims can have been allocated; `devices` are pool, name, and
+    what is wrong with each that is offered, empty while all is well. `prepared` hears of every claim `prepared` or
+    `refused`, and the seconds."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class DRAService:
         claims: ClaimReader,
         node: str,
         *,
-        numa_nodes: Callable[[], Iterable[int]],
+        own: Callable[[], NodeDevices],
         devices: Callable[[], Iterable[tuple[str, str, str]]],
         trouble: Callable[[str, str], None],
         prepared: Callable[[str, float], None],
@@ -67,7 +68,7 @@ class DRAService:
         self._book = book
         self._claims = claims
         self._node = node
-        self._numa_nodes = numa_nodes
+        self._own = own
         self._devices = devices
         self._trouble = trouble
         self._prepared = prepared
@@ -170,7 +171,7 @@ class DRAService:
             raise ClaimError(f"{who} cannot be read: {error}") from None
         if claim is None:
             raise ClaimError(f"{who} is not there")
-        return prepared_from(claim, uid=asked.uid, node=self._node, numa_nodes=self._numa_nodes())
+        return prepared_from(claim, uid=asked.uid, node=self._node, devices=self._own())
 
     async def unprepare(
         self, request: api.NodeUnprepareResourcesRequest, context: Any

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
+from podslice.core.classes.claim_parts import claim_parts, claimable_cpus
 from podslice.core.config.annotations import class_wishes
 from podslice.core.config.policy import IMPLICIT_CLASS, AssignRule, ClassMatch, CPUClass, PodslicePolicy
 from podslice.core.errors import StartError, StartKind
@@ -29,6 +30,13 @@ _NO_CPUS = StartKind("class-cpus", "{path} {problem}", "list CPUs of this machin
 _RESERVED = StartKind(
     "claim-cpus-reserved", "claims.cpus names CPUs {cpus}, which are reserved for the system", "leave them out"
 )
+_LONG = StartKind(
+    "class-too-long",
+    "cpuClasses names {name}, which is too long for a device of claims",
+    "use at most {most} characters",
+)
+_LONGEST_WITH_CLAIMS = 40
+"""A device is called `podslice-numa-NUMBER-CLASS`, in 63 characters."""
 
 
 class Wish(NamedTuple):
@@ -53,15 +61,22 @@ class Wish(NamedTuple):
 
 
 class CPUClasses:
-    """The classes of a node. `cpus` by class; `ownable` what of it containers may own. `sees_pods`:
-    rules look at names and labels of pods."""
+    """The classes of a node. `cpus` by class; `ownable` what of it containers may own. `parts`: what devices of claims
+    stand for, by name, and `grantable` these beside `ownable`. `sees_pods`: rules look at names and labels of pods."""
 
     def __init__(
-        self, policy: PodslicePolicy, machine: Machine, topology: CPUTopology, *, reserved: Bits, strict: bool
+        self,
+        policy: PodslicePolicy,
+        machine: Machine,
+        topology: CPUTopology,
+        *,
+        reserved: Bits,
+        strict: bool,
+        whole_cores: bool = False,
     ) -> None:
         self.policy = policy
         self.isolated = machine.isolated.bits
-        configured = _all(policy.cpu_classes, self.isolated)
+        configured = list(_all(policy.cpu_classes, self.isolated))
         self._classes = {one.name: one for one in (*_of_claims(policy, topology, reserved), *configured)}
         self.cpus = _members(policy, self._classes.values(), machine, topology)
         known = {*self._classes, *(name for name in (IMPLICIT_CLASS, OTHERS))}
@@ -71,6 +86,14 @@ class CPUClasses:
             for name, cpus in self.cpus.items()
             if self._classes[name].exclusive != "never"
         }
+        self.kinds = _members(policy, configured, machine, topology) if policy.cpu_classes else {}
+        """The CPUs of each configured class, also those for claims."""
+        self.claimable = 0
+        if policy.claims is not None:
+            cpus = union(self.cpus[claim_class(numa)] for numa in topology.numa_nodes)
+            self.claimable = claimable_cpus(cpus, topology, reserved=reserved, strict=strict, whole_cores=whole_cores)
+        self.parts = claim_parts(machine, topology, self.claimable, self.kinds) if self.claimable else {}
+        self.grantable = self.ownable | {claim_class(name): part.cpus for name, part in self.parts.items()}
         self._exclusive = Wish(tuple(name for name, one in self._classes.items() if one.exclusive == "always"))
         self.open_to_all = Wish(tuple(name for name, one in self._classes.items() if one.shared))
         self.sees_pods = any(map(_looks_at_pods, policy.assign)) or policy.annotations.namespaces != ("*",)
@@ -126,7 +149,7 @@ class CPUClasses:
 
     def own(self, wish: Wish) -> Bits:
         """The CPUs that who wishes so may own."""
-        return union(self.ownable.get(name, 0) for name in (*wish.classes, *wish.overflow))
+        return union(self.grantable.get(name, 0) for name in (*wish.classes, *wish.overflow))
 
     def all_of(self, wish: Wish) -> Bits:
         """All CPUs of the classes."""
@@ -157,12 +180,19 @@ class CPUClasses:
 
 
 def classes_for(
-    policy: PodslicePolicy, machine: Machine, topology: CPUTopology, *, reserved: Bits, strict: bool
+    policy: PodslicePolicy,
+    machine: Machine,
+    topology: CPUTopology,
+    *,
+    reserved: Bits,
+    strict: bool,
+    whole_cores: bool = False,
 ) -> CPUClasses | None:
-    """The classes of a node, None where its policy has none. Raises `StartError`."""
+    """The classes of a node, None where its policy has none. `whole_cores`: claims take cores with all their threads.
+    Raises `StartError`."""
     if not policy.cpu_classes and policy.claims is None:
         return None
-    return CPUClasses(policy, machine, topology, reserved=reserved, strict=strict)
+    return CPUClasses(policy, machine, topology, reserved=reserved, strict=strict, whole_cores=whole_cores)
 
 
 def _all(configured: Sequence[CPUClass], isolated: Bits) -> Iterator[CPUClass]:
@@ -188,6 +218,9 @@ def _of_claims(policy: PodslicePolicy, topology: CPUTopology, reserved: Bits) ->
         named = 0
     if named:
         raise StartError(_STAGE, _RESERVED, cpus=format_bits(named))
+    for one in policy.cpu_classes:
+        if len(one.name) > _LONGEST_WITH_CLAIMS:
+            raise StartError(_STAGE, _LONG, name=one.name, most=_LONGEST_WITH_CLAIMS)
     for numa in topology.numa_nodes:
         match = ClassMatch(numa_nodes=(numa,), cpus=policy.claims.cpus)
         yield CPUClass(claim_class(numa), match, exclusive="onRequest")

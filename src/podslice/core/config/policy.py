@@ -255,12 +255,18 @@ class ClaimMemory(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     limits: dict[str, str]
 
 
+ClaimDevices: TypeAlias = Literal["perNUMANode", "perCPU", "partitions"]
+
+
 class ClaimRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What of a node is for claims of devices (docs/dra.md): `cpus`, which no container owns by its requests, and are
-    shared while no claim has them, and `memory` beside them."""
+    shared while no claim has them, and `memory` beside them. `devices`: what of the CPUs a device stands for: those of
+    a NUMA node, of which claims take amounts, single CPUs (or cores), or whole caches, NUMA nodes, sockets and the
+    machine, of which each excludes those that it overlaps."""
 
     cpus: str
     memory: tuple[ClaimMemory, ...] = ()
+    devices: ClaimDevices = "perNUMANode"
 
 
 FormulaName: TypeAlias = Literal["max", "measured", "gke", "eks", "aks", "aks-1.28", "openshift", "onprem"]

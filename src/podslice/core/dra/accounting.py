@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from podslice.core.dra.numa_devices import DRIVER, capacity_resource
+from podslice.core.dra.names import DRIVER, capacity_resource
 
 Json = dict[str, Any]
 MAPPINGS = "nodeAllocatableResourceMappings"
@@ -26,18 +26,26 @@ def accounting_field(fields: Container[str]) -> str:
 
 def accounted(spec: Json, field: str) -> Json:
     """The spec of a slice, in which every device says what its capacities count for; without `field` as it was."""
-    if not field:
+    if not field or "devices" not in spec:
         return spec
     return spec | {"devices": [one | {field: _counting(one, field)} for one in spec["devices"]]}
 
 
 def _counting(device: Json, field: str) -> Json:
-    """By resource. The capacity is named as the device names it, or the server does not find it."""
+    """By resource. Of a device that claims share the capacity is named as the device names it, or the server does not
+    find it; of any other nothing is consumed, so it counts as a whole."""
+    form = _of_amounts if device.get("allowMultipleAllocations") else _of_whole
     return {
-        capacity_resource(name.removeprefix(f"{DRIVER}/")): (
-            {"capacityKey": name, "allocationMultiplier": "1"}
-            if field == MAPPINGS
-            else {"mapping": {"capacityKey": name, "capacityMultiplier": "1"}}
-        )
-        for name in device["capacity"]
+        capacity_resource(name.removeprefix(f"{DRIVER}/")): form(name, str(capacity["value"]), field)
+        for name, capacity in device["capacity"].items()
     }
+
+
+def _of_amounts(name: str, value: str, field: str) -> Json:
+    if field == MAPPINGS:
+        return {"capacityKey": name, "allocationMultiplier": "1"}
+    return {"mapping": {"capacityKey": name, "capacityMultiplier": "1"}}
+
+
+def _of_whole(name: str, value: str, field: str) -> Json:
+    return {"allocationMultiplier": value} if field == MAPPINGS else {"mapping": {"deviceMultiplier": value}}

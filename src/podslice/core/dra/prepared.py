@@ -7,20 +7,21 @@ decides about pods: the claim's holder is admitted like one.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.dra.numa_devices import DRIVER, capacity_resource, device_name, pool_name
+from podslice.core.classes.claim_parts import ClaimPart
+from podslice.core.dra.names import DRIVER, capacity_resource, numa_part, part_of, pool_name
 from podslice.core.dra.objects import AllocationResult, ResourceClaim
 from podslice.core.errors import PodsliceError
+from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.claim_holder import CLAIMED, HOLDER_NAMESPACE, holder_container, holder_uid
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
-_DEVICE = re.compile(r"podslice-numa-([0-9]{1,4})\Z")
 _SOME = 1 << 20
 _LONGEST = 256
 _MOST = 32
@@ -32,6 +33,36 @@ class ClaimError(PodsliceError):
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+
+
+class NodeDevice(NamedTuple):
+    """What a device of this node stands for: a NUMA node, the lowest where it is of several, and its `cpus` where
+    whoever has it has all of them; None where claims take amounts."""
+
+    numa_node: int
+    cpus: int | None = None
+
+
+NodeDevices = Callable[[str], NodeDevice | None]
+"""By name; None for a device that this node does not have."""
+
+
+def node_devices(numa_nodes: Iterable[int], topology: CPUTopology, parts: Mapping[str, ClaimPart]) -> NodeDevices:
+    """The devices of a node with these NUMA nodes and these parts of its CPUs for claims, offered or not: a claim may
+    have been allocated before the policy changed."""
+    shared = {numa_part(numa): NodeDevice(numa) for numa in numa_nodes}
+
+    def find(device: str) -> NodeDevice | None:
+        name = part_of(device)
+        part = parts.get(name)
+        if name in shared or part is None:
+            return shared.get(name)
+        if part.kind == "class":
+            return NodeDevice(part.id)
+        numa = topology.numa_nodes_of(part.cpus)
+        return NodeDevice((numa & -numa).bit_length() - 1, part.cpus.bit_count())
+
+    return find
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,7 +96,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, rename="camel"):
 
     def container(self, index: int) -> str:
         """The holder's container for one of the devices."""
-        return holder_container(index, self.devices[index].numa_node)
+        return holder_container(index, part_of(self.devices[index].device))
 
     def holder_pod(self) -> Pod | None:
         """The pod that holds its CPUs, None for a claim without any."""
@@ -113,8 +144,8 @@ def _holding(name: str, cpus: int) -> Container:
     return Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
 
 
-def prepared_from(claim: ResourceClaim, *, uid: str, node: str, numa_nodes: Iterable[int]) -> PreparedClaim:
-    """What the claim of this UID holds on a node with these NUMA nodes. Raises `ClaimError`."""
+def prepared_from(claim: ResourceClaim, *, uid: str, node: str, devices: NodeDevices) -> PreparedClaim:
+    """What the claim of this UID holds on a node with these devices. Raises `ClaimError`."""
     metadata, allocation = claim.metadata, claim.status.allocation
     who = f"claim {metadata.namespace}/{metadata.name}"
     if metadata.uid != uid:
@@ -130,19 +161,20 @@ def prepared_from(claim: ResourceClaim, *, uid: str, node: str, numa_nodes: Iter
             f"{who} is reserved for {len(pods)} pods, CPUs of a claim are for the containers of one pod; use a "
             "ResourceClaimTemplate"
         )
-    known = set(numa_nodes)
-    devices = tuple(_device(who, one, node, known) for one in own)
-    return PreparedClaim(uid, metadata.namespace, metadata.name, devices, tuple(sorted(pods)))
+    held = tuple(_device(who, one, node, devices(one.device)) for one in own)
+    return PreparedClaim(uid, metadata.namespace, metadata.name, held, tuple(sorted(pods)))
 
 
-def _device(who: str, result: AllocationResult, node: str, numa_nodes: set[int]) -> PreparedDevice:
-    match = _DEVICE.match(result.device)
+def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | None) -> PreparedDevice:
     if result.pool != pool_name(node):
         raise ClaimError(f"{who} is allocated from pool {result.pool}, this node's is {pool_name(node)}")
-    if match is None or int(match[1]) not in numa_nodes or result.device != device_name(int(match[1])):
+    if device is None:
         raise ClaimError(f"{who} is allocated device {result.device}, which this node does not have")
     if result.admin_access:
         raise ClaimError(f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have")
+    request = result.request.partition("/")[0]
+    if device.cpus is not None:
+        return PreparedDevice(request, result.pool, result.device, device.numa_node, device.cpus)
     cpus, memory = 0, dict[str, int]()
     for name, amount in (result.consumed_capacity or {}).items():
         short, number = name.removeprefix(f"{DRIVER}/"), amount.as_int64()
@@ -154,8 +186,7 @@ def _device(who: str, result: AllocationResult, node: str, numa_nodes: set[int])
             memory[_resource(who, short)] = number
     if not cpus and not memory:
         raise ClaimError(f"{who} asks {result.device} for nothing; name capacity.requests {DRIVER}/cpu or /memory")
-    request = result.request.partition("/")[0]
-    return PreparedDevice(request, result.pool, result.device, int(match[1]), cpus, memory, result.share_id)
+    return PreparedDevice(request, result.pool, result.device, device.numa_node, cpus, memory, result.share_id)
 
 
 def _resource(who: str, capacity: str) -> str:

@@ -44,8 +44,14 @@ class CPURules(msgspec.Struct, frozen=True):
         sections = policy.plugins.profile, policy.cpu_classes, policy.mixed is not None, policy.claims is not None
         if not self.static or not any(sections):
             return self
-        strict = self.options.strict_cpu_reservation
-        classes = classes_for(policy, machine, self.topology, reserved=self.reserved, strict=strict)
+        classes = classes_for(
+            policy,
+            machine,
+            self.topology,
+            reserved=self.reserved,
+            strict=self.options.strict_cpu_reservation,
+            whole_cores=self.options.full_pcpus_only,
+        )
         plugins = profile_for(policy, machine, self.topology, classes)
         offline = machine.offline.bits
         mixed = mixed_pool(policy.mixed, self.topology, reserved=self.reserved, classes=classes, offline=offline)

@@ -38,7 +38,7 @@ def profile_for(
     plugins: list[tuple[PluginEntry, CPUPlugin]] = []
     names = set[str]()
     if classes is not None and all(entry.name != CLASSES for entry in rules.profile):
-        plugins.append((PluginEntry(CLASSES), Classes(classes.ownable)))
+        plugins.append((PluginEntry(CLASSES), Classes(classes.grantable)))
     for entry in rules.profile:
         if entry.name in names:
             raise StartError(_STAGE, _TWICE, plugin=entry.name)
@@ -46,7 +46,7 @@ def profile_for(
         if entry.name == CLASSES:
             if classes is None:
                 raise StartError(_STAGE, _NO_CLASSES)
-            plugins.append((entry, Classes(classes.ownable)))
+            plugins.append((entry, Classes(classes.grantable)))
         else:
             plugins.append((entry, made(entry, known)))
     return PluginProfile(known, plugins, max_candidates=rules.max_candidates, hint_scores=rules.hint_scores)

@@ -1,8 +1,8 @@
 """Claims of CPUs among the holders of a node: their UIDs and containers, and the classes of their CPUs (docs/dra.md).
 
 A claim that is prepared holds CPUs as a pod does, in the same books: its holder is a pod of one container for each
-device of the allocation. Its UID is that of the claim with a prefix that no pod's has, its containers name the NUMA
-nodes of the devices.
+device of the allocation. Its UID is that of the claim with a prefix that no pod's has, its containers name the part of
+the CPUs for claims that the devices stand for: a NUMA node, or a part of `podslice.core.classes.claim_parts`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CLAIMED: Final = "podslice.io/claimed"
 """Annotation with the containers of a pod, with commas, that have CPUs by claims: none are theirs by requests, which
 repeat the claims for the scheduler. An agent sets it; whoever else does gives up CPUs of their own."""
 HOLDER_PREFIX: Final = "claim/"
-_CONTAINER = re.compile(r"device-[0-9]+-numa-([0-9]{1,4})\Z")
+_CONTAINER = re.compile(r"device-[0-9]+-(?:numa-([0-9]{1,4})|([a-z0-9-]+))\Z")
 
 
 def holder_uid(claim: str) -> str:
@@ -34,17 +34,18 @@ def claim_of_holder(uid: str) -> str:
     return uid.removeprefix(HOLDER_PREFIX)
 
 
-def holder_container(index: int, numa: int) -> str:
-    """The container that holds the CPUs of one device of the claim, which are on this NUMA node."""
-    return f"device-{index}-numa-{numa}"
+def holder_container(index: int, part: str) -> str:
+    """The container that holds the CPUs of one device of the claim, which stands for this part."""
+    return f"device-{index}-{part}"
 
 
-def claim_class(numa: int) -> str:
-    """The class of the CPUs of a NUMA node that only claims own; nobody can write such a name."""
-    return f"claims/{numa}"
+def claim_class(part: int | str) -> str:
+    """The class of the CPUs of a NUMA node that only claims own, or what of them is in a part; nobody can write such a
+    name."""
+    return f"claims/{part}"
 
 
 def class_of_holder(container: str) -> str:
     """The class whose CPUs this container of a holder gets; empty for a name that no holder's container has."""
     match = _CONTAINER.match(container)
-    return claim_class(int(match[1])) if match else ""
+    return claim_class(match[2] or int(match[1])) if match else ""
