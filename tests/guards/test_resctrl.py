@@ -138,7 +138,8 @@ class ResctrlKernel(FakeKernel):
         self.files[first] = format_bits(ONLINE & ~taken)
 
     def found(self, cpus: dict[str, Bits], classes: dict[str, CacheClass]) -> list[GuardedFile]:
-        ours = {path.removeprefix(f"{RESCTRL}/podslice-").rstrip("/") for path in self.stored}
+        groups_of_classes = [path for path in self.stored if "/mon_groups/" not in path]
+        ours = {path.removeprefix(f"{RESCTRL}/podslice-").rstrip("/") for path in groups_of_classes}
         groups = {
             name: (self.files[f"{folder}schemata"], self.files[f"{folder}cpus_list"])
             for name in ours

@@ -30,6 +30,7 @@ from podslice.core.isolation.counters import (
     grades,
 )
 from podslice.core.values.cpuset import parse_bits
+from podslice.host.cachecounters import counting_groups
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.isolation import IsolationSources
 from podslice.host.isolationcounters import read_cpus, read_owned
@@ -37,7 +38,7 @@ from tests.conftest import make_node, make_pod
 from tests.isolation.node import FakeKernel
 
 LABELS = {"cpu_pressure_seconds_total": "kind", "cpus_irq_total": "kind", "numa_memory_bytes": "local",
-          "frequency_hertz": "stat"}  # fmt: skip
+          "frequency_hertz": "stat", "memory_bandwidth_bytes_total": "kind"}  # fmt: skip
 WHO = "namespace pod container"
 ISOLATION = {
     f"{PREFIX}{name}": ("gauge" if name in GAUGES else "counter", f"{WHO} {LABELS.get(name, '')}".strip())
@@ -46,6 +47,7 @@ ISOLATION = {
 """Types and labels of all of them."""
 CPUS = parse_bits("4-7")
 ME = ("default", "p", "app")
+GROUP = "fs/resctrl/podslice-a/mon_groups/podslice-u1-app"
 
 
 def sources(kernel: FakeKernel) -> IsolationSources:
@@ -54,7 +56,8 @@ def sources(kernel: FakeKernel) -> IsolationSources:
 
 
 def sample(kernel: FakeKernel, at: float = 0.0) -> NodeSample:
-    cpus, owned = read_cpus(sources(kernel).proc), read_owned("kubepods/pod1/app", CPUS, sources(kernel))
+    cpus, group = read_cpus(sources(kernel).proc), counting_groups(sources(kernel).sys).get(CPUS)
+    owned = read_owned("kubepods/pod1/app", CPUS, sources(kernel), counting=group)
     return NodeSample(at, {ME: owned}, cpus.busy, cpus.stolen, cpus.interrupts)
 
 
@@ -66,6 +69,18 @@ def full_kernel() -> FakeKernel:
     kernel.proc["softirqs"] = "          CPU0       CPU4\n   TIMER:  9   5\n NET_RX:  1   2\n"
     for cpu in range(4, 8):
         kernel.sys[f"devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"] = f"{cpu}00000\n"
+    kernel.sys |= {
+        "fs/resctrl/mon_groups/other/cpus_list": "0-3\n",
+        "fs/resctrl/podslice-a/cpus_list": "4-7\n",
+        f"{GROUP}/cpus_list": "4-7\n",
+        f"{GROUP}/mon_data/mon_L3_00/llc_occupancy": "1000\n",
+        f"{GROUP}/mon_data/mon_L3_00/mbm_total_bytes": "5000\n",
+        f"{GROUP}/mon_data/mon_L3_00/mbm_local_bytes": "4000\n",
+        f"{GROUP}/mon_data/mon_L3_01/llc_occupancy": "24\n",
+        f"{GROUP}/mon_data/mon_L3_01/mbm_total_bytes": "Unavailable\n",
+        f"{GROUP}/mon_data/mon_L3_01/mbm_local_bytes": "Error\n",
+        f"{GROUP}/mon_data/mon_MB_00/llc_occupancy": "7\n",
+    }
     return kernel
 
 
@@ -111,6 +126,25 @@ def test_what_cannot_be_read_has_no_series() -> None:
     assert grades(nothing, nothing._replace(at=10.0)) == {ME: 3}
 
 
+def test_cache_and_bandwidth() -> None:
+    """What resctrl counts for its CPUs; a counter that is unavailable for a while, or set back, takes nothing away."""
+    kernel = full_kernel()
+    first = sample(kernel)
+    series = counted({}, None, first)
+    assert series[ME]["llc_occupancy_bytes", ()] == 1024
+    assert not [key for key in series[ME] if key[0] == "memory_bandwidth_bytes_total"]
+    kernel.sys[f"{GROUP}/mon_data/mon_L3_00/mbm_total_bytes"] = "9000\n"
+    kernel.sys[f"{GROUP}/mon_data/mon_L3_01/mbm_total_bytes"] = "77\n"
+    kernel.sys[f"{GROUP}/mon_data/mon_L3_00/mbm_local_bytes"] = "Unavailable\n"
+    second = sample(kernel, 10.0)
+    series = counted(series, first, second)
+    assert series[ME]["memory_bandwidth_bytes_total", (("kind", "total"),)] == 4000
+    assert ("memory_bandwidth_bytes_total", (("kind", "local"),)) not in series[ME]
+    kernel.sys[f"{GROUP}/mon_data/mon_L3_00/mbm_total_bytes"] = "0\n"
+    kernel.sys[f"{GROUP}/mon_data/mon_L3_01/mbm_total_bytes"] = "100\n"
+    assert counted(series, second, sample(kernel))[ME]["memory_bandwidth_bytes_total", (("kind", "total"),)] == 4023
+
+
 COUNTS = st.integers(0, 1000)
 THREADS = st.dictionaries(st.integers(1, 5), st.builds(ThreadSample, COUNTS, COUNTS, st.none() | COUNTS), max_size=4)
 SAMPLES = st.builds(
@@ -144,12 +178,13 @@ def agent(folder: Path, metrics: str) -> tuple[IsolationMetrics, FakeKernel, Own
     owner = Owner(folder, made.machine, made.view.config, reporter=AgentReporter(), policy=policy)
     owner.synchronize(Listed([], []))
     assert owner.node is not None
-    owner.node.admit(make_pod("u1", ("app", "4")))
+    decision = owner.node.admit(make_pod("u1", ("app", "4")))
     owner.pods["u1"] = PodRecord(Identity(uid="u1", namespace="default", name="p", annotations={}))
     owner.containers["c1"] = ContainerRecord(
         "c1", "app", "u1", "s1", cgroups_path="/kubepods/pod1/app", unit="u1", member="app", started=True
     )
     kernel = full_kernel()
+    kernel.sys[f"{GROUP}/cpus_list"] = f"{decision.containers[0].cpus}\n"
     return IsolationMetrics(owner, sources(kernel), clock=lambda: 0.0), kernel, owner
 
 

@@ -125,6 +125,25 @@ def test_stacked_rows_name_their_cells() -> None:
         assert text.count(f'data-title="{title}"') == checks
 
 
+def test_cache_neighbours() -> None:
+    """What resctrl counts for its CPUs is told, for information; where nobody counts nothing is said of it."""
+    kernel = FakeKernel()
+    assert "cache" not in {one.check for one in report(kernel).containers[0].checks}
+    group = "fs/resctrl/mon_groups/podslice-u1-app"
+    kernel.sys |= {
+        f"{group}/cpus_list": "4-7\n",
+        f"{group}/mon_data/mon_L3_00/llc_occupancy": "2097152\n",
+        f"{group}/mon_data/mon_L3_00/mbm_total_bytes": "1048576\n",
+    }
+    kernel.later[f"sys/{group}/mon_data/mon_L3_00/mbm_total_bytes"] = str(1048576 * 31)
+    found = check(kernel, "cache")
+    assert (found.grade, found.observed) == ("info", "2Mi of L3, 3Mi/s total")
+    assert found.evidence == "resctrl: llc_occupancy, mbm_total_bytes"
+    del kernel.sys[f"{group}/mon_data/mon_L3_00/llc_occupancy"]
+    kernel.sys[f"{group}/mon_data/mon_L3_00/mbm_total_bytes"] = "1048576\n"
+    assert check(kernel, "cache").observed == "3Mi/s total"
+
+
 def test_siblings() -> None:
     """Half a core beside the shared pool warns while the other half is busy, beside another owner it fails."""
     kernel = FakeKernel("5-7")

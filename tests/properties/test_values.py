@@ -21,6 +21,7 @@ from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.holding import Digester, digest, holding_of
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.values.cpuset import ids_of, lowest
 from tests.conftest import make_pod
 from tests.properties.test_node import GPU, with_gpus
 
@@ -266,3 +267,9 @@ def test_digests_are_the_same_everywhere() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         assert shown.split() == ["f8b587fbb920cf9bd2e399bd441d74cd", "b7195f50910a3d6304c225ffe3f68d5b"]
+
+
+@given(st.integers(0, (1 << 70) - 1), st.integers(0, 80))
+def test_the_lowest_of_a_set(bits: int, count: int) -> None:
+    """As many as are asked for, or all."""
+    assert ids_of(lowest(bits, count)) == ids_of(bits)[:count]

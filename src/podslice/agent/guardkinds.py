@@ -11,6 +11,7 @@ from podslice.core.config.policy import InterferenceGuards
 from podslice.core.guards.files import Guard, GuardedFile, SavedFile
 from podslice.core.guards.holders import GuardedHolder, claimed, guarded_cpus
 from podslice.core.guards.housekeeping import UNITS, housekeeping_files
+from podslice.core.guards.monitoring import monitor_files
 from podslice.core.guards.partition import PARTITION, partition_files, partition_paths, partition_wishes
 from podslice.core.guards.power import CPUPower, power_wishes
 from podslice.core.guards.resctrl import cache_wishes
@@ -19,7 +20,7 @@ from podslice.core.view import NodeView
 from podslice.host.cgroup2 import cgroup_path
 from podslice.host.kernelfiles import KernelFiles, node_cpus
 from podslice.host.powerfiles import CPUS, read_power
-from podslice.host.resctrl import read_resctrl, why_refused
+from podslice.host.resctrl import read_monitors, read_resctrl, why_refused
 
 
 class GuardScene(NamedTuple):
@@ -217,16 +218,24 @@ class CacheGuard:
         for one in scene.holders:
             if one.cache in classes:
                 cpus[one.cache] = cpus.get(one.cache, 0) | one.cpus
-        if not cpus:
+        monitors = scene.rules.cache == "enforce" and scene.rules.metrics != "off"
+        if not cpus and not (monitors and scene.holders):
             return
         facts = read_resctrl(scene.files, scene.saved)
         if facts is None:
-            scene.lacks("cache: resctrl is not mounted at /sys/fs/resctrl")
+            if cpus:
+                scene.lacks("cache: resctrl is not mounted at /sys/fs/resctrl")
             return
         wishes = cache_wishes(classes, cpus, facts)
         for text in wishes.lacks:
             scene.lacks(text)
         yield from wishes.files
+        if monitors:
+            made = {one.path for one in wishes.files if not scene.is_paused(one.path)}
+            known = read_monitors(scene.files, scene.saved)
+            more = sum(one.path.endswith("/") for one in wishes.files) - len(facts.groups)
+            known = known._replace(room=max(0, known.room - more))
+            yield from monitor_files(scene.holders, made, facts.others, known)
 
     def why(self, files: KernelFiles) -> str:
         return why_refused(files) or "does not take the value"

@@ -24,6 +24,7 @@ from podslice.core.isolation.counters import (
 )
 from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import Labels, labels_text
+from podslice.host.cachecounters import counting_groups
 from podslice.host.cgroup2 import cgroup_path
 from podslice.host.isolation import IsolationSources
 from podslice.host.isolationcounters import read_cpus, read_owned
@@ -65,9 +66,10 @@ class IsolationMetrics:
             self._last, self._series, self._grades = None, {}, {}
             return
         cpus = await asyncio.to_thread(read_cpus, self._sources.proc)
+        counting = counting_groups(self._sources.sys)
         containers: dict[Who, OwnedSample] = {}
         for who, path, bits in owned:
-            containers[who] = read_owned(path, bits, self._sources, threads=self._threads)
+            containers[who] = read_owned(path, bits, self._sources, threads=self._threads, counting=counting.get(bits))
             await asyncio.sleep(0)
         now = NodeSample(self._clock(), containers, cpus.busy, cpus.stolen, cpus.interrupts)
         self._series = counted(self._series, self._last, now)

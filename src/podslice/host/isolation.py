@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from podslice.core.isolation.counters import CacheSample, bandwidth_grown
 from podslice.core.isolation.facts import (
     InterruptFacts,
     IsolationFacts,
@@ -14,6 +15,7 @@ from podslice.core.isolation.facts import (
     ThreadFacts,
 )
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits, readable_bits
+from podslice.host.cachecounters import counting_groups, read_cache
 from podslice.host.filesystem import FileSystem
 
 _HERTZ = 100
@@ -52,6 +54,7 @@ class _Counters(NamedTuple):
     waited: float | None
     delay: float | None
     migrations: int | None
+    cache: CacheSample | None
 
 
 class _Sample(NamedTuple):
@@ -76,9 +79,11 @@ def read_isolation(
         exclusive |= one.cpus
     mine = [threads_of(one.path, sources.cgroups) for one in known]
     strangers = list(_strangers(sources.proc, exclusive, {tid for ids in mine for tid in ids or ()}))
-    first = _sample(known, mine, strangers, sources)
+    counting = counting_groups(sources.sys)
+    groups = [counting.get(one.cpus) for one in known]
+    first = _sample(known, mine, groups, strangers, sources)
     seconds = wait()
-    second = _sample(known, mine, strangers, sources)
+    second = _sample(known, mine, groups, strangers, sources)
     placed = _placed(strangers, sources.proc)
     ran = {tid for tid, ns in second.threads.items() if ns > first.threads.get(tid, ns)}
     seen = {tid: cpu for tid, cpu in placed.items() if tid in ran}
@@ -112,10 +117,14 @@ def _grown(before: Mapping[int, float], after: Mapping[int, float]) -> dict[int,
 
 
 def _sample(
-    known: list[OwnedCgroup], mine: list[list[int] | None], strangers: list[_Stranger], sources: IsolationSources
+    known: list[OwnedCgroup],
+    mine: list[list[int] | None],
+    groups: list[str | None],
+    strangers: list[_Stranger],
+    sources: IsolationSources,
 ) -> _Sample:
     busy, stolen = cpu_times(sources.proc)
-    counters = [_counters(one.path, tids, sources) for one, tids in zip(known, mine, strict=True)]
+    counters = [_counters(one.path, tids, at, sources) for one, tids, at in zip(known, mine, groups, strict=True)]
     threads = {one.tid: ns for one in strangers if (ns := _ran(sources.proc, one)) is not None}
     return _Sample(busy, stolen, interrupt_counts(sources.proc), counters, threads)
 
@@ -172,7 +181,7 @@ def threads_of(path: str, cgroups: FileSystem) -> list[int] | None:
     return ids[:: -(-len(ids) // _MOST_THREADS) or 1]
 
 
-def _counters(path: str, tids: list[int] | None, sources: IsolationSources) -> _Counters:
+def _counters(path: str, tids: list[int] | None, counting: str | None, sources: IsolationSources) -> _Counters:
     stat = pairs_in(text_or_none(sources.cgroups, f"{path}/cpu.stat") if path else None)
     pressure = text_or_none(sources.cgroups, f"{path}/cpu.pressure") if path else None
     some = re.search(r"^some .*total=(\d+)", pressure or "", re.MULTILINE)
@@ -183,6 +192,7 @@ def _counters(path: str, tids: list[int] | None, sources: IsolationSources) -> _
         int(some[1]) * _MICRO if some else None,
         delay,
         migrations,
+        None if counting is None else read_cache(sources.sys, counting),
     )
 
 
@@ -339,6 +349,8 @@ def _container(
         first_threads=_first_threads(one, sources),
         others=tuple(_sets_on(one, sources)),
         threads=threads if sources.proc.entries("") else None,
+        cache_used=sum(after.cache.occupancy.values()) if after.cache is not None and after.cache.occupancy else None,
+        moved=bandwidth_grown(before.cache, after.cache),
     )
 
 

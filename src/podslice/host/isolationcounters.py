@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from podslice.core.isolation.counters import OwnedSample, ThreadSample
 from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.host.cachecounters import read_cache
 from podslice.host.filesystem import FileSystem
 from podslice.host.isolation import (
     IsolationSources,
@@ -53,8 +54,11 @@ def _add(total: dict[int, int], counts: dict[int, int]) -> None:
         total[cpu] = total.get(cpu, 0) + count
 
 
-def read_owned(path: str, cpus: Bits, sources: IsolationSources, *, threads: bool = True) -> OwnedSample:
-    """A container by its cgroup; of more than 32 threads evenly chosen ones. `threads` False: `/proc` has others."""
+def read_owned(
+    path: str, cpus: Bits, sources: IsolationSources, *, threads: bool = True, counting: str | None = None
+) -> OwnedSample:
+    """A container by its cgroup; of more than 32 threads evenly chosen ones. `threads` False: `/proc` has others.
+    `counting`: the group of resctrl that counts for its CPUs."""
     cgroups = sources.cgroups
     stat = pairs_in(text_or_none(cgroups, f"{path}/cpu.stat"))
     pressure = dict(_TOTAL.findall(text_or_none(cgroups, f"{path}/cpu.pressure") or ""))
@@ -76,6 +80,7 @@ def read_owned(path: str, cpus: Bits, sources: IsolationSources, *, threads: boo
         local,
         None if memory is None or local is None else sum(memory.values()) - local,
         tuple(hertz for cpu in iter_bits(cpus) if (hertz := _clock(sources.sys, cpu)) is not None),
+        None if counting is None else read_cache(sources.sys, counting),
     )
 
 

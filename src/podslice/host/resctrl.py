@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from podslice.core.guards.monitoring import MON_GROUPS, MonitorFacts
 from podslice.core.guards.resctrl import OURS, RESCTRL, CacheFacts, ResctrlFacts, domains_of
 from podslice.core.values.cpuset import readable_bits
 from podslice.host.kernelfiles import KernelFiles
@@ -30,6 +31,27 @@ def read_resctrl(files: KernelFiles, mine: Container[str]) -> ResctrlFacts | Non
             others |= readable_bits(listed.strip())
             foreign.add(name.removeprefix(OURS) if name.startswith(OURS) else "")
     return ResctrlFacts(_resources(files), domains_of(root), others, groups, frozenset(foreign))
+
+
+def read_monitors(files: KernelFiles, mine: Container[str]) -> MonitorFacts:
+    """The groups that count, and how many more there can be; `mine` as above."""
+    path = f"{RESCTRL}/info/L3_MON/num_rmids"
+    most = _number(files.texts([path]).get(path, "0").strip(), 10, 0)
+    names = [name for name in files.names(RESCTRL) if name not in _KERNELS]
+    parents = [RESCTRL, *(f"{RESCTRL}/{name}" for name in names if _is_group(files, f"{RESCTRL}/{name}"))]
+    own, foreign = dict[str, str](), set[str]()
+    for parent in parents:
+        for name in files.names(f"{parent}/{MON_GROUPS}"):
+            folder = f"{parent}/{MON_GROUPS}/{name}/"
+            if folder in mine:
+                own[folder] = next(iter(files.texts([f"{folder}cpus_list"]).values()), "").strip()
+            else:
+                foreign.add(folder)
+    return MonitorFacts(max(0, most - len(parents) - len(foreign)), own, frozenset(foreign))
+
+
+def _is_group(files: KernelFiles, folder: str) -> bool:
+    return bool(files.texts([f"{folder}/cpus_list"]))
 
 
 def why_refused(files: KernelFiles) -> str:

@@ -15,18 +15,24 @@ from podslice.core.allocate.cpu_balance import Balance, Deal, Scored
 from podslice.core.hints.search import Purse
 
 
-def spread_squares(lefts: Sequence[int], groups: int, group: int) -> int | None:
-    """The least sum of squares of `lefts` after giving `groups` groups away, None if there are not as many."""
+def less_spread(lefts: Sequence[int], groups: int, group: int) -> int | None:
+    """How much smaller the sum of squares of `lefts` gets at most by giving `groups` groups away, None if there are not
+    as many."""
     if not groups:
-        return sum([left * left for left in lefts])
+        return 0
+    if groups == 1:
+        most = max(lefts, default=0)
+        return None if most < group else group * (2 * most - group)
     heap = [-left for left in lefts]
     heapify(heap)
+    less = 0
     for _ in range(groups):
         most = -heap[0]
         if most < group:
             return None
         heapreplace(heap, group - most)
-    return sum([left * left for left in heap])
+        less += group * (2 * most - group)
+    return less
 
 
 class BoundedSearch:
@@ -95,10 +101,11 @@ class BoundedSearch:
 
     def _least(self, frees: Sequence[int]) -> int | None:
         """A score that nodes with so many free CPUs cannot go below."""
-        squares = spread_squares([free - self.share for free in frees], self.groups, self.group)
-        if squares is None:
+        share = self.share
+        less = less_spread([free - share for free in frees], self.groups, self.group)
+        if less is None:
             return None
-        return self.balance.score(self.balance.squares - sum([free * free for free in frees]) + squares)
+        return self.balance.score(self.balance.squares - share * (2 * sum(frees) - len(frees) * share) - less)
 
     def _score(self, places: tuple[int, ...]) -> Scored | None:
         frees = tuple([self.frees[place] for place in places])
@@ -130,7 +137,10 @@ class _Remainder:
         if not self.groups:
             return Scored(self.balance.score(self.squares), (), ())
         best: tuple[int, tuple[int, ...]] | None = None
+        least = self._after_one_each(sum(sorted(self.amounts)[-self.groups :]))
         for size in range(len(self.amounts), 0, -1):
+            if size >= self.groups and best is not None and best[0] == least:
+                continue
             found = self._one_each(size, best) if size >= self.groups else None
             if size < self.groups:
                 bound = self._bound(size)
@@ -153,6 +163,9 @@ class _Remainder:
         score = self._after_one_each(sum(sorted(amounts[:reach])[reach - groups :]))
         if best is not None and score >= best[0]:
             return None
+        if groups == 1:
+            place = next(place for place, amount in enumerate(amounts) if self._after_one_each(amount) == score)
+            return score, tuple(range(place, place + size))
         chosen: list[int] = []
         total = 0
         start = 0
@@ -174,10 +187,8 @@ class _Remainder:
     def _bound(self, size: int) -> int | None:
         """A score that no subset of a size is below, None if none supplies the remainder."""
         fullest = sorted(self.amounts)[-size:]
-        squares = spread_squares(fullest, self.groups, self.group)
-        if squares is None:
-            return None
-        return self.balance.score(self.squares - sum([left * left for left in fullest]) + squares)
+        less = less_spread(fullest, self.groups, self.group)
+        return None if less is None else self.balance.score(self.squares - less)
 
     def _several_each(self, size: int, best: tuple[int, tuple[int, ...]] | None) -> tuple[int, tuple[int, ...]] | None:
         """The first best subset of a size smaller than the number of groups, if better than `best`."""
@@ -218,10 +229,8 @@ class _Several:
 
     def _bound(self, lefts: list[int]) -> int | None:
         remainder = self.remainder
-        squares = spread_squares(lefts, remainder.groups, remainder.group)
-        if squares is None:
-            return None
-        return remainder.balance.score(remainder.squares - sum([left * left for left in lefts]) + squares)
+        less = less_spread(lefts, remainder.groups, remainder.group)
+        return None if less is None else remainder.balance.score(remainder.squares - less)
 
     def _dealt(self, lefts: list[int]) -> int | None:
         """The score after dealing round by round; None when whole groups run out."""

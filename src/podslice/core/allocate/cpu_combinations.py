@@ -40,6 +40,7 @@ class Combinations:
         nodes = work.topology.numa_nodes
         self.numas = work.numas()
         self.free = {node: (nodes[node] & work.free).bit_count() for node in self.numas}
+        self.fullest = sorted([self.free[node] for node in self.numas], reverse=True)
         self.deal = deal
         self.purse = purse
         self.balance = Balance(self.free.values(), deal.cpus)
@@ -63,7 +64,7 @@ class Combinations:
         """The first node with the best balance. It takes everything, so the more it has the better, but for rounding,
         and nothing can be overwritten."""
         count = self.deal.cpus
-        fullest = max(self.free.values())
+        fullest = self.fullest[0]
         if fullest < count:
             return None
         best = self._score_alone(fullest)
@@ -98,7 +99,7 @@ class Combinations:
         alike: dict[tuple[int, ...], Scored | None] = {}
         numas = self.numas
         frees = [self.free[node] for node in numas]
-        if sum(sorted(frees)[-size:]) < self.deal.cpus:
+        if sum(self.fullest[:size]) < self.deal.cpus:
             return None
         if comb(len(numas), size) > _MOST_COMBINATIONS:
             raise UpstreamDefectError(

@@ -62,8 +62,10 @@ class Distributor:
         groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
         groups = (count - 1) // group + 1
         fewest = (groups - 1) // groups_per_node + 1
-        sizes = range(fewest, min(groups, len(search.free)) + 1)
-        return next((choice for size in sizes if (choice := search.best(size)) is not None), None)
+        for size in range(fewest, min(groups, len(search.free)) + 1):
+            if sum(search.fullest[:size]) >= count and (choice := search.best(size)) is not None:
+                return choice
+        return None
 
     def _hand_out(self, work: Accumulator, choice: Choice, search: Combinations) -> None:
         nodes, (_, group) = work.topology.numa_nodes, search.deal

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.values.cpuset import Bits, iter_bits, lowest
 
 _NONE_FOUND = RefusalKind("no-cpus-found", "failed to allocate cpus")
 _NOT_ENOUGH = RefusalKind(
@@ -183,9 +183,19 @@ class Accumulator:
 
     def take_whole_even_cores(self) -> None:
         """Where all cores have as many threads, those of one parent that are wholly free come by id."""
-        size = self.topology.core_size
+        size, step = self.topology.core_size, self.topology.sibling_step
         free, need, result = self.free, self.need, self.result
         for parent in self._parents_of_cores() if need >= size else ():
+            if step >= 0:
+                firsts = free & free >> step & self.topology.first_threads & self.packer.core_parents[parent]
+                cpus = lowest(firsts, need // size)
+                cpus |= cpus << step
+                result |= cpus
+                free ^= cpus
+                need -= cpus.bit_count()
+                if need < size:
+                    break
+                continue
             for _, cpus in self.packer.cores_of[parent]:
                 if need < size:
                     break
@@ -260,8 +270,29 @@ class Accumulator:
             else:
                 self._take_spread()
             return
+        if self.packer.even_cores and self.topology.sibling_step >= 0:
+            self._take_halves()
+            return
         for cores in self._cores_by_parent():
             self._take_singly(cores, self.topology.cores)
+            if self.need < 1:
+                return
+
+    def _take_halves(self) -> None:
+        """The same where cores have at most two CPUs, and all of them as far apart: first those of cores of which one
+        is free."""
+        step, first = self.topology.sibling_step, self.topology.first_threads
+        for parent in self._parents_of_cores():
+            free, need = self.free & self.packer.core_parents[parent], self.need
+            whole = free & free >> step & first if step else 0
+            halves = lowest((free | free >> step) & first & ~whole, need)
+            cpus = (halves | halves << step) & free
+            need -= cpus.bit_count()
+            if need > 0 and whole:
+                cores = lowest(whole, (need + 1) // 2)
+                more = cores | cores << step
+                cpus |= more ^ (1 << more.bit_length() - 1 if more.bit_count() > need else 0)
+            self.take(cpus)
             if self.need < 1:
                 return
 
@@ -275,10 +306,14 @@ class Accumulator:
                 self.take(1 << cpu)
 
     def _take_singly(self, order: list[int], objects: Mapping[int, Bits]) -> None:
-        for cpus in [objects[key] & self.free for key in order]:
-            while cpus and self.need > 0:
+        free, need, result = self.free, self.need, self.result
+        for key in order:
+            cpus = objects[key] & free
+            while cpus and need > 0:
                 lowest = cpus & -cpus
                 cpus ^= lowest
-                self.take(lowest)
-            if self.need < 1:
-                return
+                result |= lowest
+                need -= 1
+            if need < 1:
+                break
+        self.free, self.need, self.result = free & ~result, need, result

@@ -29,8 +29,10 @@ HELP: Final = {
     "foreign_cpu_seconds_total": "Busy time of its CPUs that was not its own.",
     "numa_memory_bytes": "Its memory, on the NUMA nodes of its CPUs or elsewhere.",
     "frequency_hertz": "Clock of its CPUs.",
+    "llc_occupancy_bytes": "Last level cache that its CPUs use.",
+    "memory_bandwidth_bytes_total": "What its CPUs moved from and to memory, all of it or that of their own domain.",
 }
-GAUGES: Final = frozenset({"numa_memory_bytes", "frequency_hertz"})
+GAUGES: Final = frozenset({"numa_memory_bytes", "frequency_hertz", "llc_occupancy_bytes"})
 
 Key = tuple[str, Labels]
 """Name of a metric and the labels beside those of the container."""
@@ -46,8 +48,18 @@ class ThreadSample(NamedTuple):
     switches: int | None = None
 
 
+class CacheSample(NamedTuple):
+    """What resctrl counts for some CPUs, by domain (a cache): bytes that they use of it, and that they moved in all
+    and within the domain. What it does not tell is not there."""
+
+    occupancy: Mapping[str, int] = {}
+    total: Mapping[str, int] = {}
+    local: Mapping[str, int] = {}
+
+
 class OwnedSample(NamedTuple):
-    """A container with exclusive CPUs at one moment; of `threads` as many as were looked at, one of `scale`."""
+    """A container with exclusive CPUs at one moment; of `threads` as many as were looked at, one of `scale`. `cache`:
+    None where nobody counts for its CPUs."""
 
     cpus: Bits
     usage: float | None = None
@@ -60,6 +72,7 @@ class OwnedSample(NamedTuple):
     local: int | None = None
     remote: int | None = None
     hertz: tuple[int, ...] = ()
+    cache: CacheSample | None = None
 
 
 class NodeSample(NamedTuple):
@@ -82,7 +95,9 @@ def counted(
         series.update(_as_read(one))
         known = before.containers.get(who) if before is not None else None
         if before is not None and known is not None:
-            for key, grown in (*_of_threads(known, one), *_of_cpus(known, one, before, after)):
+            for key, grown in (
+                *_of_threads(known, one), *_of_cpus(known, one, before, after), *_of_memory(known.cache, one.cache)
+            ):  # fmt: skip
                 series[key] = series.get(key, 0.0) + max(0.0, grown)
         found[who] = series
     return found
@@ -127,6 +142,8 @@ def _as_read(one: OwnedSample) -> Iterable[tuple[Key, float]]:
     if one.hertz:
         stats = {"min": min(one.hertz), "max": max(one.hertz), "mean": sum(one.hertz) / len(one.hertz)}
         values += [("frequency_hertz", (("stat", stat),), value) for stat, value in stats.items()]
+    if one.cache is not None and one.cache.occupancy:
+        values.append(("llc_occupancy_bytes", (), sum(one.cache.occupancy.values())))
     return (((name, labels), float(value)) for name, labels, value in values if value is not None)
 
 
@@ -144,6 +161,22 @@ def _of_threads(before: OwnedSample, after: OwnedSample) -> Iterable[tuple[Key, 
                 grown += max(0.0, now - first)
         if seen:
             yield (name, ()), grown * after.scale
+
+
+def bandwidth_grown(before: CacheSample | None, after: CacheSample | None) -> dict[str, int]:
+    """Bytes moved since, by kind; only of domains that both samples have."""
+    found = {}
+    for kind in ("total", "local") if before is not None and after is not None else ():
+        first, now = getattr(before, kind), getattr(after, kind)
+        common = [domain for domain in now if domain in first]
+        if common:
+            found[kind] = sum(max(0, now[domain] - first[domain]) for domain in common)
+    return found
+
+
+def _of_memory(before: CacheSample | None, after: CacheSample | None) -> Iterable[tuple[Key, float]]:
+    for kind, grown in bandwidth_grown(before, after).items():
+        yield ("memory_bandwidth_bytes_total", (("kind", kind),)), float(grown)
 
 
 def _of_cpus(

@@ -51,6 +51,8 @@ class OwnedFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     time, how many periods it was throttled, and the pressure that it felt; `run_delay` is how long its threads waited
     for a CPU, `migrations` how often they changed it; `memory` bytes by NUMA node; `siblings` the other threads of its
     cores, by whose they are; `first_threads`: the lowest thread of each core, where that is not all of them.
+    `cache_used`: bytes of the last level cache, None where nobody counts; `moved`: bytes from and to memory, `total`
+    and those within their own domain (`local`).
     """
 
     pod: str
@@ -69,6 +71,8 @@ class OwnedFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     first_threads: str = ""
     others: tuple[SetFacts, ...] = ()
     threads: tuple[ThreadFacts, ...] | None = None
+    cache_used: int | None = None
+    moved: dict[str, int] = {}
 
 
 class IsolationFacts(msgspec.Struct, frozen=True, rename="camel"):

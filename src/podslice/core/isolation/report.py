@@ -84,6 +84,8 @@ def _checks(one: OwnedFacts, facts: IsolationFacts) -> Iterator[IsolationCheck]:
     yield _siblings(one, facts)
     yield _steal(cpus, facts)
     yield _tick(cpus, facts)
+    if one.cache_used is not None or one.moved:
+        yield _cache(one, facts)
 
 
 def _unknown(check: str, promised: str, file: str, why: str = "cannot be read") -> IsolationCheck:
@@ -277,3 +279,12 @@ def _tick(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
     evidence = f"/sys/devices/system/cpu/nohz_full is {facts.nohz_full or 'empty'}"
     remedy = "" if without == cpus else f"boot with nohz_full={format_bits(cpus)} if the tick matters"
     return IsolationCheck("tick", INFO, "", observed, evidence, remedy)
+
+
+def _cache(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
+    """How much of what CPUs share they use: who is beside them says whether that is much."""
+    seen = [] if one.cache_used is None else [f"{bytes_text(one.cache_used)} of L3"]
+    seen += [f"{bytes_text(int(_share(size, facts.seconds)))}/s {kind}" for kind, size in sorted(one.moved.items())]
+    files = ["llc_occupancy"] * (one.cache_used is not None) + [f"mbm_{kind}_bytes" for kind in sorted(one.moved)]
+    evidence = f"resctrl: {', '.join(files)}"
+    return IsolationCheck("cache", INFO, "", ", ".join(seen), evidence)

@@ -26,6 +26,8 @@ class CPUTopology:
     `cores_nest`: every core lies within one NUMA node and one socket. `packages_nest`: every socket lies within one
     NUMA node, or on machines with more NUMA nodes than sockets every NUMA node within one socket.
     `smallest_numa_node`, `smallest_socket`: their number of CPUs. `core_size`: that of every core, 0 where they differ.
+    `first_threads`: the lowest CPU of every core; `sibling_step`: from it to the other CPU of its core (0: it has
+    none), -1 where that is not the same everywhere.
     `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
     position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
     """
@@ -38,6 +40,7 @@ class CPUTopology:
         "core_size",
         "cores",
         "cores_nest",
+        "first_threads",
         "num_cores",
         "num_cpus",
         "num_sockets",
@@ -45,6 +48,7 @@ class CPUTopology:
         "numa_nodes",
         "numa_of",
         "packages_nest",
+        "sibling_step",
         "smallest_numa_node",
         "smallest_socket",
         "socket_of",
@@ -86,6 +90,9 @@ class CPUTopology:
         self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
         sizes = {cpus.bit_count() for cpus in self.cores.values()}
         self.core_size = sizes.pop() if len(sizes) == 1 else 0
+        self.first_threads: Bits = bits_of(self.cores)
+        steps = {cpus.bit_length() - 1 - core for core, cpus in self.cores.items()}
+        self.sibling_step = steps.pop() if len(steps) == 1 and self.core_size in (1, 2) else -1
         self.cores_nest = _nest(self.cores, self.numa_nodes) and _nest(self.cores, self.sockets)
         outer, inner = self.numa_nodes, self.sockets
         self.packages_nest = _nest(inner, outer) if self.num_sockets >= len(self.numa_nodes) else _nest(outer, inner)

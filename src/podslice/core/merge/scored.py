@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, combinations
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import NamedTuple
 
 from podslice.core.hints.hint import Hint
@@ -174,7 +174,7 @@ class _Supply:
             ]
         smallest, whole = min(self.smallest, size), self._amount * size
         worth = [self.weight * (MILLION * some * smallest // whole) for some in range(self._amount + 1)]
-        return [score + worth[amount] for score, amount in zip(scores, some.of(given), strict=True)]
+        return list(map(add, scores, map(worth.__getitem__, some.of(given))))
 
     def weighed(self, mask: Bits) -> int:
         """The quality of a set, times the weight."""

@@ -153,6 +153,23 @@ def union(sets: Iterable[Bits]) -> Bits:
     return bits
 
 
+def lowest(bits: Bits, count: int) -> Bits:
+    """The so many lowest of a set, or all of them."""
+    surplus = bits.bit_count() - count
+    if surplus <= 0:
+        return bits
+    if surplus <= count:
+        for _ in range(surplus):
+            bits ^= 1 << bits.bit_length() - 1
+        return bits
+    chosen = 0
+    for _ in range(count):
+        low = bits & -bits
+        chosen |= low
+        bits ^= low
+    return chosen
+
+
 def iter_bits(bits: Bits) -> Iterator[int]:
     """Members in ascending order."""
     if bits.bit_length() > _LONG and bits.bit_count() > _SPARSE:
