@@ -16,6 +16,8 @@ from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import Pod
 from podslice.host.store import NodeStore
+from tests.agent.claimhelpers import Desk, claim
+from tests.agent.helpers import MACHINE as DESK_MACHINE
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
 from tests.documents import read_document
@@ -67,6 +69,32 @@ def test_what_is_not_the_agents(tmp_path: Path) -> None:
     (tmp_path / "pods/b.json").write_text("{")
     with pytest.raises(InputError, match=r"pods/b\.json: cannot be read"):
         agents_pods(tmp_path)
+
+
+def test_claims_hold_their_cpus(tmp_path: Path) -> None:
+    """CPUs of claims are nobody else's to `admit`, under the claim's name in `draw`, and no leftovers to `repair`; a
+    record that is broken is named."""
+    desk = Desk(tmp_path)
+    desk.book.prepare(claim("train", (1, 4)))
+    desk.owner.admitting.files.keep(named("a", "1"))
+    state, policy, pod = tmp_path / "state", tmp_path / "policy.yaml", tmp_path / "pod.json"
+    policy.write_text(json.dumps({"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy",
+                                  "spec": {"claims": {"cpus": "8-15,24-31"}}}))  # fmt: skip
+    arguments = ("--from", DESK_MACHINE, *SETTINGS, "--state", str(state), "--policy", str(policy))
+    drawn = run("draw", *arguments).stdout
+    assert "claim default/train/device-0-numa-1  24-27" in drawn
+    begun = start_node(source=DESK_MACHINE, overrides=SETTINGS[1::2], state_path=state, policy_path=str(policy))
+    assert begun.node.view.owners["claim/uid-train"] == {"device-0-numa-1": desk.holds()["uid-train"]}
+    limits = {"limits": {"cpu": "14", "memory": "1Gi"}}
+    spec = {"containers": [{"name": "c", "resources": limits}]}
+    pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new"}, "spec": spec}))
+    fits = json.loads(run("admit", str(pod), *arguments, "-o", "json").stdout)
+    assert fits["pods"][0]["admitted"] is True
+    repaired = run("state", "repair", str(state), "--from", DESK_MACHINE)
+    assert (repaired.returncode, "does not run" in repaired.stdout) == (0, False)
+    (state / "claims/x.json").write_text("{")
+    with pytest.raises(InputError, match=r"claims/x\.json: cannot be read"):
+        agents_pods(state)
 
 
 @pytest.mark.slow

@@ -259,16 +259,20 @@ def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
 
 def agents_pods(directory: Path) -> dict[str, Pod] | None:
     """The pods of an agent's state directory by UID, in order of admission and with the resources that were granted to
-    them; None for a directory that is none. Raises `InputError` for one that cannot be read."""
+    them, before them what holds the CPUs of claims; None for a directory that is none. Raises `InputError` for one that
+    cannot be read."""
+    from podslice.agent.dra.claimfiles import ClaimFiles
     from podslice.agent.podfiles import PodFiles
 
     try:
         pods, problems = PodFiles(directory).read()
+        claims, unread = ClaimFiles(directory).read()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(error.filename or directory)) from None
-    if problems:
-        raise InputError(problems[0])
-    return pods or None
+    if problems or unread:
+        raise InputError([*problems, *unread][0])
+    holders = {claim.holder: pod for claim in claims.values() if (pod := claim.holder_pod()) is not None}
+    return {**holders, **pods} or None
 
 
 def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from podslice.core.effects.cgroup import pod_cgroup_path
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.pod.claim_holder import HOLDER_NAMESPACE, claim_of_holder
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
 from podslice.core.view import NodeView
@@ -255,13 +256,17 @@ def _pod_entry(view: NodeView, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
 
 
 def _cgroup(pod: AdmissionPod) -> str:
-    """Where the pod's cgroup is; empty for a pod whose UID was made of its name because its manifest has none."""
+    """Where the pod's cgroup is; empty for a claim, and for a pod whose UID was made of its name because its
+    manifest has none."""
     made_up = _label(pod).replace("/", ".")
-    return "" if f"{pod.uid}.".startswith(f"{made_up}.") else pod_cgroup_path(pod.uid, pod.qos)
+    return "" if pod.holds_claim or f"{pod.uid}.".startswith(f"{made_up}.") else pod_cgroup_path(pod.uid, pod.qos)
 
 
 def _label(pod: AdmissionPod) -> str:
     metadata = pod.spec.metadata
+    if pod.holds_claim:
+        named = metadata.namespace == HOLDER_NAMESPACE
+        return f"claim {metadata.name.replace('.', '/', 1) if named else claim_of_holder(pod.uid)}"
     return f"{metadata.namespace or 'default'}/{metadata.name or pod.uid}"
 
 

@@ -36,6 +36,10 @@ class ClaimFiles:
         """Claims by UID, oldest first, and a line about every file that makes no sense; what a killed process left half
         written goes. Raises `OSError`."""
         remove_temporaries(self._folder, "*.json")
+        return self.read()
+
+    def read(self) -> tuple[dict[str, PreparedClaim], list[str]]:
+        """The same, and nothing is touched. Raises `OSError`."""
         claims: dict[str, PreparedClaim] = {}
         problems = []
         paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
