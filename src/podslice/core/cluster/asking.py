@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress, repeat
+from itertools import compress
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from podslice.core.cluster.classes import StateClasses
-from podslice.core.cluster.columns import Ints, NodeTable, distinct
+from podslice.core.cluster.columns import NO_ROW, Ints, NodeTable, distinct
 from podslice.core.cluster.holds import HeldNode
 from podslice.core.cluster.signature import Signature
 from podslice.core.cluster.verdicts import FAR, NOT_CONFIRMED, OPEN, PROVEN, SHARED, UNKNOWN, SignatureColumn
@@ -106,8 +107,8 @@ class Verdicts:
         verdicts = np.where(rows < 0, UNKNOWN, column.verdict[rows])
         for verdict in distinct(verdicts[verdicts > PROVEN]):
             cause = column.causes[verdict]
-            those = compress(names, (verdicts == verdict).tobytes())
-            (failed if cause.by_sums else unresolvable).update(zip(those, repeat(cause.text), strict=False))
+            those = dict.fromkeys(compress(names, (verdicts == verdict).tobytes()), cause.text)
+            (failed if cause.by_sums else unresolvable).update(those)
         for number, name in self._distrusted:
             if number == signature.number and name in self.nodes and name not in failed and name in names:
                 unresolvable.setdefault(name, QUARANTINED)
@@ -175,10 +176,14 @@ class Verdicts:
 
     def _rows(self, names: Sequence[str]) -> Ints:
         row = self.table.row
-        try:
-            return np.fromiter(map(row.__getitem__, names), dtype=np.int64, count=len(names))
-        except KeyError:
+        if len(names) < 2:
             return np.array([row.get(name, -1) for name in names], dtype=np.int64)
+        coded = self.table.coded
+        try:
+            found = itemgetter(*names)(coded)
+        except KeyError:
+            found = [coded.get(name, NO_ROW) for name in names]
+        return np.frombuffer(b"".join(found), dtype=np.int64)
 
     def _best(self, column: SignatureColumn, rows: Ints, count: int, most: int) -> list[str]:
         """Names of the best rows that take such a pod and cost less than `most`."""

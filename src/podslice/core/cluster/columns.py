@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from sys import byteorder
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,8 @@ from podslice.core.cluster.needs import bounded
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NO_KIND = -1
+NO_ROW = (-1).to_bytes(8, byteorder, signed=True)
+"""In `coded`, a name without row."""
 _FIRST_ROWS = 64
 MOST_ZONES = 64
 """NUMA nodes of a node that are told apart; what further ones have is counted to the last."""
@@ -37,13 +40,15 @@ def distinct(numbers: Ints) -> list[int]:
 
 
 class NodeTable:
-    """`row` by name. `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its
-    agent stands for its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
+    """`row` by name, and `coded`, the same as eight bytes, of which thousands are joined faster than numbers are made.
+    `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its agent stands for
+    its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
     `device_names`: `devices` that are free; for each of `sum_names`: `used` and `room`. `stamp` is when a row was
     written."""
 
     def __init__(self) -> None:
         self.row: dict[str, int] = {}
+        self.coded: dict[str, bytes] = {}
         self.names: list[str] = []
         self.count = 0
         self.clock = 0
@@ -83,6 +88,7 @@ class NodeTable:
             if self.count > len(self.kind):
                 self._grow()
         self.row[name] = row
+        self.coded[name] = row.to_bytes(8, byteorder)
         return row
 
     def _grow(self) -> None:
@@ -93,6 +99,7 @@ class NodeTable:
     def remove(self, name: str) -> None:
         """The node is gone; its row is free."""
         row = self.row.pop(name)
+        del self.coded[name]
         self.kind[row], self.confirmed[row] = NO_KIND, 0
         for column in (self.cpus, self.memory, self.devices, self.used, self.room):
             column[:, row] = 0

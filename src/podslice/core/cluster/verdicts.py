@@ -214,7 +214,7 @@ def _fewer(devices: Ints, count: int, rows: Ints) -> Any:
 def _exceeds(table: NodeTable, line: int, amount: int, rows: Ints) -> Any:
     room = table.room[line].take(rows) if 0 <= line < len(table.room) else 0
     used = table.used[line].take(rows) if 0 <= line < len(table.used) else 0
-    return np.broadcast_to(used + amount > room, rows.shape)
+    return np.full(len(rows), amount, dtype=np.int64) + used > room
 
 
 def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
@@ -223,10 +223,10 @@ def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
     if needs.units:
         cpus, memory = max(needs.units)
         first = _fitting(table, cpus, memory, rows).argmax(axis=0)  # of several NUMA nodes a kubelet takes the first
-        least = np.take_along_axis(free, first[np.newaxis], axis=0)[0] - cpus
+        least = free[first, np.arange(len(rows))] - cpus
     else:
         least = total - needs.cpus
-    cost: Ints = np.clip(least, 0, _LEFT - 1) * _LEFT + total
+    cost: Ints = np.minimum(np.maximum(least, 0), _LEFT - 1) * _LEFT + total
     for name, line in table.device_names.items():
         if name not in needs.devices and line < len(table.devices):
             cost += table.devices[line, rows] * _DEVICE
