@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.fleet.cells import Study
+from podslice.fleet import plan
+from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.codec import encode
 from podslice.fleet.pool import simulated
 from podslice.fleet.scenario_file import load_scenario
@@ -108,3 +109,24 @@ def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) ->
         assert result.exit_code == 0, result.output
     assert files_of(tmp_path / "shared") == files_of(tmp_path / "each") == files_of(tmp_path / "two")
     assert len(list(RunStore(tmp_path / "shared").keys())) == 2
+
+
+def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twins need as many nodes as their like, which is looked for once, and as many as they need alone."""
+    kind = KINDS["single"]
+    kubelets = {"container": {"set": kind}, "pod": {"set": {**kind, "topologyManagerScope": "pod"}}}
+    looked: list[str] = []
+    sized = plan._sized
+
+    def looking(study: Study, cell: FleetCell, tolerated: plan.Tolerated) -> plan.CellSize:
+        looked.append(cell.kubelet)
+        return sized(study, cell, tolerated)
+
+    monkeypatch.setattr(plan, "_sized", looking)
+    tolerated = plan.Tolerated(5.0, 300_000)
+    both = plan.plan_nodes(study_of(tmp_path, scenario(kubelets)), tolerated, lambda name: None)
+    assert looked == ["container"]
+    assert [one.name for one in both.configurations] == ["container", "pod"]
+    alone = plan.plan_nodes(study_of(tmp_path, scenario({"pod": kubelets["pod"]})), tolerated, lambda name: None)
+    assert looked == ["container", "pod"]
+    assert {one.by_seed for one in both.configurations} == {alone.configurations[0].by_seed}

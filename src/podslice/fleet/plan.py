@@ -23,6 +23,7 @@ from podslice.core.fleet.workload import NEVER, Workload
 from podslice.fleet.cells import CellInputs, FleetCell, Study
 from podslice.fleet.plan_file import PlannedConfiguration, PlannedNodes
 from podslice.fleet.pool import local_executor, run_tasks, study_of
+from podslice.fleet.twins import groups
 
 _PROBES = 2
 
@@ -145,7 +146,7 @@ def plan_nodes(study: Study, tolerated: Tolerated, told: Callable[[str], None], 
     name_of = {cell.key: name for name, cells in by_name.items() for cell in cells}
     left = Counter(name_of.values())
     sizes_found: dict[str, CellSize] = {}
-    for size in _all_sizes(study, tolerated, min(workers, len(name_of))):
+    for size in _all_sizes(study, tolerated, workers):
         if size.problem:
             raise InputError(f"cell {size.key}: {size.problem}")
         sizes_found[size.key] = size
@@ -170,12 +171,19 @@ def plan_nodes(study: Study, tolerated: Tolerated, told: Callable[[str], None], 
 
 
 def _all_sizes(study: Study, tolerated: Tolerated, workers: int) -> Iterator[CellSize]:
-    """Of all cells, as they come."""
+    """Of all cells, as they come; those that come to the same are looked at once."""
+    same = groups(study, study.cells)
+    for found in _found_sizes(study, [cells[0] for cells in same.values()], tolerated, min(workers, len(same))):
+        for cell in same.get(found.key, ()):
+            yield found._replace(key=cell.key)
+
+
+def _found_sizes(study: Study, cells: Sequence[FleetCell], tolerated: Tolerated, workers: int) -> Iterator[CellSize]:
     if workers <= 1:
-        yield from (_sized(study, cell, tolerated) for cell in study.cells)
+        yield from (_sized(study, cell, tolerated) for cell in cells)
         return
     scenario, folder = json.dumps(msgspec.to_builtins(study.scenario)), str(study.inputs.folder.absolute())
-    tasks = [SizeTask(scenario, folder, cell.key, tolerated) for cell in study.cells]
+    tasks = [SizeTask(scenario, folder, cell.key, tolerated) for cell in cells]
     with local_executor(workers) as executor:
         yield from run_tasks(executor, size_cell, tasks, lambda: None)
 
