@@ -66,7 +66,7 @@ def values_schema() -> Schema:
                 resources={"type": "object"},
                 schedulerResources={"type": "object"},
             ),
-            dra=_object(enabled=_BOOL, accounting=_BOOL),
+            dra=_object(enabled=_BOOL, accounting=_BOOL, order={"enum": ["numaNode", "mostFree", "leastFree"]}),
             podCgroup={"type": "string", "pattern": "^[^/].*$"},
             hostPaths={
                 "type": "array",

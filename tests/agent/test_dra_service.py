@@ -17,7 +17,7 @@ from podslice.agent.daemon import Agent
 from podslice.agent.dra.driver import Driver, kubelets_claims, wanted_slices
 from podslice.agent.dra.publisher import Publisher, SliceChange
 from podslice.agent.podresources import PodResources
-from podslice.agent.settings import DRASettings, settings_from_dict
+from podslice.agent.settings import DRASettings, NUMAOrder, settings_from_dict
 from podslice.core.dra.objects import ResourceClaim
 from podslice.core.dra.prepared import PreparedDevice
 from podslice.core.errors import InputError
@@ -316,6 +316,27 @@ def test_whole_devices(tmp_path: Path) -> None:
         assert desk.holds() == {}
 
     with_driver(tmp_path, test)
+
+
+@pytest.mark.parametrize(("order", "said"), [("numaNode", "01"), ("mostFree", "10"), ("leastFree", "01")])
+def test_order(tmp_path: Path, order: NUMAOrder, said: str) -> None:
+    """Devices are offered in the order that the setting wants, which follows what claims have left; full ones last."""
+    desk = Desk(tmp_path)
+    settings = DRASettings(order=order, cdi=str(tmp_path / "cdi"))
+    driver = Driver(settings, desk.owner, FakeClaims(), NODE)  # type: ignore[arg-type]
+
+    def offered() -> str:
+        (spec,) = driver._wanted() or []
+        return "".join(device["name"][-1] for device in spec["devices"])
+
+    assert offered() == "01"
+    driver.book.prepare(claim("a", (0, 2)))
+    assert offered() == said
+    driver.book.prepare(claim("b", (0, 6)))
+    assert offered() == ("01" if order == "numaNode" else "10")
+    driver.book.unprepare("uid-a")
+    driver.book.unprepare("uid-b")
+    assert offered() == "01"
 
 
 def test_what_is_published(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 from podslice.core.dra.pools import LabelledNode
+from podslice.core.dra.prepared import PreparedClaim, PreparedDevice
 from podslice.core.dra.search import WantedClaim
 from podslice.core.dra.slices import machine_slices
 from podslice.core.machine.synthetic import from_synthetic
@@ -321,3 +322,36 @@ def test_partitions(api: Api) -> None:
         assert said["resources"] == {"cpu": "8" if name == "socket" else "4"}
         results = api.call("GET", f"{CLAIMS}/{name}")["status"]["allocation"]["devices"]["results"]
         assert [one["device"] for one in results] == devices
+
+
+def test_claims_spread(plane: ControlPlane, api: Api) -> None:
+    """With order mostFree claims that do not say where go to the NUMA node with most CPUs left, not all to the
+    lowest."""
+    create_node(api, "spread")
+    amounts = {"cpu": "32", "memory": "64Gi", "pods": "20"}
+    api.call("PATCH", "/api/v1/nodes/spread/status", {"status": {"capacity": amounts, "allocatable": amounts}},
+             "application/merge-patch+json")  # fmt: skip
+    on, pods = node_of(2), Pods(api)
+
+    async def publish() -> None:
+        server = HTTPApiServer(KubeConfig.from_dict(plane.kubeconfig("admin")).get())
+        wanted = wanted_slices(on, "spread", "mostFree")
+        await Publisher(server, "spread", lambda: wanted, trouble=lambda what, why: None).publish(wanted)
+        await server.close()
+
+    def given(name: str) -> str:
+        claim(api, name, 2)
+        pods.create(pod(name, "spread", [container("c", 100, name)], (name,)))
+        bound(pods, name)
+        (result,) = api.call("GET", f"{CLAIMS}/{name}")["status"]["allocation"]["devices"]["results"]
+        return str(result["device"])
+
+    found = []
+    for number in range(3):
+        asyncio.run(publish())
+        found.append(given(f"spread-{number}"))
+        held = PreparedDevice("cpus", "spread/podslice.io", found[-1], int(found[-1][-1]), 2)
+        holder = PreparedClaim(f"uid-{number}", "default", f"spread-{number}", (held,)).holder_pod()
+        assert holder is not None
+        assert on.admit(holder).admitted
+    assert found == ["podslice-numa-1", "podslice-numa-0", "podslice-numa-1"]

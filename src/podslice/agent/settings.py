@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -126,12 +126,17 @@ class ClusterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     kubelet_directory: str = "/var/lib/kubelet"
 
 
+NUMAOrder: TypeAlias = Literal["numaNode", "mostFree", "leastFree"]
+
+
 class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The driver for claims of CPUs and memory (docs/dra.md); what of the node is for claims is in the policy.
 
     `plugins` and `plugins_registry`: the kubelet's folders for plugins and their registration, `kubelet_state` its list
     of claims. `cdi`: where the runtime looks for CDI files that are made while it runs. `accounting`: the scheduler
     counts claims with the requests of pods (gate DRANodeAllocatableResources of API server, scheduler and kubelets).
+    `order`: which NUMA node kube-scheduler takes first for claims that do not say: the lowest, or that with the most or
+    the fewest CPUs left; each claim is then a writing of the slice.
     """
 
     plugins: str = "/var/lib/kubelet/plugins"
@@ -139,6 +144,7 @@ class DRASettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     kubelet_state: str = "/var/lib/kubelet/dra_manager_state"
     cdi: str = "/var/run/cdi"
     accounting: bool = False
+    order: NUMAOrder = "numaNode"
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -387,7 +393,7 @@ def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePoli
         raise InputError("needs an API server to read claims from", path="dra", remedy="set sources.apiServer")
     for field in msgspec.structs.fields(DRASettings):
         path = getattr(agent.dra, field.name)
-        if isinstance(path, str) and not os.path.isabs(path):
+        if str(field.default).startswith("/") and not os.path.isabs(path):
             remedy = f"write the whole path, such as {field.default}"
             raise InputError(f"{path!r} is no absolute path", path=f"dra.{field.encode_name}", remedy=remedy)
     if policy.claims is None or not (policy.claims.cpus or policy.claims.memory):

@@ -19,7 +19,7 @@ from podslice.agent.dra.claimfiles import ClaimFiles
 from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
 from podslice.agent.dra.service import ClaimReader, DRAService
 from podslice.agent.owner import Owner
-from podslice.agent.settings import DRASettings
+from podslice.agent.settings import DRASettings, NUMAOrder
 from podslice.core.dra.cgroups import kubelet_adds
 from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.names import device_name, numa_part, pool_name
@@ -71,28 +71,41 @@ def kubelets_claims(path: Path) -> dict[str, frozenset[str]] | None:
     return {one.uid: frozenset(one.pods or ()) for one in data.claims or ()}
 
 
-def claimable_amounts(node: Node) -> ClaimableAmounts | None:
+def claimable_amounts(node: Node, order: NUMAOrder = "numaNode") -> ClaimableAmounts | None:
     """What of this node claims may have, None where its policy leaves them nothing."""
     view, claims = node.view, node.rules.policy.claims
     if claims is None or view.cpu_classes is None:
         return None
     classes = view.cpu_classes
     cpus, memory = CPUSet.from_bits(classes.claimable), claim_memory(claims)
-    return ClaimableAmounts(cpus, memory, view.cpu_options.full_pcpus_only, classes.kinds, claims.devices)
+    first = offered_first(view, classes.claimable, order)
+    return ClaimableAmounts(cpus, memory, view.cpu_options.full_pcpus_only, classes.kinds, claims.devices, first)
 
 
-def wanted_slices(node: Node, name: str) -> list[dict[str, Any]]:
+def offered_first(view: NodeView, claimable: Bits, order: NUMAOrder) -> tuple[int, ...]:
+    """The NUMA nodes in the order in which a scheduler is to look at them, by the CPUs that claims have left there;
+    nothing where that is the order of their ids."""
+    if order == "numaNode":
+        return ()
+    free = {numa: (cpus & claimable & view.shared).bit_count() for numa, cpus in view.topology.numa_nodes.items()}
+    sign = 1 if order == "leastFree" else -1
+    return tuple(sorted(free, key=lambda numa: (not free[numa], sign * free[numa], numa)))
+
+
+def wanted_slices(node: Node, name: str, order: NUMAOrder = "numaNode") -> list[dict[str, Any]]:
     """Specs of the slices that this node should have, without generation."""
-    amounts = claimable_amounts(node)
+    amounts = claimable_amounts(node, order)
     specs = [] if amounts is None else [one["spec"] for one in machine_slices(node.view.machine, name, amounts)]
     return [{**spec, "pool": {k: v for k, v in spec["pool"].items() if k != "generation"}} for spec in specs]
 
 
 class _Offer(NamedTuple):
-    """What a node offers as long as it goes by the same rules: specs of slices, and names of devices."""
+    """What a node offers as long as it goes by the same rules and looks at its NUMA nodes in the same order: specs of
+    slices, and names of devices."""
 
     node: Node
     rules: NodeRules
+    first: tuple[int, ...]
     slices: list[dict[str, Any]]
     names: list[str]
 
@@ -158,11 +171,12 @@ class Driver:
         node = self._owner.node
         if node is None:
             return None
-        known = self._offer
-        if known is None or known.node is not node or known.rules is not node.rules:
-            slices = wanted_slices(node, self._node)
+        known, classes, order = self._offer, node.view.cpu_classes, self.settings.order
+        first = () if classes is None else offered_first(node.view, classes.claimable, order)
+        if known is None or (known.node, known.rules, known.first) != (node, node.rules, first):
+            slices = wanted_slices(node, self._node, order)
             names = [device["name"] for spec in slices for device in spec.get("devices", ())]
-            self._offer = known = _Offer(node, node.rules, slices, names)
+            self._offer = known = _Offer(node, node.rules, first, slices, names)
         return known
 
     def _wanted(self) -> list[dict[str, Any]] | None:

@@ -29,13 +29,15 @@ _NO_CLASSES: Mapping[str, Bits] = {}
 class ClaimableAmounts(NamedTuple):
     """What of a machine claims may have: `cpus`, and bytes by NUMA node and resource; None: all there is.
     `whole_cores`: claims take cores with all their threads, of which all must be among `cpus`. `classes`: the CPUs of
-    each CPU class of the policy. `devices`: what one stands for."""
+    each CPU class of the policy. `devices`: what one stands for. `first`: the NUMA nodes that are offered before
+    others, in this order; a scheduler takes the first device that serves."""
 
     cpus: CPUSet | None = None
     memory: Mapping[int, Mapping[str, int]] | None = None
     whole_cores: bool = False
     classes: Mapping[str, Bits] = _NO_CLASSES
     devices: ClaimDevices = "perNUMANode"
+    first: tuple[int, ...] = ()
 
 
 EVERYTHING = ClaimableAmounts()
@@ -69,7 +71,8 @@ class _Offering:
                 for name, part in self._parts.items():
                     if part.kind == kind:
                         yield self._whole(name, part)
-        for numa in self._machine.nodes:
+        rank = {numa: place for place, numa in enumerate(self._amounts.first)}
+        for numa in sorted(self._machine.nodes, key=lambda one: rank.get(one.id, len(rank))):
             yield from self._of_numa_node(numa)
 
     def _whole(self, name: str, part: ClaimPart) -> OfferedPart:
