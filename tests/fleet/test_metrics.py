@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
@@ -79,3 +80,44 @@ def test_a_node_refuses_at_least_what_sums_refuse(policy: str, seed: int) -> Non
     one_node = fleet_class("pack:1 numa:1(memory=32GiB) core:16 pu:1", topology_manager_policy=policy)
     one = run_cell(fleet_of(3, one_node), workload, options, seed).nodes
     assert list(one.expected) == list(one.blind)
+
+
+def test_objects_of_refused_pods_by_hand() -> None:
+    """Seven CPUs and eight: beside two pods of five two and three are left, and one of four is refused each second, for
+    four hours; the API server keeps 12 500 of these."""
+    workload = Workload.of(SHAPES, [1, 1, 0], [0, 0, 1000], None)
+    options = CellOptions(delay_ms=1000, until_ms=14_400_000, limit=100_000)
+    summary = run_cell(fleet_of(1, fleet_class()), workload, options, 1).summary
+    assert summary["refused_attempts"] == 14_400
+    assert [summary["failed_objects"], summary["collected_objects"]] == [12_500, 1_900]
+    assert [summary["replacements_of_bound"], summary["replacements_p99"]] == [0, 0]
+    other = run_cell(fleet_of(1, fleet_class()), workload, replace(options, retry="next-node"), 1).summary
+    assert [other["refused_attempts"], other["failed_objects"]] == [1, 0]
+
+
+def test_replacements_of_pods_that_ran_by_hand() -> None:
+    """The pod of four is refused six times before one of five ends: six replacements for three pods that ran."""
+    workload = Workload.of(SHAPES, [1, 1, 0], [0, 0, 1000], [NEVER, 6500, NEVER])
+    summary = run_cell(fleet_of(1, fleet_class()), workload, CellOptions(delay_ms=1000, limit=1000), 1).summary
+    assert [summary["bound"], summary["replacements_of_bound"], summary["most_replacements"]] == [3, 6, 6]
+    assert summary["replacements_p99"] == 6
+
+
+def test_shared_pools_by_hand() -> None:
+    """Sixteen CPUs of which half a one is reserved: one is kept out of the pool (strict-cpu-reservation), and 15.5 are
+    allocatable. Beside a pod that owns five, 10.5 are asked for of the ten that are shared."""
+    shapes = [shape("5"), shape("500m")]
+    for strict, pool in ((True, 10), (False, 11)):
+        kind = fleet_class(
+            reserved_system_cpus="",
+            system_reserved={"cpu": "500m"},
+            cpu_manager_policy_options={"strict-cpu-reservation": str(strict).lower()},
+        )
+        workload = Workload.of(shapes, [0] + [1] * 21, [0] * 22, None)
+        result = run_cell(fleet_of(2, kind), workload, CellOptions(policy="first-fit", ties="first"), 1)
+        assert list(result.nodes.shared_milli) == [10_500, 0]
+        assert list(result.nodes.shared_cpus) == [pool, pool + 5]
+        assert result.summary["overloaded_nodes"] == int(strict)
+    off = fleet_class(cpu_manager_policy="none", topology_manager_policy="none")
+    result = run_cell(fleet_of(1, off), Workload.of(shapes, [0], [0], None), CellOptions(), 1)
+    assert [list(result.nodes.shared_milli), list(result.nodes.shared_cpus)] == [[5000], [16]]

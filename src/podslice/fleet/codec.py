@@ -17,7 +17,7 @@ import msgspec
 from podslice.core.fleet.result import CellResult, NodeColumns, PodColumns, RefusalCount
 from podslice.core.values.cpuset import Bits
 
-VERSION = 2
+VERSION = 3
 _LEVEL = 6
 
 

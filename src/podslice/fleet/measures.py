@@ -23,6 +23,8 @@ MEASURES = (
     Measure("refused", "REFUSED", "%", True, "attempts that a kubelet refused, of all attempts"),
     Measure("firstRefused", "1ST REFUSED", "%", True, "pods whose first node refused them, of those that came to one"),
     Measure("looping", "LOOPING", "", True, "pods whose owner made them again and again for the same node, ever"),
+    Measure("replacements", "REPLACED", "", True, "pods made again after a refusal, for each pod that ran"),
+    Measure("failedObjects", "FAILED", "", True, "objects of refused pods that are left; 12500 are kept at most"),
     Measure("acrossNUMA", "ACROSS", "%", True, "pods with CPUs or devices of their own on several NUMA nodes"),
     Measure("expectedStranded", "EXPECTED", "%", True, "CPUs that a pod of the mix could not get, expected"),
     Measure("blindStranded", "BLIND", "%", True, "the same by sums, as a scheduler counts"),
@@ -33,6 +35,7 @@ MEASURES = (
     Measure("fragmentedGPUs", "FRAGMENTED", "%", True, "GPUs that the mix cannot use (FGD), of all"),
     Measure("ran", "RAN", "", False, "pods that ran"),
     Measure("waitP99", "WAIT P99", "s", True, "time from arrival to running that 99 % did not exceed"),
+    Measure("overloadedNodes", "OVERLOADED", "", True, "nodes of whose shared CPUs pods ask more than there are"),
     Measure("emptyNodes", "EMPTY NODES", "", None, "nodes without pods at the end"),
 )  # fmt: skip
 BY_NAME = {measure.name: measure for measure in MEASURES}
@@ -56,6 +59,8 @@ def measured(summary: Mapping[str, int], popular: int, fragmented: int | None = 
         "refused": _percent(s["refused_attempts"], s["attempts"]),
         "firstRefused": _percent(s["first_refused"], max(came, s["first_refused"])),
         "looping": float(s["looped"]),
+        "replacements": s["replacements_of_bound"] / s["bound"] if s["bound"] else None,
+        "failedObjects": float(s["failed_objects"]),
         "acrossNUMA": _percent(s["owners_across_numa"], own),
         "expectedStranded": _percent(s["expected_stranded_cpus_x_pods"], assignable * popular),
         "blindStranded": _percent(s["blind_stranded_cpus_x_pods"], assignable * popular),
@@ -66,6 +71,7 @@ def measured(summary: Mapping[str, int], popular: int, fragmented: int | None = 
         "fragmentedGPUs": None if fragmented is None else _percent(fragmented, s["gpu_milli_room"] * popular),
         "ran": float(s["bound"]),
         "waitP99": None if s["wait_ms_p99"] < 0 else s["wait_ms_p99"] / 1000,
+        "overloadedNodes": float(s["overloaded_nodes"]),
         "emptyNodes": float(s["empty_nodes"]),
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -64,6 +64,8 @@ _MEANINGS = {
         "blind_stranded_cpus": "the same by sums",
         "largest_pod_cpus": "the most CPUs that one Guaranteed container could still get",
         "holes": "more pods of the smallest usual shape that would get in",
+        "shared_milli": "milli CPUs that pods without CPUs of their own ask for",
+        "shared_cpus": "CPUs that they share",
     },
 }
 _COUNTED = "a count or a sum of the cell (docs/fleet.md, What is measured)"

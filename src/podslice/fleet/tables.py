@@ -81,7 +81,7 @@ NODES = TableForm(
     "nodes",
     ("cell", "node", "class", "state", "pods", "cpu_milli", "cpu_milli_room", "memory", "memory_room", "gpu_milli",
      "gpu_milli_room", "assignable_cpus", "stranded_cpus", "expected_stranded_cpus", "blind_stranded_cpus",
-     "largest_pod_cpus", "holes"),
+     "largest_pod_cpus", "holes", "shared_milli", "shared_cpus"),
     ("cell", "node", "class"),
     ("expected_stranded_cpus", "blind_stranded_cpus"),
 )  # fmt: skip
@@ -211,6 +211,8 @@ def _node_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
             round(nodes.blind[number] / popular, 6),
             nodes.largest[number],
             nodes.holes[number],
+            nodes.shared_milli[number],
+            nodes.shared_cpus[number],
         )
 
 

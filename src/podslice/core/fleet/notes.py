@@ -14,7 +14,9 @@ from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.pods import FAILED, LOOPING, PENDING, RAN
 from podslice.core.fleet.queue import PodQueue
+from podslice.core.fleet.refusals import COLLECTED_FROM
 from podslice.core.fleet.result import CellResult, NodeColumns
+from podslice.core.fleet.sharing import shared_pools
 from podslice.core.fleet.stranded import StrandedCPUs
 from podslice.core.fleet.workload import NEVER
 
@@ -124,6 +126,9 @@ class Notes:
         verdicts = np.bincount(np.array(pods.verdict, dtype=np.int64) + 1, minlength=6).tolist()
         bound = np.array(pods.first_bound, dtype=np.int64)
         waited = np.sort((bound - np.array(pods.first_try, dtype=np.int64))[bound >= 0])
+        refused = np.array(pods.refused, dtype=np.int64)
+        replaced = np.sort(refused[bound >= 0])
+        objects = int(refused.sum()) if self._options.retry == "owner" else 0
         unmet = [pod for pod in range(len(workload)) if pods.first_bound[pod] == NEVER]
         shapes = workload.shapes
         running, cpu, memory, gpu = queue.live.booked
@@ -152,6 +157,10 @@ class Notes:
             "lost_in_restarts": queue.lost_in_restarts,
             "loop_ms": queue.loop_ms,
             "most_replacements": max(pods.refused, default=0),
+            "replacements_of_bound": int(replaced.sum()),
+            "replacements_p99": _quantile(replaced, 99),
+            "failed_objects": min(objects, COLLECTED_FROM),
+            "collected_objects": max(0, objects - COLLECTED_FROM),
             "wait_ms_p50": _quantile(waited, 50),
             "wait_ms_p90": _quantile(waited, 90),
             "wait_ms_p99": _quantile(waited, 99),
@@ -178,13 +187,14 @@ class Notes:
         numbers: dict[int, int] = {}
         state = array("q", [numbers.setdefault(one, len(numbers)) for one in columns.state.tolist()])
         found = StrandedCPUs(queue, self._options.metrics).all()
+        shared = shared_pools(queue.live)
         made = NodeColumns(
             state,
             array("q", columns.used[:, 0].tolist()),
             array("q", columns.used[:, 1].tolist()),
             array("q", columns.used[:, 2].tolist()),
             array("q", (columns.gpu_count * 1000 - columns.gpus.sum(axis=1)).tolist()),
-            *found,
+            *(*found, *shared),
         )
         return made, {
             "assignable_cpus": sum(found[0]),
@@ -192,6 +202,7 @@ class Notes:
             "expected_stranded_cpus_x_pods": sum(found[2]),
             "blind_stranded_cpus_x_pods": sum(found[3]),
             "holes": sum(found[5]),
+            "overloaded_nodes": shared.overloaded,
         }
 
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from podslice.core.fleet.clock import EventKind, FleetEvent
 from podslice.core.fleet.shapes import Owner
 
+COLLECTED_FROM = 12_500
+"""Failed pods that are kept; of more, kube-controller-manager deletes the oldest (terminated-pod-gc-threshold)."""
 _JOB_FIRST_MS, _JOB_MOST_MS, _JOB_LIMIT = 10_000, 360_000, 6
 _DAEMON_FIRST_MS, _DAEMON_MOST_MS = 1_000, 900_000
 

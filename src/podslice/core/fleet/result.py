@@ -51,6 +51,7 @@ class NodeColumns(NamedTuple):
     them that are left when the node is filled with the workload's shapes, smallest first. `expected`, `blind`: CPUs
     times pods, expected stranded by decisions and by sums (`CellResult.popular` is the divisor). `largest`: the most
     CPUs one Guaranteed container could still get. `holes`: how many more of the smallest usual pods get in.
+    `shared_milli`, `shared_cpus`: milli CPUs that pods without CPUs of their own ask for, and CPUs that they share.
     """
 
     state: array[int]
@@ -64,6 +65,8 @@ class NodeColumns(NamedTuple):
     blind: array[int]
     largest: array[int]
     holes: array[int]
+    shared_milli: array[int]
+    shared_cpus: array[int]
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
