@@ -12,12 +12,19 @@ from podslice import InputError, KubeletConfig, lint
 from podslice.advise.lint.model import Finding
 from podslice.cli.inspect import inspect
 from podslice.cli.lint import lint as lint_command
-from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import (
+    AnnotationRules,
+    ClassMatch,
+    CPUClass,
+    Defragmentation,
+    ExclusiveResize,
+    PodslicePolicy,
+)
 from podslice.core.pod.spec import Pod
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
 
-RULES = ("PS413", "PS601", "PS602", "PS603", "PS604")
+RULES = ("PS413", "PS416", "PS601", "PS602", "PS603", "PS604")
 ROOT = Path(__file__).parents[2]
 ELASTIC = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
@@ -119,6 +126,27 @@ def test_policy_without_effect(config: KubeletConfig, resize: ExclusiveResize, p
     assert (finding.id, finding.severity) == ("PS413", "warning")
     assert says in finding.message
     assert found(STATIC, ELASTIC) == found(STATIC) == []
+
+
+def test_classes_without_cpus() -> None:
+    """A class that no CPU matches, or of which nobody can own one, is told with its place in the policy."""
+    classes = (
+        CPUClass("reserved", ClassMatch(cpus="0-1")),
+        CPUClass("gone", ClassMatch(core_type="efficiency")),
+        CPUClass("kept", ClassMatch(cpus="2-3"), min_shared=2),
+        CPUClass("shared", ClassMatch(cpus="4-5"), exclusive="never"),
+        CPUClass("all"),
+    )
+    policy = PodslicePolicy(cpu_classes=classes)
+    problems = found(STATIC, policy, machine=MACHINE)
+    assert [(one.id, one.severity, one.path, one.message) for one in problems] == [
+        ("PS416", "warning", "spec.cpuClasses[0]",
+         "class reserved has 2 CPUs, 2 of them reserved, and with minShared 0 nobody can own one"),
+        ("PS416", "warning", "spec.cpuClasses[1]", "class gone has no CPU on this machine"),
+        ("PS416", "warning", "spec.cpuClasses[2]",
+         "class kept has 2 CPUs, 0 of them reserved, and with minShared 2 nobody can own one"),
+    ]  # fmt: skip
+    assert found(STATIC, policy) == []
 
 
 def test_refused_on_the_empty_node() -> None:

@@ -86,6 +86,16 @@ class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
     cross_numa: bool
 
 
+class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
+    """CPUs of a class of the policy: how many there are, how many are owned, and how many of the others could be given
+    to containers that may have the class."""
+
+    name: str
+    cpus: int
+    owned: int
+    free: int
+
+
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     """What a scenario makes of the pods.
 
@@ -95,7 +105,8 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     node now and are refused in this scenario. `fragmentation` has a score
     for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread. Of
     the `resizes` of the scenario's steps, `granted` were granted in the end, `deferred` still wait, and `infeasible`
-    can never be. `consequences` are those of a machine that changes, which the numbers of CPUs include.
+    can never be. `consequences` are those of a machine that changes, which the numbers of CPUs include. `classes` are
+    those of the scenario's policy with the pods on the node.
 
     Of an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
     guarantees that it gives up (`losses`, the words of `podslice.advise.explain.losses`). `strength` orders Topology
@@ -122,6 +133,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     infeasible: int = 0
     resizes: tuple[ResizeAnswer, ...] = ()
     consequences: tuple[AfterChange, ...] = ()
+    classes: tuple[ClassCPUs, ...] = ()
 
     @property
     def mean_fragmentation(self) -> float:
@@ -177,6 +189,7 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         deferred=counts.deferred,
         infeasible=counts.infeasible,
         consequences=consequences,
+        classes=tuple(_classes(view)),
     )
     mix = [*pods, *(pod for pod, _ in done.admissions)]
     return replace(outcome, stranded_cpus=_stranded(node, mix) if view.pins_cpus else 0)
@@ -259,6 +272,15 @@ def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
 def _owners(view: NodeView) -> list[Bits]:
     """Disjoint sets of CPUs: bubbles, and the assignments outside of bubbles as one set for each pod."""
     return [*view.bubbles.values(), *(view.assigned_to(uid) for uid in view.owners if uid not in view.bubbles)]
+
+
+def _classes(view: NodeView) -> Iterator[ClassCPUs]:
+    classes = view.cpu_classes if view.policy.cpu_classes else None
+    if classes is None:
+        return
+    for name, members in classes.cpus.items():
+        free = view.assignable & classes.ownable.get(name, 0)
+        yield ClassCPUs(name, members.bit_count(), (members & view.owned).bit_count(), free.bit_count())
 
 
 def _shared_cores(topology: CPUTopology, owners: Iterable[Bits]) -> int:

@@ -265,6 +265,7 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommen
     from podslice.render.comparison import (
         bars,
         best_text,
+        classes_text,
         consequences_text,
         displaced_text,
         matrix,
@@ -282,6 +283,8 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommen
         echo("\n" + wrapped(displaced, prose_width()))
     if not recommend:
         echo("\n" + bars(shown, pods))
+    if classes := classes_text(some):
+        echo("\n" + classes)
     if consequences := consequences_text(some):
         echo("\n" + consequences)
     if wide and not recommend:

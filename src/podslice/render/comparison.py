@@ -126,6 +126,18 @@ def resizes_text(outcomes: Sequence[Outcome]) -> str:
     return format_table(("RESIZED", *(outcome.scenario for outcome in running)), rows, bold=True)
 
 
+def classes_text(outcomes: Sequence[Outcome]) -> str:
+    """The CPU classes of every scenario that has some, with what of them is left; empty where none has."""
+    rows = [
+        [outcome.scenario, one.name, str(one.cpus), str(one.owned), str(one.free)]
+        for outcome in outcomes
+        for one in outcome.classes
+    ]
+    if not rows:
+        return ""
+    return format_table(("SCENARIO", "CLASS", "CPUS", "OWNED", "FREE"), rows, right=(2, 3, 4), bold=True)
+
+
 def consequences_text(outcomes: Sequence[Outcome]) -> str:
     """What follows from a machine that changes, in every scenario; empty where nothing does."""
     rows = [

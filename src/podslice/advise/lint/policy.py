@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
+from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.config.annotations import (
     CPU_CLASS,
@@ -118,6 +118,22 @@ def _policy_without_effect(subject: NodeSubject) -> Iterator[Problem]:
         yield Problem("featureGates", message, "exclusive: true in the policy")
 
 
+def _empty_classes(subject: NodeSubject) -> Iterator[Problem]:
+    classes = None if subject.view is None else subject.view.cpu_classes
+    if subject.view is None or classes is None:
+        return
+    for place, one in enumerate(subject.policy.cpu_classes):
+        cpus = classes.cpus.get(one.name, 0)
+        if one.exclusive == "never" or subject.view.assignable & classes.ownable.get(one.name, 0):
+            continue
+        count, reserved = cpus.bit_count(), (cpus & subject.view.reserved).bit_count()
+        message = f"class {one.name} has no CPU on this machine"
+        if count:
+            message = f"class {one.name} has {count} CPUs, {reserved} of them reserved, and with minShared "
+            message += f"{one.min_shared} nobody can own one"
+        yield Problem(f"spec.cpuClasses[{place}]", message, "correct match and minShared, or leave the class out")
+
+
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS601",
@@ -174,5 +190,16 @@ NODE_RULES: tuple[Rule[NodeSubject], ...] = (
         "Neither does the section mixed without exclusive CPUs, and with quota: total it limits these too.",
         _policy_without_effect,
         needs=CONFIG,
+    ),
+    Rule(
+        "PS416",
+        "class-without-cpus",
+        WARNING,
+        "A CPU class of which nobody can own CPUs",
+        "With --policy: a class that no CPU of the machine matches, or whose CPUs are all reserved or stay shared "
+        "(minShared), takes no exclusive container: who requires it is refused (CPUClassUnavailable), and soft wishes "
+        "go elsewhere. A class that says exclusive: never is meant so.",
+        _empty_classes,
+        needs=MACHINE,
     ),
 )
