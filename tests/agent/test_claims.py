@@ -371,7 +371,7 @@ def test_passed_on(tmp_path: Path) -> None:
         world.source.add(claiming("next", "1", claim_name="p"))
         sandbox = await world.fake.run_pod("p")
         await world.fake.create_container(sandbox, "app", env=env(one))
-        world.book.kubelets = lambda uid: frozenset({"p", "next"})
+        world.book.users = lambda uid: frozenset({"p", "next"})
         later = await world.fake.run_pod("next")
         with pytest.raises(RPCError, match="not reserved for this pod"):
             await world.fake.create_container(later, "app", env=env(one))

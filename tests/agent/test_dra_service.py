@@ -26,6 +26,7 @@ from podslice.core.values.cpuset import iter_bits, parse_bits
 from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import dra_pb2 as api
 from podslice.wire.proto import podresources_pb2 as resources_api
+from podslice.wire.ttrpc import RPCError
 from tests.agent.claimhelpers import NODE, POLICY, Desk, FakeClaims, claim, ids
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import World
@@ -316,6 +317,44 @@ def test_whole_devices(tmp_path: Path) -> None:
         assert desk.holds() == {}
 
     with_driver(tmp_path, test)
+
+
+def test_passed_on_without_the_kubelets_list(tmp_path: Path) -> None:
+    """Where the kubelet's list is not mounted, the API server says that a claim is another pod's now: the container is
+    refused until it has, and while the claim is reserved for others."""
+
+    async def main() -> None:
+        world = World(tmp_path, policy=POLICY)
+        await world.start()
+        claims = FakeClaims()
+        driver = Driver(settings(tmp_path), world.owner, claims, NODE, sleep=lambda seconds: asyncio.sleep(0))  # type: ignore[arg-type]
+        following = asyncio.ensure_future(driver.follow_reservations())
+        try:
+            one = driver.book.prepare(claim("p", (1, 4)))
+            claims.put(one)
+            world.source.add(claiming("next", "1", claim_name="p"))
+            later = await world.fake.run_pod("next")
+
+            async def created() -> bool:
+                try:
+                    await world.fake.create_container(later, "app", env=env(one))
+                except RPCError:
+                    return False
+                return True
+
+            assert not await created()
+            await until(lambda: driver._reserved == {"uid-p": frozenset({"p"})})
+            assert not await created()
+            claims.put(replace(one, pods=("next",)))
+            done = await created()
+            await until(lambda: driver._reserved == {"uid-p": frozenset({"next"})})
+            assert done or await created()
+            assert driver.book.claims["uid-p"].pods == ("next",)
+        finally:
+            following.cancel()
+            await world.kill()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("order", "said"), [("numaNode", "01"), ("mostFree", "10"), ("leastFree", "01")])

@@ -40,8 +40,8 @@ class ClaimBook:
     ) -> None:
         self.claims: dict[str, PreparedClaim] = {}
         self.in_use: Callable[[str], list[str]] = lambda uid: []
-        self.kubelets: Callable[[str], frozenset[str]] = lambda uid: frozenset()
-        """UIDs of the pods that the kubelet has prepared a claim for."""
+        self.users: Callable[[str], frozenset[str]] = lambda uid: frozenset()
+        """UIDs of the pods that may use a claim, as far as is known."""
         self.kubelet_adds: bool | None = None
         """Whether the kubelet counts claims in its cgroups itself; None while its version is not known."""
         self.changed: Callable[[Bits], None] = lambda before: None
@@ -207,8 +207,8 @@ class ClaimBook:
         return tuple(found)
 
     def _passed_on(self, claim: PreparedClaim, pod: str) -> bool:
-        """A claim that the kubelet keeps prepared is used by the next pod without a word: it says so in its file."""
-        if pod not in self.kubelets(claim.uid) or self.in_use(claim.uid):
+        """A claim that the kubelet keeps prepared is used by the next pod without a word."""
+        if self.in_use(claim.uid) or pod not in self.users(claim.uid):
             return False
         self._attempt(f"claim {claim}", partial(self._again, claim, replace(claim, pods=(pod,))))
         return True

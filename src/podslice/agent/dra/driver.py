@@ -23,7 +23,7 @@ from podslice.agent.settings import DRASettings, NUMAOrder
 from podslice.core.dra.cgroups import kubelet_adds
 from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.names import device_name, numa_part, pool_name
-from podslice.core.dra.prepared import ClaimError, NodeDevices, node_devices
+from podslice.core.dra.prepared import ClaimError, NodeDevices, node_devices, reserved_pods
 from podslice.core.dra.slices import machine_slices
 from podslice.core.machine.topology import cpu_topology
 from podslice.core.managers.memory_rules import claim_memory
@@ -132,9 +132,12 @@ class Driver:
         self._sleep = sleep
         self._unseen: dict[str, float] = {}
         self._offer: _Offer | None = None
+        self._reserved: dict[str, frozenset[str]] = {}
+        self._unread: set[str] = set()
+        self._asked = asyncio.Event()
         cdi = CDIFiles(Path(settings.cdi))
         self.book = ClaimBook(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
-        self.book.kubelets = self._kubelets
+        self.book.users = self._users
         owner.serve_claims(self.book)
         self.service = DRAService(
             self.book,
@@ -165,6 +168,7 @@ class Driver:
         yield "resourceSlices watch", self.publisher.follow
         yield "claims", self.clean
         yield "devices of claims", self.follow_devices
+        yield "claims that pass from pod to pod", self.follow_reservations
         yield "the kubelet's version", self.follow_kubelet
 
     def _offered(self) -> _Offer | None:
@@ -190,8 +194,37 @@ class Driver:
         topology = cpu_topology(self._owner.machine)
         return node_devices(numa_nodes, topology, {} if classes is None else classes.parts)
 
-    def _kubelets(self, uid: str) -> frozenset[str]:
-        return (kubelets_claims(Path(self.settings.kubelet_state)) or {}).get(uid, frozenset())
+    def _users(self, uid: str) -> frozenset[str]:
+        """The pods that may use a claim: as the kubelet's list has it, or where that cannot be read as the API server
+        said last; it is asked again, and so will the runtime."""
+        known = kubelets_claims(Path(self.settings.kubelet_state))
+        if known is not None:
+            return known.get(uid, frozenset())
+        self._unread.add(uid)
+        self._asked.set()
+        return self._reserved.get(uid, frozenset())
+
+    async def follow_reservations(self) -> None:
+        """Read whom claims are reserved for, when that matters, for ever."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            while self._unread:
+                await self._read_reservation(self._unread.pop())
+            await self._sleep(LOOK_SECONDS)
+
+    async def _read_reservation(self, uid: str) -> None:
+        self._reserved = {one: pods for one, pods in self._reserved.items() if one in self.book.claims}
+        known = self.book.claims.get(uid)
+        if known is None:
+            return
+        try:
+            claim = await self._api.read_claim(known.namespace, known.name)
+        except ApiError as error:
+            self._owner.reporter.trouble("claims", f"claim {known} cannot be read: {error}")
+            return
+        found = claim is not None and claim.metadata.uid == uid
+        self._reserved[uid] = reserved_pods(claim) if found and claim is not None else frozenset()
 
     def _devices(self) -> Iterator[tuple[str, str, str]]:
         """Pool, name, and what is wrong with the device, if anything."""

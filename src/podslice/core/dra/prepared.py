@@ -144,6 +144,11 @@ def _holding(name: str, cpus: int) -> Container:
     return Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
 
 
+def reserved_pods(claim: ResourceClaim) -> frozenset[str]:
+    """UIDs of the pods that may use a claim."""
+    return frozenset(one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group)
+
+
 def prepared_from(claim: ResourceClaim, *, uid: str, node: str, devices: NodeDevices) -> PreparedClaim:
     """What the claim of this UID holds on a node with these devices. Raises `ClaimError`."""
     metadata, allocation = claim.metadata, claim.status.allocation
@@ -155,7 +160,7 @@ def prepared_from(claim: ResourceClaim, *, uid: str, node: str, devices: NodeDev
     own = [one for one in allocation.devices.results if one.driver == DRIVER]
     if not own or len(own) > _MOST:
         raise ClaimError(f"{who} has {len(own)} devices of {DRIVER}, 1 to {_MOST} can be prepared")
-    pods = {one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group}
+    pods = reserved_pods(claim)
     if len(pods) > 1:
         raise ClaimError(
             f"{who} is reserved for {len(pods)} pods, CPUs of a claim are for the containers of one pod; use a "
