@@ -21,6 +21,7 @@ from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.streams import shuffle, stream
 from podslice.core.fleet.workload import NEVER, Workload
 from podslice.fleet.cells import CellInputs, FleetCell, Study
+from podslice.fleet.growth import GrowingWorkload, most_growth
 from podslice.fleet.plan_file import PlannedConfiguration, PlannedNodes
 from podslice.fleet.pool import local_executor, run_tasks, study_of
 from podslice.fleet.twins import groups
@@ -100,10 +101,12 @@ def removal_order(nodes: int, seed: int) -> list[int]:
 
 
 class Tolerated(NamedTuple):
-    """What may stay unmet, in percent, and after how many milliseconds demand counts as unmet."""
+    """What may stay unmet, in percent, and after how many milliseconds demand counts as unmet. `growth`: it is asked
+    too how many more pods would do."""
 
     percent: float
     patience: int
+    growth: bool = False
 
 
 class SizeTask(NamedTuple):
@@ -117,7 +120,7 @@ class SizeTask(NamedTuple):
 
 class CellSize(NamedTuple):
     """What a cell needs: the least number of nodes, numbers that contradict it, whether all nodes are enough, and pods
-    that never ran if not, by shape; or a line about why there is none."""
+    that never ran if not, by shape; or a line about why there is none. `growth`: in percent, if it was asked for."""
 
     key: str
     least: int
@@ -125,6 +128,7 @@ class CellSize(NamedTuple):
     enough: bool = True
     never: tuple[str, ...] = ()
     problem: str = ""
+    growth: int | None = None
 
 
 def size_cell(task: SizeTask) -> CellSize:
@@ -195,11 +199,18 @@ def _sized(study: Study, cell: FleetCell, tolerated: Tolerated) -> CellSize:
     def suffices(count: int) -> bool:
         return unmet_share(made, order[:count], tolerated.patience)[0] <= tolerated.percent
 
+    growing = GrowingWorkload(made.workload, cell.seed)
+
+    def carries(percent: int) -> bool:
+        more = made._replace(workload=growing.by(percent))
+        return unmet_share(more, order, tolerated.patience)[0] <= tolerated.percent
+
+    growth = most_growth(carries) if tolerated.growth else None
     try:
-        return CellSize(cell.key, *least_nodes(suffices, len(order)))
+        return CellSize(cell.key, *least_nodes(suffices, len(order)), growth=growth)
     except NotEnoughError:
         never = unmet_share(made, order, tolerated.patience)[1]
-        return CellSize(cell.key, len(order), (), enough=False, never=tuple(sorted(never)))
+        return CellSize(cell.key, len(order), (), enough=False, never=tuple(sorted(never)), growth=growth)
 
 
 def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
@@ -213,7 +224,9 @@ def _planned(name: str, found: Sequence[CellSize]) -> PlannedConfiguration:
     p90 = ordered[-(-len(ordered) * 9 // 10) - 1]
     never = sorted({shape for one in found for shape in one.never})
     enough = all(one.enough for one in found)
-    return PlannedConfiguration(name, round(median(counts)), ordered[0], ordered[-1], p90, counts, enough, tuple(never))
+    growth = tuple(one.growth for one in found if one.growth is not None)
+    middle = round(median(counts))
+    return PlannedConfiguration(name, middle, ordered[0], ordered[-1], p90, counts, enough, tuple(never), growth)
 
 
 def sizes(plan: PlannedNodes) -> Iterator[str]:
@@ -225,3 +238,6 @@ def sizes(plan: PlannedNodes) -> Iterator[str]:
             continue
         fewer = plan.nodes - one.median
         yield f"{one.name}: {one.median} nodes ({one.least} to {one.most}), {fewer} fewer than the scenario has"
+        if one.growth:
+            least, most = min(one.growth), max(one.growth)
+            yield f"{one.name}: all {plan.nodes} nodes take {round(median(one.growth))} % more pods ({least} to {most})"

@@ -14,7 +14,8 @@ PLAN_FILE = "plan.json"
 
 class PlannedConfiguration(msgspec.Struct, frozen=True, rename="camel"):
     """Nodes that a configuration needs, over seeds; `by_seed` in the order of the scenario's seeds. Where all nodes of
-    the scenario are not `enough`, `never` are shapes of pods that did not run on them."""
+    the scenario are not `enough`, `never` are shapes of pods that did not run on them. `growth`: how many percent more
+    pods all nodes would take, by seed, -1 where not even as many; empty where it was not asked for."""
 
     name: str
     median: int
@@ -24,6 +25,7 @@ class PlannedConfiguration(msgspec.Struct, frozen=True, rename="camel"):
     by_seed: tuple[int, ...]
     enough: bool
     never: tuple[str, ...]
+    growth: tuple[int, ...] = ()
 
 
 class PlannedNodes(msgspec.Struct, frozen=True, rename="camel"):

@@ -27,11 +27,14 @@ from podslice.render.prose import counted, wrapped
               help="Demand that may stay unmet.")  # fmt: skip
 @click.option("--patience", default="60s", show_default=True, metavar="TIME",
               help="Demand that has not run this long after its arrival is unmet.")  # fmt: skip
+@click.option("--growth", is_flag=True, help="Find too how many percent more pods all nodes would take.")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes; as many as CPUs by default.")
 @click.option("--out", metavar="RUN", type=click.Path(path_type=Path, file_okay=False),
               help="A run whose page shows the plan.")  # fmt: skip
 @OUTPUT("table")
-def plan(*, file: Path, tolerance: float, patience: str, workers: int | None, out: Path | None, output: str) -> None:
+def plan(
+    *, file: Path, tolerance: float, patience: str, growth: bool, workers: int | None, out: Path | None, output: str
+) -> None:
     """Find the least number of nodes for every configuration of a scenario, over its seeds. Nodes go away in a random
     order, the same for all configurations.
 
@@ -39,6 +42,7 @@ def plan(*, file: Path, tolerance: float, patience: str, workers: int | None, ou
     Examples:
       podslice fleet plan fleet-capacity/scenario.yaml
       podslice fleet plan fleet-capacity/scenario.yaml --tolerance 1 -o json
+      podslice fleet plan fleet-capacity/scenario.yaml --growth
 
     Exit codes: 0 found, 1 the nodes of the scenario are not enough, 2 bad input.
     """
@@ -50,7 +54,7 @@ def plan(*, file: Path, tolerance: float, patience: str, workers: int | None, ou
     configurations = len({cell._replace(seed=0) for cell in study.cells})
     progress = RunProgress(configurations, "auto", what="configurations")
     progress.begin()
-    tolerated = Tolerated(tolerance, milliseconds(patience, "--patience"))
+    tolerated = Tolerated(tolerance, milliseconds(patience, "--patience"), growth)
     found = plan_nodes(study, tolerated, progress.done, workers=workers or os.cpu_count() or 1)
     progress.end()
     if out is not None:

@@ -11,7 +11,7 @@ from hashlib import blake2b, sha256
 from random import Random
 from typing import Literal, TypeAlias, TypeVar
 
-Purpose: TypeAlias = Literal["shuffle", "inflate", "arrivals", "lifetimes", "ties", "nodes", "plan", "sample"]
+Purpose: TypeAlias = Literal["shuffle", "inflate", "arrivals", "lifetimes", "ties", "nodes", "plan", "growth", "sample"]
 T = TypeVar("T")
 
 
