@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice.agent.containerfile import ContainerFiles, mixed_variables
@@ -18,7 +21,7 @@ from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.translate import claimed_of
 from podslice.core.config.policy import MixedCPUs, PodslicePolicy
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import parse_bits
+from podslice.core.values.cpuset import format_bits, parse_bits
 from tests.agent.elastic import ELASTIC, Elastic
 from tests.agent.helpers import agent_config
 from tests.clock import run
@@ -200,9 +203,12 @@ def test_assigned_is_what_is_exclusive(isolation: str) -> None:
     assert bool(facts.assigned.cpuset) == (isolation in ("container", "mixed"))
 
 
-def test_the_file_is_never_half_written(tmp_path: Path) -> None:
-    """Whoever opens the file at any moment reads one whole content, and generations rise by one."""
-    files, record = ContainerFiles(tmp_path), ContainerRecord("c1", "c", "u", "s")
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["2-3", "2-5", "2"]), st.sampled_from(["8-15", "9-15", ""])), max_size=8))
+def test_the_file_is_never_half_written(life: list[tuple[str, str]]) -> None:
+    """Whoever opens the file at any moment reads one whole content, and the generation rises by one with every change
+    and stays otherwise."""
+    record = ContainerRecord("c1", "c", "u", "s")
     seen: list[Any] = []
     rename = Path.rename
 
@@ -212,8 +218,18 @@ def test_the_file_is_never_half_written(tmp_path: Path) -> None:
         seen.append(msgspec.json.decode(target.read_bytes()))
         return done
 
-    with pytest.MonkeyPatch.context() as patch:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        files = ContainerFiles(Path(folder))
         patch.setattr(Path, "rename", looked)
-        for cpus in ("2-3", "2-3", "2-5", "2-3"):
-            files.write(record, plainly_exposed(Pinning(cpus=parse_bits(cpus), isolation="container")))
-    assert [one["generation"] for one in seen if one is not None] == [1, 1, 2, 2, 3]
+        changes, last = 0, None
+        for own, shared in life:
+            cpus = parse_bits(own) | parse_bits(shared)
+            isolation = "mixed" if shared else "container"
+            changes += (own, shared) != last
+            last = own, shared
+            files.write(record, plainly_exposed(Pinning(cpus=cpus, own=parse_bits(own), isolation=isolation)))
+            assert seen[-1]["generation"] == changes
+            assert seen[-1]["cpus"] == format_bits(cpus)
+    generations = [one["generation"] for one in seen if one is not None]
+    assert sorted(generations) == generations
+    assert len(seen) == 2 * changes

@@ -16,10 +16,11 @@ from podslice.advise.reserve.formulas import MIB, NAMES
 from podslice.advise.reserve.memory import divide
 from podslice.advise.reserve.placement import PLACEMENTS, place, site_of
 from podslice.cli.main import cli
+from podslice.core.machine.delta import without_cpus
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import cpu_topology
-from podslice.core.values.cpuset import parse_bits
+from podslice.core.values.cpuset import bits_of, parse_bits
 from podslice.core.values.quantity import Quantity
 from podslice.gallery import gallery_names, load_gallery
 from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
@@ -109,6 +110,22 @@ def test_any_machine_starts(
         assert "the formula reserves" in error.problem  # noqa: PT017
         return
     check(machine, advice, wish)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sets(st.integers(0, 31), max_size=24), st.sampled_from((None, *PLACEMENTS)), st.integers(1, 300))
+def test_offline_cpus_are_not_named(lost: set[int], placement: str | None, pods: int) -> None:
+    """Whichever CPUs are offline, an advice names others, and starts a kubelet on what is left."""
+    machine = from_synthetic("pack:2 numa:2(memory=16GiB) core:4 pu:2")
+    left = without_cpus(machine, bits_of(lost))
+    wish = ReservationWish(placement=placement, pods=pods)
+    try:
+        advice = advise(left, wish=wish)
+    except InputError as error:
+        assert error.problem  # noqa: PT017
+        return
+    assert not parse_bits(advice.cpus) & bits_of(lost)
+    check(left, advice, wish)
 
 
 @given(
