@@ -399,6 +399,7 @@ POLICY_HEADER = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
         ({"policy": {**POLICY_HEADER, "spec": {"claims": {"cpus": ""}}}}, "dra: nothing of the node is for claims"),
         ({"resources": {}}, "dra: needs a CPU Manager"),
         ({"dra": {"plugin": "x"}}, "dra.plugin: unknown field (did you mean plugins?)"),
+        ({"dra": {"order": "most"}}, "dra.order: invalid enum value 'most' (one of numaNode, mostFree, leastFree)"),
         ({"dra": {"plugins": "plugins"}}, "dra.plugins: 'plugins' is no absolute path"),
         ({"dra": {"pluginsRegistry": ""}}, "dra.pluginsRegistry: '' is no absolute path"),
     ],

@@ -90,9 +90,11 @@ def test_fixes_are_true(tmp_path: Path) -> None:
     [
         ("claims", 'device.driver == "podslice.io"', "device.driver == 1 + true",
          "spec.selectors[0].cel.expression: Invalid value: "),
+        ("claims", 'device.driver == "podslice.io"', 'device.drivr == "podslice.io"',
+         "undefined field 'drivr': a device has driver, attributes, capacity, allowMultipleAllocations"),
         ("claims", "matchAttribute: resource.kubernetes.io/numaNode", "matchAttribute: numaNode",
          "must include a domain (the API server refuses this ResourceClaim"),
-        ("claims", "kind: DeviceClass", "kind: DeviceClasses", "device class gpu does not exist"),
+        ("claims", "kind: DeviceClass", "kind: DeviceClasses", "gpu does not exist (the files have: none)"),
         ("claims", "resource.k8s.io/v1\n", "resource.k8s.io/v1beta1\n", "apiVersion: 'resource.k8s.io/v1beta1' is not"),
         ("slices", "nodeName: node-a", "allNodes: true\n  nodeName: node-a", "but multiple fields are set"),
         ("slices", "resourceSliceCount: 1", "resourceSliceCount: 0", "must be greater than zero"),
@@ -121,12 +123,23 @@ def test_missing_options(tmp_path: Path) -> None:
     """Claims need slices, pods must name claims that are there, and a file must hold something."""
     with pytest.raises(InputError, match=r"--slices: is missing"):
         run("--claims", str(EXAMPLES / "claims.yaml"))
-    with pytest.raises(InputError, match=r"holds none of ResourceSlice"):
-        run(*OBJECTS, "--claims", str(EXAMPLES / "pods.yaml"))
-    pods = tmp_path / "pods.yaml"
-    pods.write_text((EXAMPLES / "pods.yaml").read_text().replace("resourceClaimName: big", "resourceClaimName: bigg"))
-    with pytest.raises(InputError, match=r"names 'bigg', which no file given with --claims has \(did you mean big"):
-        run(str(pods), *OBJECTS, *MACHINE)
+    pods, claims, slices = (str(EXAMPLES / f"{name}.yaml") for name in ("pods", "claims", "slices"))
+    nothing = r"holds no DeviceClass or ResourceClaim or ResourceClaimTemplate \("
+    get = "kubectl get deviceclasses,resourceclaims,resourceclaimtemplates -A -o yaml"
+    for given, said in (
+        (("--claims", pods, "--slices", slices), nothing + get),
+        (("--claims", slices, "--slices", slices), rf"slices\.yaml: {nothing}give it with --slices"),
+        (("--claims", claims, "--slices", claims), r"holds no ResourceSlice \(give it with --claims"),
+        (("--claims", claims, "--slices", pods), r"holds no ResourceSlice \(kubectl get resourceslices -A -o yaml"),
+        (("--claims", "none.yaml", "--slices", slices), r"none\.yaml: cannot be read"),
+    ):
+        with pytest.raises(InputError, match=said):
+            run(*given)
+    written = tmp_path / "pods.yaml"
+    for name, said in (("bigg", "did you mean big"), ("something", "default has big")):
+        written.write_text(Path(pods).read_text().replace("resourceClaimName: big", f"resourceClaimName: {name}"))
+        with pytest.raises(InputError, match=rf"names '{name}', which no file given with --claims has \({said}"):
+            run(str(written), *OBJECTS, *MACHINE)
     assert run(*MACHINE).exit_code == 2
 
 

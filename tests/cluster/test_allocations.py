@@ -12,6 +12,7 @@ from podslice.core.config.policy import ClaimDevices
 from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.slices import machine_slices
 from podslice.gallery import gallery_names, load_gallery
+from podslice.k8s.cel import CELSelectors
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])
@@ -21,6 +22,19 @@ def test_random_claims(programs: None, tmp_path: Path, missing: float) -> None:
     assert len(outcomes) == 48
     assert [one for one in outcomes if one.different or one.elsewhere] == []
     assert {one.real.devices is None for one in outcomes} == {True, False}
+
+
+def test_fields_of_devices(admin: Api) -> None:
+    """The API server refuses a selector about a field that no device has, as we do, in words that say it."""
+    for expression, refused in (('device.drivr == "x"', True), ('device.driver == "device.drivr"', False)):
+        assert bool(CELSelectors().check(expression)) == refused
+        spec = {"selectors": [{"cel": {"expression": expression}}]}
+        answer = admin.ask(
+            "POST", "/apis/resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "odd"}, "spec": spec}
+        )
+        assert answer.code == (422 if refused else 201)
+        assert ("undefined field 'drivr'" in answer.message) == refused
+    admin.call("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/odd")
 
 
 @pytest.mark.parametrize("devices", ["perNUMANode", "perCPU", "partitions"])

@@ -29,7 +29,7 @@ from podslice.core.values.fields import known_fields
 from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
 from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
-from podslice.k8s.policy import load_policy, policy_from_dict
+from podslice.k8s.policy import allowed_values, load_policy, policy_from_dict
 from podslice.web.access import is_loopback
 
 API_VERSION = "podslice.io/v1alpha1"
@@ -288,7 +288,8 @@ def _policy(agent: AgentSettings) -> PodslicePolicy:
 def _problem(fields: object, text: str) -> InputError:
     found = decoding_problem(text)
     if not found.unknown:
-        return InputError(with_value(found, fields), path=found.path, remedy=found.remedy)
+        remedy = found.remedy or allowed_values(AgentSettings, found.path)
+        return InputError(with_value(found, fields), path=found.path, remedy=remedy)
     path = f"{found.path}.{found.unknown}".lstrip(".")
     remedy = did_you_mean(found.unknown, known_fields(AgentSettings, found.path))
     return InputError("unknown field", path=path, remedy=remedy)

@@ -58,7 +58,7 @@ class ClaimAnswers:
             missing = "--slices" if claim_paths else "--claims"
             raise InputError("is missing", path=missing, remedy="claims are allocated from slices: give both")
         selectors = CELSelectors()
-        self._objects = load_device_objects([*claim_paths, *slice_paths], selectors)
+        self._objects = load_device_objects(claim_paths, slice_paths, selectors)
         self._cluster = _cluster(self._objects, selectors)
         self._named: set[tuple[str, str]] = set()
         self._granted: dict[tuple[str, str], frozenset[str]] = {}
@@ -136,7 +136,8 @@ class ClaimAnswers:
         try:
             found = self._cluster.first(claims, among)
         except UnknownClassError as error:
-            return ClaimAnswer(pod, names, allocated=False, message=str(error))
+            there = ", ".join(list(self._objects.classes)[:_MOST_NAMED]) or "none"
+            return ClaimAnswer(pod, names, allocated=False, message=f"{error} (the files have: {there})")
         except (AbandonedError, SearchLimitError, SelectorError) as error:
             return self._refusal(pod, claims, str(error), among)
         if found is None:
@@ -199,7 +200,8 @@ def _unknown(pod: Pod, path: str, key: tuple[str, str], known: Iterable[tuple[st
 
     names = [name for namespace, name in known if namespace == key[0]]
     problem = f"pod {pod.metadata.name} names {key[1]!r}, which no file given with --claims has"
-    return InputError(problem, path=path, remedy=did_you_mean(key[1], names))
+    there = f"{key[0]} has {', '.join(names[:_MOST_NAMED])}" if names else f"namespace {key[0]} has none there"
+    return InputError(problem, path=path, remedy=did_you_mean(key[1], names) or there)
 
 
 def _device(claim: str, grant: DeviceGrant) -> ClaimDevice:

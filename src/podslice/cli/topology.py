@@ -169,12 +169,12 @@ def _show_slices(
     """Devices of claims."""
     from podslice.core.dra.devices import ClaimableAmounts
     from podslice.core.dra.slices import machine_slices
-    from podslice.core.values.cpuset import CPUSet
+    from podslice.core.values.cpuset import CPUSet, CPUSetError
 
     try:
         cpus = None if claim_cpus is None else CPUSet.parse(claim_cpus)
-    except ValueError as error:
-        raise InputError(str(error), path="--claim-cpus", remedy="a list such as 2-15,18") from None
+    except CPUSetError as error:
+        raise InputError(error.problem, path="--claim-cpus", remedy="a list such as 2-15,18") from None
     there = CPUSet(one for numa in machine.nodes for core in numa.cores for one in core.threads)
     if cpus is not None and cpus - there:
         raise InputError(f"the machine has no CPUs {cpus - there}", path="--claim-cpus", remedy=f"it has {there}")

@@ -20,6 +20,8 @@ from podslice.core.values.quantity import Quantity, QuantityError
 _REMEDY = "pip install 'podslice[claims]'"
 _STRINGS = re.compile(r"""[rR]?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
 _PLACE = re.compile(r"^INVALID_ARGUMENT: ERROR: <input>:1:([0-9]+): ")
+_MEMBERS = re.compile(r"(?<![\w.])device\s*\.\s*\??([A-Za-z_]\w*)")
+_FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 _NANO = 10**9
 _SEMVER = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
@@ -41,6 +43,9 @@ class CELSelectors:
             kind = self._language.env.compile(expression).return_type().name()
         except RuntimeError as error:
             return _words(error)
+        unknown = next((name for name in _MEMBERS.findall(_STRINGS.sub("", expression)) if name not in _FIELDS), None)
+        if unknown is not None:
+            return f"undefined field '{unknown}': a device has {', '.join(_FIELDS)}"
         return "" if kind in ("BOOL", "bool", "DYN", "dyn") else f"must evaluate to bool, is {kind.lower()}"
 
     def matches(self, expression: str, offered: OfferedDevice) -> bool:

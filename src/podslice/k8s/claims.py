@@ -18,12 +18,13 @@ from podslice.k8s.yaml import load_documents
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2")
 """Versions of one shape; v1beta1 has others."""
-_KINDS: dict[str, Any] = {
-    "ResourceSlice": ResourceSlice,
+_OF_CLAIMS: dict[str, Any] = {
     "DeviceClass": DeviceClass,
     "ResourceClaim": ResourceClaim,
     "ResourceClaimTemplate": ResourceClaimTemplate,
 }
+_OF_SLICES: dict[str, Any] = {"ResourceSlice": ResourceSlice}
+_KINDS = _OF_SLICES | _OF_CLAIMS
 
 
 class DeviceObjects(NamedTuple):
@@ -35,21 +36,22 @@ class DeviceObjects(NamedTuple):
     templates: dict[tuple[str, str], ResourceClaimTemplate]
 
 
-def load_device_objects(paths: Iterable[str], selectors: CELSelectors) -> DeviceObjects:
+def load_device_objects(
+    claim_paths: Iterable[str], slice_paths: Iterable[str], selectors: CELSelectors
+) -> DeviceObjects:
     """All of them in files (`-`: standard input); objects of other kinds are passed over.
 
-    Raises `InputError` with everything that is wrong in any file, also for what the API server refuses and for a file
-    without any such object.
+    Raises `InputError` with everything that is wrong in any file, also for what the API server refuses, for a file of
+    claims without any object about claims, and for one of slices without slices.
     """
     found = DeviceObjects((), {}, {}, {})
     slices: list[ResourceSlice] = []
     errors: list[InputError] = []
-    for path in paths:
+    for path, kinds in [*((path, _OF_CLAIMS) for path in claim_paths), *((path, _OF_SLICES) for path in slice_paths)]:
         source = "stdin" if path == "-" else path
         try:
             objects = list(objects_of(load_documents(read_text(path), source), _KINDS))
-            if not objects:
-                raise InputError(f"holds none of {', '.join(_KINDS)}", source=source)
+            _check_kinds({str(data["kind"]) for _, data in objects}, kinds, source)
         except InputError as error:
             errors.append(error)
             continue
@@ -70,6 +72,15 @@ def load_device_objects(paths: Iterable[str], selectors: CELSelectors) -> Device
                 found.templates[place] = one
     raise_all(errors)
     return found._replace(slices=tuple(slices))
+
+
+def _check_kinds(found: set[str], wanted: dict[str, Any], source: str) -> None:
+    """Raises `InputError` for a file that has nothing of what it was given for."""
+    if found.isdisjoint(wanted):
+        other = "--slices" if wanted is _OF_CLAIMS else "--claims"
+        get = ",".join(f"{kind.lower()}{'e' * kind.endswith('s')}s" for kind in wanted)
+        remedy = f"give it with {other}" if found else f"kubectl get {get} -A -o yaml"
+        raise InputError(f"holds no {' or '.join(wanted)}", source=source, remedy=remedy)
 
 
 def _load(

@@ -45,7 +45,7 @@ def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
 
 def _problem(spec: object, text: str) -> InputError:
     found = decoding_problem(text)
-    allowed = _allowed(found.path)
+    allowed = allowed_values(PodslicePolicy, found.path)
     found = found._replace(path=_with_key(spec, found.path, text))
     path = f"spec.{found.path}".rstrip(".")
     if not found.unknown:
@@ -77,10 +77,10 @@ def _with_key(spec: object, path: str, text: str) -> str:
     return path
 
 
-def _allowed(path: str) -> str:
-    """The values of a field that has only some, and what texts of a form mean; empty for others."""
+def allowed_values(document: Any, path: str) -> str:
+    """The values of a document's field that has only some, and what texts of a form mean; empty for others."""
     *parents, name = _steps(path) or [""]
-    fields: Any = PodslicePolicy
+    fields = document
     for step in parents:
         fields = next(_struct(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
         if not isinstance(fields, builtins.type(msgspec.Struct)):
