@@ -201,6 +201,12 @@ class Place:
         """Names of the claims that the driver has."""
         return {claim.name for claim in self.driver.driver.book.claims.values()}
 
+    def listed(self) -> dict[str, frozenset[str]]:
+        """UIDs of pods by that of the claim, as the kubelet has written down."""
+        found = kubelets_claims(self.node.kubelet.folder / "dra_manager_state")
+        assert found is not None
+        return found
+
     def slices(self) -> set[str]:
         return {one["metadata"]["uid"] for one in self.node.api.call("GET", SLICES)["items"]}
 
@@ -298,6 +304,42 @@ def test_refused_until_there_is_room(place: Place) -> None:
     place.delete("first")
     place.runs("second")
     place.delete("second")
+
+
+@pytest.mark.slow
+def test_refused_and_deleted(place: Place) -> None:
+    """A pod whose claim could not be prepared goes when it is deleted: the kubelet has the claim given back that it had
+    written down, and forgets it."""
+    place.run("first", 6)
+    uid = place.bound("second", 4)
+    place.said(uid, "wants 4 CPUs on NUMA node 1, where 2 of 8 for claims are free")
+    (listed,) = {one for one, pods in place.listed().items() if uid in pods}
+    place.delete("second")
+    assert listed not in place.listed()
+    assert place.held() == {"first"}
+    place.delete("first")
+
+
+@pytest.mark.slow
+def test_the_last_pod_gives_back(place: Place) -> None:
+    """A second pod that may use a claim which is prepared does so without a call, and the claim is given back with the
+    last of them only."""
+    first = place.run("first", 2)
+    asked = len(place.driver.prepares)
+    second = place.pod("second", "first")
+    reserved = [{"resource": "pods", "name": name, "uid": uid} for name, uid in (("first", first), ("second", second))]
+    place.node.api.call("PATCH", f"{CLAIMS}/first/status", {"status": {"reservedFor": reserved}}, MERGE)
+    place.bind("second")
+    place.runs("second")
+    assert len(place.driver.prepares) == asked
+    assert set(place.listed().values()) == {frozenset({first, second})}
+    place.node.api.call("DELETE", f"{PODS}/first")
+    wait("the first pod is gone", lambda: place.gone("first"))
+    assert place.held() == {"first"}
+    place.node.api.call("DELETE", f"{PODS}/second")
+    wait("the second pod is gone", lambda: place.gone("second"))
+    assert (place.held(), place.listed()) == (set(), {})
+    place.node.api.call("DELETE", f"{CLAIMS}/first")
 
 
 @pytest.mark.slow
