@@ -10,6 +10,7 @@ import pytest
 from podslice.agent.metrics import Metrics
 from podslice.agent.nodeguards import NodeGuards
 from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.core.values.cpuset import parse_bits
 from podslice.host.kernelfiles import KernelFiles, SavedStore
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import World, in_world
@@ -112,3 +113,44 @@ def test_a_failure_stays_until_it_is_known_to_be_over(tmp_path: Path, monkeypatc
     seen = asyncio.run(failures())
     assert len(seen) > 2
     assert set(seen) == {seen[0]} != {""}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pods_decided_at_their_first_container(tmp_path: Path, *, known: bool) -> None:
+    """A pod whose sandbox came while the agent was away, and a container of a pod that nobody knows, get their CPUs
+    with the container: it is refused all the same before these are guarded, and then created."""
+
+    async def test(world: World) -> None:
+        pod = make_pod("own", ("app", "4"))
+        await world.kill()
+        sandbox = await world.fake.run_pod("own", cgroup_parent="/kubepods/podown")
+        await world.start()
+        if known:
+            world.source.add(pod)
+        files = guards_of(world, tmp_path / "root")
+        asked = {} if known else {"shares": 4096, "quota": 400000, "memory": 1 << 30}
+        with pytest.raises(RPCError, match="GuardsNotReady: guard irq: irq 131 cannot be moved"):
+            await world.fake.create_container(sandbox, "app", **asked)
+        assert world.owner.undecided("own") is False
+        files = guards_of(world, tmp_path / "again")
+        files.locked = False
+        created = await world.fake.create_container(sandbox, "app", **asked)
+        left = parse_bits((tmp_path / "again" / IRQ).read_text().strip())
+        assert parse_bits(created.cpus).bit_count() == 4
+        assert not left & parse_bits(created.cpus)
+        world.check()
+
+    in_world(tmp_path, test, policy=PodslicePolicy(guards=InterferenceGuards("enforce", required=True)))
+
+
+def test_a_refused_pod_needs_no_guards(tmp_path: Path) -> None:
+    """Who gets no CPUs is refused for that, once, and no guard looks."""
+
+    async def test(world: World) -> None:
+        guards_of(world, tmp_path / "root")
+        with pytest.raises(RPCError, match="TopologyAffinityError"):
+            await world.run(make_pod("own", ("app", "400")))
+        assert (tmp_path / "root" / IRQ).read_text() == "0-31\n"
+        assert len(world.notes.refusals) == 1
+
+    in_world(tmp_path, test, policy=PodslicePolicy(guards=InterferenceGuards("enforce", required=True)))

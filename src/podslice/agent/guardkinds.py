@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from podslice.agent.owner import Owner
 from podslice.core.config.policy import InterferenceGuards
@@ -52,19 +53,22 @@ class GuardScene(NamedTuple):
         return self.unowned & readable_bits(self.rules.housekeeping_cpus) or self.unowned
 
 
-class NodeGuard(Protocol):
-    """One of them. `files`: as they are, with what they should say; in the order in which they are to be written; None
-    after a look at something that is none of its files, so that the agent's other work can go on in between."""
+class NodeGuard(ABC):
+    """One of them."""
 
     name: Guard
 
-    def files(self, scene: GuardScene) -> Iterator[GuardedFile | None]: ...
+    @abstractmethod
+    def files(self, scene: GuardScene) -> Iterator[GuardedFile | None]:
+        """Its files as they are, with what they should say; in the order in which they are to be written; None after a
+        look at something that is none of its files, so that the agent's other work can go on in between."""
 
     def why(self, files: KernelFiles) -> str:
         """Why one of its files did not take what was written."""
+        return "does not take the value"
 
 
-class InterruptGuard:
+class InterruptGuard(NodeGuard):
     """Interrupts, queues and unbound workqueues leave exclusive CPUs; an interrupt that containers claim goes to
     theirs."""
 
@@ -97,7 +101,7 @@ def _claimed(file: GuardedFile, claims: Mapping[str, Bits], scene: GuardScene) -
     return wanted
 
 
-class PartitionGuard:
+class PartitionGuard(NodeGuard):
     """Of containers that run on their CPUs and nothing else, and of pods whose containers share CPUs of their own."""
 
     name: Guard = "partition"
@@ -120,47 +124,33 @@ class PartitionGuard:
             if path is not None and record.started:
                 yield record.unit, record.member, path, record.applied.cpus
 
-    def why(self, files: KernelFiles) -> str:
-        return "does not take the value"
 
+class HousekeepingGuard(NodeGuard):
+    """What else runs on a node leaves exclusive CPUs: `cgroups` are whose, `places` the CPUs for those that have no
+    other ones left."""
 
-class HousekeepingGuard:
-    """The system's units leave exclusive CPUs."""
-
-    name: Guard = "units"
+    def __init__(
+        self, name: Guard, cgroups: Callable[[GuardScene], Iterable[str]], places: Callable[[GuardScene], Bits]
+    ) -> None:
+        self.name: Guard = name
+        self._cgroups = cgroups
+        self._places = places
 
     def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
         free = scene.unowned
         if scene.view.owned and free:
             texts = scene.files.texts(f"{scene.mount}/{path}/cpuset.cpus" for path in self._cgroups(scene))
             yield from housekeeping_files(
-                texts, scene.saved, guard=self.name, free=free, housekeeping=self._housekeeping(scene)
+                texts, scene.saved, guard=self.name, free=free, housekeeping=self._places(scene)
             )
 
-    def _housekeeping(self, scene: GuardScene) -> Bits:
-        return scene.free
 
-    def _cgroups(self, scene: GuardScene) -> tuple[str, ...]:
-        return UNITS
-
-    def why(self, files: KernelFiles) -> str:
-        return "does not take the value"
+def _sandboxes(scene: GuardScene) -> list[str]:
+    cgroups = {cgroup_path(pod.identity.sandbox_cgroup) for pod in scene.owner.pods.values()} - {None}
+    return sorted(map(str, cgroups))
 
 
-class SandboxGuard(HousekeepingGuard):
-    """So do the sandboxes of pods, for which reserved CPUs do."""
-
-    name: Guard = "sandboxes"
-
-    def _housekeeping(self, scene: GuardScene) -> Bits:
-        return scene.free & scene.view.reserved or scene.free
-
-    def _cgroups(self, scene: GuardScene) -> tuple[str, ...]:
-        cgroups = {cgroup_path(pod.identity.sandbox_cgroup) for pod in scene.owner.pods.values()} - {None}
-        return tuple(sorted(map(str, cgroups)))
-
-
-class KernelThreadGuard:
+class KernelThreadGuard(NodeGuard):
     """Threads of the kernel that belong to no CPU, and may be moved, leave exclusive ones."""
 
     name: Guard = "kthreads"
@@ -180,7 +170,7 @@ class KernelThreadGuard:
         return "cannot be moved"
 
 
-class PowerGuard:
+class PowerGuard(NodeGuard):
     """Clock and sleep of exclusive CPUs are what their containers ask for."""
 
     name: Guard = "power"
@@ -203,11 +193,8 @@ class PowerGuard:
         for path, text in scene.files.texts(paths).items():
             yield GuardedFile(path, "value", text, self.name, paths[path])
 
-    def why(self, files: KernelFiles) -> str:
-        return "does not take the value"
 
-
-class CacheGuard:
+class CacheGuard(NodeGuard):
     """Exclusive CPUs have the ways of caches and the memory bandwidth of their containers' classes."""
 
     name: Guard = "cache"
@@ -238,12 +225,17 @@ class CacheGuard:
             yield from monitor_files(scene.holders, made, facts.others, known)
 
     def why(self, files: KernelFiles) -> str:
-        return why_refused(files) or "does not take the value"
+        return why_refused(files) or super().why(files)
 
 
 def all_guards() -> tuple[NodeGuard, ...]:
     """One of each, in the order in which they write."""
     return (
-        InterruptGuard(), PartitionGuard(), HousekeepingGuard(), SandboxGuard(), KernelThreadGuard(), PowerGuard(),
+        InterruptGuard(),
+        PartitionGuard(),
+        HousekeepingGuard("units", lambda scene: UNITS, lambda scene: scene.free),
+        HousekeepingGuard("sandboxes", _sandboxes, lambda scene: scene.free & scene.view.reserved or scene.free),
+        KernelThreadGuard(),
+        PowerGuard(),
         CacheGuard(),
-    )  # fmt: skip
+    )

@@ -102,11 +102,18 @@ class NodeGuards:
         if scene is not None and rules is not None and enforces(rules, "irq", self._kernel):
             await self._look_for_balancer(guarded_cpus(scene.holders, node.view.topology.cores.values()) & online)
 
-    def concerns(self, uid: str) -> bool:
-        """The policy wants guards that work before this pod's containers run."""
+    @property
+    def required(self) -> bool:
+        """The policy wants guards that work before containers with CPUs of their own run."""
         node = self._owner.node
         rules = None if node is None or self._observe else node.view.policy.guards
-        return node is not None and rules is not None and rules.required and bool(node.view.owned_by(uid))
+        return rules is not None and rules.required
+
+    def concerns(self, uid: str) -> bool:
+        """It does of this pod: some container of it has CPUs of its own."""
+        node, pod = self._owner.node, self._owner.pods.get(uid)
+        units = {uid} if pod is None else {uid, *pod.units}
+        return node is not None and self.required and any(node.view.owned_by(unit) for unit in units)
 
     def restore(self) -> None:
         """All files say again what they said, as far as nobody else has written them."""

@@ -475,18 +475,29 @@ class Owner:
 
     # Containers
 
-    def create_container(
-        self, sandbox: str, identity: Identity, message: nri.Container, found: Found = None
-    ) -> ContainerRecord:
-        """A container is about to be created; its record says what it gets. `found` is used if its pod is undecided:
-        its sandbox came while we were away, or it was refused and asks again. Raises `RefusedError`."""
-        pod = self.pods.get(identity.uid)
-        known = self.sandboxes.get(sandbox)
+    def foresee(self, sandbox: str, identity: Identity, message: nri.Container, found: Found) -> None:
+        """Decide beforehand what `create_container` would, so that it finds it decided. Raises `RefusedError`."""
+        pod = self._known(sandbox, identity, found)
+        known = {identity.uid, unit_uid(identity.uid, message.name)} & set(pod.units)
+        if self.store is not None and not pod.tolerated and not known:
+            self._admit_alone(pod, message, adopt=False)
+
+    def _known(self, sandbox: str, identity: Identity, found: Found) -> PodRecord:
+        """The pod of a container that is to be created, decided about. Raises `RefusedError`."""
+        pod, known = self.pods.get(identity.uid), self.sandboxes.get(sandbox)
         if pod is None or known is None or known.stopped:
             self.run_pod(sandbox, identity, found)
         elif not pod.decided:
             self._consider(pod, found)
         self._check_taken(self.pods[identity.uid])
+        return self.pods[identity.uid]
+
+    def create_container(
+        self, sandbox: str, identity: Identity, message: nri.Container, found: Found = None
+    ) -> ContainerRecord:
+        """A container is about to be created; its record says what it gets. `found` is used if its pod is undecided:
+        its sandbox came while we were away, or it was refused and asks again. Raises `RefusedError`."""
+        self._known(sandbox, identity, found)
         record = self._record(self.sandboxes[sandbox], message)
         record.created = record.limits
         self._place(identity, message, record, adopt=False)

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import Listed, PodFailure, RefusedError
+from podslice.agent.guardsfirst import RequiredGuards, check_guards, guard_first
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.owner import Found, Owner
 from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
@@ -44,15 +45,6 @@ class Timer(Protocol):
     """Told how many seconds a hook took."""
 
     def hook(self, name: str, seconds: float) -> None: ...
-
-
-class RequiredGuards(Protocol):
-    """Guards without which some pods' containers are not created: `failure` says why those of the last pass are not."""
-
-    failure: str
-
-    def concerns(self, uid: str) -> bool: ...
-    async def look(self) -> None: ...
 
 
 class AgentPlugin:
@@ -191,13 +183,13 @@ class AgentPlugin:
     def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
         started = time.perf_counter()
         identity = self._identity(pod)
-        found: Found = None
-        if self._owner.undecided(identity.uid):
-            found = self._look_up(identity)
-            if found is None and self._sources.must_know(identity):
-                return self._create_later(pod.id, identity, container, started)
-        if self._guards is not None and self._guards.concerns(identity.uid):
-            return self._create_guarded(pod.id, identity, container, started)
+        undecided = self._owner.undecided(identity.uid)
+        found = self._look_up(identity) if undecided else None
+        waits = undecided and found is None and self._sources.must_know(identity)
+        if self._guards is not None and self._guards.required:
+            return self._create_guarded(pod.id, identity, container, found, started, waits=waits)
+        if waits:
+            return self._create_later(pod.id, identity, container, started)
         if self._concerns_resizing(identity, container):
             return self._create_resized(pod.id, identity, container, started)
         return self._create(pod.id, identity, container, found, started)
@@ -221,17 +213,20 @@ class AgentPlugin:
         return self._create(sandbox, identity, container, None, started)
 
     async def _create_guarded(
-        self, sandbox: str, identity: Identity, container: nri.Container, started: float
+        self, sandbox: str, identity: Identity, container: nri.Container, found: Found, started: float, *, waits: bool
     ) -> CreateAnswer:
-        """Its CPUs are guarded first; whether they are is seen when it is placed."""
+        """Whether its CPUs are guarded is seen when it is placed."""
         assert self._guards is not None
+        found = await self._wait_for(identity) if waits else found
+        now = self._owner.undecided(identity.uid)
         try:
-            await self._guards.look()
-        except Exception as error:
-            self._owner.reporter.failed(identity, failure_of("guards", error))
+            await guard_first(self._guards, self._owner, sandbox, identity, container, found)
+        except RefusedError as error:
+            self._timer.hook("CreateContainer", time.perf_counter() - started)
+            raise RPCError(FAILED_PRECONDITION, f"podslice: {error.refusal}"[:_LONGEST_REFUSAL]) from None
         if self._concerns_resizing(identity, container):
             return await self._create_resized(sandbox, identity, container, started)
-        return self._create(sandbox, identity, container, None, started)
+        return self._create(sandbox, identity, container, found, started, decided_now=now)
 
     async def _create_later(
         self, sandbox: str, identity: Identity, container: nri.Container, started: float
@@ -239,13 +234,22 @@ class AgentPlugin:
         return self._create(sandbox, identity, container, await self._wait_for(identity), started)
 
     def _create(
-        self, sandbox: str, identity: Identity, container: nri.Container, found: Found, started: float
+        self,
+        sandbox: str,
+        identity: Identity,
+        container: nri.Container,
+        found: Found,
+        started: float,
+        *,
+        decided_now: bool = False,
     ) -> CreateAnswer:
         """Raises `RPCError` with the reason where the node does not take the pod or the container, but not in a dry
         run."""
         try:
             answer = self._owner.seam.attempt(
-                "create", identity, lambda: self._place(sandbox, identity, container, found)
+                "create",
+                identity,
+                lambda: self._place(sandbox, identity, container, found, decided_now=decided_now),
             )
             if isinstance(answer, PodFailure):
                 raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, str(answer)))
@@ -258,14 +262,17 @@ class AgentPlugin:
         finally:
             self._timer.hook("CreateContainer", time.perf_counter() - started)
 
-    def _place(self, sandbox: str, identity: Identity, container: nri.Container, found: Found) -> CreateAnswer:
+    def _place(
+        self, sandbox: str, identity: Identity, container: nri.Container, found: Found, *, decided_now: bool
+    ) -> CreateAnswer:
         """Raises `RefusedError`."""
-        waited = self._owner.undecided(identity.uid)
+        waited = decided_now or self._owner.undecided(identity.uid)
         try:
             check_container(container)
             record = self._owner.create_container(sandbox, identity, container, found)
             options = self._owner.placing.run_options(record)
-            self._check_guards(identity)
+            if self._guards is not None:
+                check_guards(self._guards, self._owner, identity)
         except (InputError, AdmissionError) as error:
             refusal = ReportedRefusal("InvalidContainer", str(error))
             self._owner.reporter.refused(identity, refusal)
@@ -283,13 +290,6 @@ class AgentPlugin:
         self._files.adjust(record, record.applied, adjust, self._owner.admitting.policy.mixed)
         add_options(options, adjust)
         return CreateAnswer(adjust, updates)
-
-    def _check_guards(self, identity: Identity) -> None:
-        """Raises `RefusedError` where the policy requires guards, and they do not work."""
-        if self._guards is not None and self._guards.failure and self._guards.concerns(identity.uid):
-            refusal = ReportedRefusal("GuardsNotReady", f"{self._guards.failure}; the policy has guards.required")
-            self._owner.reporter.refused(identity, refusal)
-            raise RefusedError(refusal)
 
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         self._done("StartContainer", pod, lambda: self._start(container.id))
