@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import htpy as h
 
-from podslice.render.palette import style_of
-
 WIDTH, HEIGHT = 600, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 40
-_DASHES = ("", "6 3", "2 3", "9 3 2 3", "1 3", "12 4", "4 2 1 2", "7 7")
+_DASHES = ("", "6 3", "2 3", "9 3 2 3", "9 3 2 3 2 3", "12 4", "4 2 1 2", "7 7")
 _ROW = 22
 PLOT_STYLE = """
+:root{--yellow:#8a7f00}@media (prefers-color-scheme:dark){:root{--yellow:#f0e442}}
 svg.plot{font-size:12px;display:block}svg.plot text{fill:var(--ink)}svg.plot .d{fill:var(--dim)}
 svg.plot .grid{stroke:var(--line);stroke-width:1}svg.plot .axis{stroke:var(--dim);stroke-width:1}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:1.2rem 2rem}
@@ -84,8 +83,8 @@ def number(value: float) -> str:
 
 
 def colour(place: int) -> str:
-    """The colour of the line or the part at a place."""
-    return ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", style_of(3).fill, "#8c959f")[place % 8]
+    """The colour of the line or the part at a place; a yellow that is seen on white is another than on black."""
+    return ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "var(--yellow)", "#8c959f")[place % 8]
 
 
 def line_chart(lines: Sequence[Line], *, across: str, up: str, label: str, high: float | None = None) -> h.Node:
