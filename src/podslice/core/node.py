@@ -396,7 +396,7 @@ class Node:
         return known
 
     def cpu_effects(self, uid: str, container: str) -> Mapping[str, CPUEffects]:
-        """What plugins say follows for a container with CPUs, by plugin (docs/policies.md)."""
+        """What plugins say follows for a container with CPUs, by plugin (docs/plugins.md)."""
         granted = self.kubelet.manager.cpu.state.grants.get(uid, {}).get(container)
         return {} if granted is None else dict(granted.effects)
 

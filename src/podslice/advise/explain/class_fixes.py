@@ -1,4 +1,4 @@
-"""Fixes in what a refused pod wishes for: another CPU class (docs/policies.md)."""
+"""Fixes in what a refused pod wishes for: another CPU class (docs/cpu-classes.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU classes of one node: which CPUs are of which class, and who gets CPUs of which (docs/policies.md).
+"""CPU classes of one node: which CPUs are of which class, and who gets CPUs of which (docs/cpu-classes.md).
 
 Classes are disjoint and cover all CPUs. They are worked out once for a machine; what is owned and shared by now comes
 with each question.

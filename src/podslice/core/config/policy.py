@@ -87,7 +87,7 @@ class PluginEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class PluginRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Plugins of the CPU Manager, in the order in which they are asked (docs/policies.md). `hint_scores`: among sets of
+    """Plugins of the CPU Manager, in the order in which they are asked (docs/plugins.md). `hint_scores`: among sets of
     NUMA nodes that are equally good to the Topology Manager, the best score decides."""
 
     profile: tuple[PluginEntry, ...] = ()
@@ -144,7 +144,7 @@ def _usual_weights() -> dict[str, int]:
 
 class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How the Topology Manager's policy best-effort chooses where nothing suits all resources: as upstream, or by the
-    weighted sum of what they get (docs/policies.md). `weights` by resource name, `devices` for all others. `mode`:
+    weighted sum of what they get (docs/scored.md). `weights` by resource name, `devices` for all others. `mode`:
     whether all resources have one set of NUMA nodes, or each its own."""
 
     best_effort: Literal["upstream", "scored"] = "upstream"

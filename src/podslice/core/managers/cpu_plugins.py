@@ -1,4 +1,4 @@
-"""What the CPU Manager asks its plugins, in their words: who asks, and the node as it is (docs/policies.md)."""
+"""What the CPU Manager asks its plugins, in their words: who asks, and the node as it is (docs/plugins.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set of NUMA nodes for each resource, where none suits all (docs/policies.md).
+"""A set of NUMA nodes for each resource, where none suits all (docs/scored.md).
 
 Every resource moves from the common set to one that suits it better, as long as what it gains is more than what the
 distance to the others costs. It goes resource by resource, the heaviest first, so that the answer is always the same.

@@ -1,4 +1,4 @@
-"""Best-effort that weighs resources against each other, where no set of NUMA nodes suits all (docs/policies.md).
+"""Best-effort that weighs resources against each other, where no set of NUMA nodes suits all (docs/scored.md).
 
 Upstream takes the set that the fewest nodes make up, then the lowest. Here each resource says how much of what it needs
 a set has, and the weighted sum decides.

@@ -1,4 +1,4 @@
-"""What a plugin of the CPU Manager is asked, what it sees and what it may answer (docs/policies.md).
+"""What a plugin of the CPU Manager is asked, what it sees and what it may answer (docs/plugins.md).
 
 Everything here is a value. A plugin that keeps what it saw sees the past; nothing that it does to it changes a node.
 """

@@ -1,4 +1,4 @@
-"""Plugins that come along: worked examples of every point, and useful as they are (docs/policies.md)."""
+"""Plugins that come along: worked examples of every point, and useful as they are (docs/plugins.md)."""
 
 from __future__ import annotations
 
