@@ -241,3 +241,15 @@ def test_documentation_shows_the_findings() -> None:
     text = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
     command, _, shown = text.split("```text\n$ podslice lint ")[1].split("```")[0].partition("\n")
     assert run(*command.split()).stdout == shown
+
+
+def test_claims() -> None:
+    """What claims are for is read of claims and of templates; a file of another kind is refused."""
+    pods, claims, slices = (str(ROOT / "examples" / "dra" / f"{name}.yaml") for name in ("pods", "claims", "slices"))
+    result = run(pods, "--claims", claims, "--select", "PS110", "-o", "json")
+    found = read_document(result.stdout, "LintReport")["findings"]
+    assert [one["fix"].partition(",")[0] for one in found] == [
+        "request cpu: 32", "request cpu: 16", "request memory: 64Gi"]  # fmt: skip
+    assert result.returncode == 0
+    wrong = run(pods, "--claims", slices)
+    assert (wrong.returncode, "give it with --slices" in wrong.stderr) == (2, True)

@@ -18,6 +18,7 @@ from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.pod.unknown_fields import unknown_fields
+from podslice.core.values.quantity import Quantity
 from tests.lint.test_policy_rules import RULES as POLICY_RULES
 
 Stanza = dict[str, Any]
@@ -74,8 +75,16 @@ def assert_declared(findings: list[Finding]) -> None:
         assert finding.severity in (rule.severity, *rule.others), rule.id
 
 
+def claiming(one: Stanza) -> Stanza:
+    """Its first container has a claim for 4 CPUs."""
+    first, *others = one["spec"]["containers"]
+    first = {**first, "resources": {**first["resources"], "claims": [{"name": "k"}]}}
+    return {**one, "spec": {**one["spec"], "containers": [first, *others]}, "claimed": {"k": {"cpu": Quantity.of(4)}}}
+
+
 def check(data: Stanza, subject: NodeSubject | None = None) -> list[Finding]:
-    return lint_pod(PodSubject(pod_from_dict(data), subject), ALL)
+    written = {key: value for key, value in data.items() if key != "claimed"}
+    return lint_pod(PodSubject(pod_from_dict(written), subject, claimed=data.get("claimed")), ALL)
 
 
 class Case(NamedTuple):
@@ -219,6 +228,22 @@ CASES = [
         "spec.containers[0].resources.requests[cpu]",
         "c0 requests 4 cpu besides claim k, which counts for 4",
         "warning",
+    ),
+    Case(
+        "PS110",
+        claiming(pod(both("1", "1Gi"), both("8", "1Gi"))),
+        claiming(pod(both("4", "1Gi"))),
+        "spec.containers[0].resources.claims",
+        "claims are for 4 cpu, the containers that have them request 1",
+        "info",
+    ),
+    Case(
+        "PS110",
+        claiming(pod(both("1", "1Gi"))),
+        counted(claiming(pod(both("1", "1Gi")))),
+        "spec.containers[0].resources.claims",
+        "request 1: a scheduler without the gate counts that alone",
+        "info",
     ),
     Case(
         "PS201",

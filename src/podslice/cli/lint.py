@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -35,6 +35,10 @@ from podslice.core.machine.model import Machine
 from podslice.k8s.described import DescribedNode
 from podslice.render.ansi import echo
 
+if TYPE_CHECKING:
+    from podslice.core.pod.spec import Pod, ResourceList
+    from podslice.k8s.claims import DeviceObjects
+
 _KUBELET = "KubeletConfiguration"
 
 
@@ -47,6 +51,7 @@ class _Settings(NamedTuple):
     profile: str
     devices: DeviceInventory | None
     policy: PodslicePolicy | None
+    claims: DeviceObjects | None = None
 
     def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
         """A configuration on the machine, beside the policy."""
@@ -77,6 +82,13 @@ class _Result(NamedTuple):
 @profile_option
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
 @click.option(
+    "--claims",
+    "claim_paths",
+    multiple=True,
+    metavar="FILE",
+    help="ResourceClaims and ResourceClaimTemplates that pods name; repeatable.",
+)
+@click.option(
     "--select",
     metavar="RULES",
     multiple=True,
@@ -102,6 +114,7 @@ def lint(
     policy_path: str | None,
     profile: str,
     devices_path: str | None,
+    claim_paths: tuple[str, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: str,
@@ -120,6 +133,7 @@ def lint(
       podslice lint pod.yaml --config kubelet.yaml --machine epyc-9654-nps4
       podslice lint kubelet.yaml --machine epyc-9654-nps4
       podslice lint pod.yaml --policy policy.yaml
+      podslice lint pod.yaml --claims claims.yaml
       podslice lint --explain PS101
 
     Exit codes: 0 nothing found that --fail-on names, 1 findings, 2 bad input.
@@ -133,7 +147,7 @@ def lint(
     rules = choose(_split(select), _split(ignore))
     devices = load_devices(devices_path)
     policy = None if policy_path is None else load_policy(policy_path, profile)
-    base = _Settings(None, None, rules, profile, devices, policy)
+    base = _Settings(None, None, rules, profile, devices, policy, _claims(claim_paths))
     settings = _settings(config_path, overrides, named_node(machine, sysfs, source), base)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
@@ -153,6 +167,33 @@ def lint(
         sys.exit(2)
     if fail_on != "never" and any(at_least(finding.severity, fail_on) for finding in findings):
         sys.exit(1)
+
+
+def _claims(paths: tuple[str, ...]) -> DeviceObjects | None:
+    """Raises `InputError`."""
+    if not paths:
+        return None
+    from podslice.k8s.cel import CELSelectors
+    from podslice.k8s.claims import load_device_objects
+
+    return load_device_objects(paths, (), CELSelectors())
+
+
+def _claimed(pod: Pod, objects: DeviceObjects | None) -> dict[str, ResourceList]:
+    """What the claims of a pod are for, by their names in the pod; nothing of those that no file has."""
+    if objects is None:
+        return {}
+    from podslice.core.dra.asked import claimed_amounts
+
+    found: dict[str, ResourceList] = {}
+    for entry in pod.spec.resource_claims:
+        namespace = pod.metadata.namespace or "default"
+        claim = objects.claims.get((namespace, entry.resource_claim_name or ""))
+        template = objects.templates.get((namespace, entry.resource_claim_template_name or ""))
+        spec = claim.spec if claim is not None else template.spec.spec if template is not None else None
+        if spec is not None:
+            found[entry.name] = claimed_amounts(spec.devices)
+    return found
 
 
 def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
@@ -223,6 +264,7 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
             profile=settings.profile,
             unknown_fields=loaded.unknown_fields,
             policy=settings.policy,
+            claimed=_claimed(loaded.pod, settings.claims),
         )
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             found.append((loaded.document, finding))

@@ -17,7 +17,8 @@ class LintReport(msgspec.Struct, frozen=True):
 
 class LintRule(msgspec.Struct, frozen=True, rename="camel"):
     """A rule. `severity` is the usual one of its findings, `other_severities` what they are in some cases. `needs`:
-    `nothing` beside the object, a `config`, or a `machine` as well. `replaces` are rules that then say nothing."""
+    `nothing` beside the object, a `config`, a `machine` as well, or `claims`. `replaces` are rules that then say
+    nothing."""
 
     id: str
     name: str

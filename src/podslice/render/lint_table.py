@@ -72,7 +72,9 @@ def _count(number: int, word: str) -> str:
 
 def rule_page(rule: Rule[Any], *, width: int) -> str:
     """What a rule means, for `--explain`."""
-    needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine"}[rule.needs]
+    needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine", "claims": "--claims"}[
+        rule.needs
+    ]
     head = f"{style(rule.id, bold=True)} {rule.name} ({rule.severities})\n{rule.title}\n"
     return "\n".join([head, *textwrap.wrap(rule.explanation, width), "", f"Needs: {needs}"])
 

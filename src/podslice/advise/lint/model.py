@@ -15,8 +15,9 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (INFO, WARNING, ERROR)
 """In rising order."""
 
-NOTHING, CONFIG, MACHINE = "nothing", "config", "machine"
-"""What a rule needs beside the object: nothing, a kubelet configuration, a configuration and a machine."""
+NOTHING, CONFIG, MACHINE, CLAIMS = "nothing", "config", "machine", "claims"
+"""What a rule needs beside the object: nothing, a kubelet configuration, a configuration and a machine, the claims that
+the object names."""
 
 Subject = TypeVar("Subject", contravariant=True)
 

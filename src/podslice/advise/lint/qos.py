@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import ContainerPath, PodSubject
-from podslice.core.pod.counted_claims import counted_claims
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import integral_cpus
-from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
+from podslice.core.pod.qos import BURSTABLE, GUARANTEED
 from podslice.core.pod.spec import ResourceList
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -211,32 +210,6 @@ def _quota_on_exclusive_cpus(subject: PodSubject) -> Iterator[Problem]:
             )
 
 
-def _claims_without_requests(subject: PodSubject) -> Iterator[Problem]:
-    """All the pod asks for are claims."""
-    claiming = next((place for place in subject.places if place.container.resources.claims), None)
-    if claiming is not None and subject.qos == BEST_EFFORT:
-        yield Problem(
-            f"{claiming.path}.resources.claims",
-            f"{claiming.container.name} has claims, and nothing in the pod has requests: it is BestEffort",
-            "request some cpu and memory",
-        )
-
-
-def _mirrored_claims(subject: PodSubject) -> Iterator[Problem]:
-    """Requests as large as a claim that the scheduler has counted with them."""
-    for claim in counted_claims(subject.pod):
-        for place in subject.places:
-            requests = (place.container.resources.requests or {}) if place.container.name in claim.containers else {}
-            for name, amount in claim.resources.items():
-                if not amount.is_zero() and requests.get(name, ZERO) >= amount:
-                    yield Problem(
-                        f"{place.path}.resources.requests[{name}]",
-                        f"{place.container.name} requests {requests[name]} {name} besides claim "
-                        f"{claim.resource_claim_name}, which counts for {amount}",
-                        "request what it needs besides the claim",
-                    )
-
-
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS101",
@@ -317,25 +290,5 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back.",
         _quota_on_exclusive_cpus,
         CONFIG,
-    ),
-    Rule(
-        "PS108",
-        "claims-without-requests",
-        WARNING,
-        "A pod with claims alone is BestEffort",
-        "Claims of devices do not count for the QoS class. A pod whose containers have claims and no requests is "
-        "BestEffort, whatever CPUs and memory the claims are for: it is evicted first, its cgroup has the least "
-        "weight, and without the gate DRANodeAllocatableResources the scheduler and quotas count nothing of it.",
-        _claims_without_requests,
-    ),
-    Rule(
-        "PS109",
-        "mirrored-claims",
-        WARNING,
-        "Requests repeat a claim that is counted",
-        "Repeating a claim's CPUs and memory in the requests of its container makes a scheduler count them that knows "
-        "nothing of what claims are for. With the gate DRANodeAllocatableResources it does know, as "
-        "status.nodeAllocatableResourceClaimStatuses shows, and the node's amounts are counted twice.",
-        _mirrored_claims,
     ),
 )

@@ -136,7 +136,8 @@ class ContainerPath(NamedTuple):
 
 class PodSubject:
     """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known, `policy` None
-    when no policy is; `unknown_fields` has paths inside the document."""
+    when no policy is; `unknown_fields` has paths inside the document; `claimed` what the pod's claims are
+    for, by their names in the pod."""
 
     def __init__(
         self,
@@ -146,8 +147,10 @@ class PodSubject:
         profile: str = "podslice",
         unknown_fields: tuple[UnknownField, ...] = (),
         policy: PodslicePolicy | None = None,
+        claimed: Mapping[str, ResourceList] | None = None,
     ) -> None:
         self.policy = policy
+        self.claimed = claimed or {}
         self.written = written
         self.unknown_fields = unknown_fields
         self.node = node

@@ -1,0 +1,99 @@
+"""Rules about claims of devices: what their CPUs and memory count for (docs/dra.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+from podslice.advise.lint.model import CLAIMS, INFO, WARNING, Problem, Rule
+from podslice.advise.lint.subject import PodSubject
+from podslice.core.pod.counted_claims import counted_claims
+from podslice.core.pod.qos import BEST_EFFORT
+from podslice.core.values.quantity import ZERO, Quantity
+
+_GATE = "DRANodeAllocatableResources"
+
+
+def _claims_without_requests(subject: PodSubject) -> Iterator[Problem]:
+    """All the pod asks for are claims."""
+    claiming = next((place for place in subject.places if place.container.resources.claims), None)
+    if claiming is not None and subject.qos == BEST_EFFORT:
+        yield Problem(
+            f"{claiming.path}.resources.claims",
+            f"{claiming.container.name} has claims, and nothing in the pod has requests: it is BestEffort",
+            "request some cpu and memory",
+        )
+
+
+def _mirrored_claims(subject: PodSubject) -> Iterator[Problem]:
+    """Requests as large as a claim that the scheduler has counted with them."""
+    for claim in counted_claims(subject.pod):
+        for place in subject.places:
+            requests = (place.container.resources.requests or {}) if place.container.name in claim.containers else {}
+            for name, amount in claim.resources.items():
+                if not amount.is_zero() and requests.get(name, ZERO) >= amount:
+                    yield Problem(
+                        f"{place.path}.resources.requests[{name}]",
+                        f"{place.container.name} requests {requests[name]} {name} besides claim "
+                        f"{claim.resource_claim_name}, which counts for {amount}",
+                        "request what it needs besides the claim",
+                    )
+
+
+def _unmirrored_claims(subject: PodSubject) -> Iterator[Problem]:
+    """The containers that have claims request less than these are for, all together."""
+    if subject.gates[_GATE] or counted_claims(subject.pod):
+        return
+    having = [(place, {str(one.get("name")) for one in place.container.resources.claims or ()} & {*subject.claimed})
+              for place in subject.places]  # fmt: skip
+    wanted: dict[str, Quantity] = {}
+    for name in {name for _, names in having for name in names}:
+        for resource, amount in subject.claimed[name].items():
+            wanted[resource] = wanted.get(resource, ZERO).add(amount)
+    for resource, amount in sorted(wanted.items()):
+        asked = [place.requests.get(resource, ZERO) for place, names in having if names]
+        requested = subject.pod_requests.get(resource) or reduce(Quantity.add, asked, ZERO)
+        if requested < amount:
+            first = next(place for place, names in having if names)
+            yield Problem(
+                f"{first.path}.resources.claims",
+                f"claims are for {amount} {resource}, the containers that have them request {requested}: a scheduler "
+                "without the gate counts that alone",
+                f"request {resource}: {amount}, or leave what is for claims out of the node's allocatable resources",
+            )
+
+
+RULES: tuple[Rule[PodSubject], ...] = (
+    Rule(
+        "PS108",
+        "claims-without-requests",
+        WARNING,
+        "A pod with claims alone is BestEffort",
+        "Claims of devices do not count for the QoS class. A pod whose containers have claims and no requests is "
+        "BestEffort, whatever CPUs and memory the claims are for: it is evicted first, its cgroup has the least "
+        "weight, and without the gate DRANodeAllocatableResources the scheduler and quotas count nothing of it.",
+        _claims_without_requests,
+    ),
+    Rule(
+        "PS109",
+        "mirrored-claims",
+        WARNING,
+        "Requests repeat a claim that is counted",
+        "Repeating a claim's CPUs and memory in the requests of its container makes a scheduler count them that knows "
+        "nothing of what claims are for. With the gate DRANodeAllocatableResources it does know, as "
+        "status.nodeAllocatableResourceClaimStatuses shows, and the node's amounts are counted twice.",
+        _mirrored_claims,
+    ),
+    Rule(
+        "PS110",
+        "unmirrored-claims",
+        INFO,
+        "Requests do not repeat a claim",
+        "Without the gate DRANodeAllocatableResources a scheduler counts nothing of what claims are for. Where the "
+        "node's allocatable resources contain what is for claims, it gives that to other pods as well, which then wait "
+        "on the node. Either the requests of the containers repeat the claims, or the node keeps back what claims get "
+        "(kubeReserved). Claims are read from the files of --claims.",
+        _unmirrored_claims,
+        CLAIMS,
+    ),
+)

@@ -1,0 +1,35 @@
+"""What claims are for in the resources of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podslice.core.dra.asked import claimed_amounts
+from podslice.core.dra.objects import ResourceClaimSpec
+from podslice.core.pod.spec import from_dict
+
+
+def form(count: int = 1, **amounts: str) -> dict[str, Any]:
+    asked = {name.replace("_", "/", 1): amount for name, amount in amounts.items()}
+    return {"deviceClassName": "podslice.io", "count": count, "capacity": {"requests": asked}}
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        ([{"exactly": form(cpu="4", memory="1Gi")}], {"cpu": "4", "memory": "1Gi"}),
+        ([{"exactly": form(2, **{"podslice.io_cpu": "4"})}, {"exactly": form(cpu="500m")}], {"cpu": "8500m"}),
+        ([{"exactly": form(**{"gpu.example.com_cpu": "4", "lanes": "2"})}], {}),
+        ([{"exactly": form(hugepages2Mi="4Mi")}], {"hugepages-2Mi": "4Mi"}),
+        ([{"firstAvailable": [{"name": "a", **form(cpu="8")}, {"name": "b", **form(cpu="2")}]}], {"cpu": "2"}),
+        ([{"firstAvailable": [{"name": "a", **form(cpu="8")}, {"name": "b", **form(memory="1Gi")}]}], {}),
+    ],
+)
+def test_amounts(requests: list[dict[str, Any]], said: dict[str, str]) -> None:
+    """Of our devices and of those that do not say whose they are, as often as they are asked for; of alternatives the
+    least."""
+    named = [{"name": f"r{place}", **one} for place, one in enumerate(requests)]
+    spec = from_dict({"devices": {"requests": named}}, ResourceClaimSpec)
+    assert {name: str(amount) for name, amount in claimed_amounts(spec.devices).items()} == said
