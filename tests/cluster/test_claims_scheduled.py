@@ -333,14 +333,21 @@ def test_claims_spread(plane: ControlPlane, api: Api) -> None:
              "application/merge-patch+json")  # fmt: skip
     on, pods = node_of(2), Pods(api)
 
-    async def publish() -> None:
+    async def publish(number: int) -> None:
+        """So that claims can name it: the scheduler may hear of a pod before it hears of the slice."""
         server = HTTPApiServer(KubeConfig.from_dict(plane.kubeconfig("admin")).get())
         wanted = wanted_slices(on, "spread", "mostFree")
+        for device in wanted[0]["devices"]:
+            device["attributes"]["podslice.io/writing"] = {"int": number}
         await Publisher(server, "spread", lambda: wanted, trouble=lambda what, why: None).publish(wanted)
         await server.close()
 
-    def given(name: str) -> str:
-        claim(api, name, 2)
+    def given(name: str, number: int) -> str:
+        expression = f'device.attributes["podslice.io"].?writing.orValue(-1) == {number}'
+        own = {"deviceClassName": "podslice.io", "capacity": {"requests": {"podslice.io/cpu": "2"}},
+               "selectors": [{"cel": {"expression": expression}}]}  # fmt: skip
+        spec = {"devices": {"requests": [{"name": "cpus", "exactly": own}]}}
+        api.call("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
         pods.create(pod(name, "spread", [container("c", 100, name)], (name,)))
         bound(pods, name)
         (result,) = api.call("GET", f"{CLAIMS}/{name}")["status"]["allocation"]["devices"]["results"]
@@ -348,8 +355,8 @@ def test_claims_spread(plane: ControlPlane, api: Api) -> None:
 
     found = []
     for number in range(3):
-        asyncio.run(publish())
-        found.append(given(f"spread-{number}"))
+        asyncio.run(publish(number))
+        found.append(given(f"spread-{number}", number))
         held = PreparedDevice("cpus", "spread/podslice.io", found[-1], int(found[-1][-1]), 2)
         holder = PreparedClaim(f"uid-{number}", "default", f"spread-{number}", (held,)).holder_pod()
         assert holder is not None
