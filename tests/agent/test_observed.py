@@ -7,13 +7,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
+
 from podslice.agent.observed import ObservedKubelet
+from podslice.agent.observeddevices import SOCKET, ObservedDevices, inventory_of
 from podslice.core.cluster.events import Stamped, decode, encode
 from podslice.core.cluster.replica import Replica
 from podslice.core.cluster.rulebook import Rulebook
+from podslice.core.errors import InputError
 from podslice.core.holding import holding_of
+from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
 from podslice.core.node import Node
 from podslice.k8s.podlist import KnownPod
+from podslice.wire.proto import podresources_pb2 as api
+from tests.agent.fake_pod_resources import FakePodResources
 from tests.clusterservice.bench import LIKE, Bench, asked, pod_object
 
 VERSION = "hollow"
@@ -26,21 +34,32 @@ def known(name: str, cpus: str, **more: Any) -> KnownPod:
 
 
 class Observing:
-    """A kubelet played by the core, which writes its files, and who observes it; `replica` is the service's."""
+    """A kubelet played by the core, which writes its files, and who observes it; `replica` is the service's. `lists`:
+    the devices that its plugins list, as its PodResources API tells them; None where it does not answer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lists: api.AllocatableResourcesResponse | None = None) -> None:
         self.folder = folder
-        self.kubelet = Node(LIKE.rules.machine, LIKE.rules.config, profile="kubelet-1.36", predicates=False)
+        self.lists = lists or api.AllocatableResourcesResponse()
+        self.answers = True
+        self.kubelet = Node(
+            LIKE.rules.machine, LIKE.rules.config, profile="kubelet-1.36", predicates=False,
+            devices=inventory_of(self.lists),
+        )  # fmt: skip
         self.pods: dict[str, KnownPod] = {}
         self.troubles: list[str] = []
         self.observed = ObservedKubelet(
             folder, LIKE.rules.machine, LIKE.rules.config, profile="podslice", version=VERSION,
             pods=lambda: list(self.pods.values()), ready=lambda: True,
-            trouble=lambda where, what: self.troubles.append(what),
+            trouble=lambda where, what: self.troubles.append(what), devices=self.listed,
         )  # fmt: skip
         self.replica = Replica(Rulebook(), {VERSION})
         self.events: list[Stamped] = []
         self.write()
+
+    async def listed(self) -> DeviceInventory:
+        if not self.answers:
+            raise InputError("the kubelet does not answer")
+        return inventory_of(self.lists)
 
     def write(self) -> None:
         for name, data in self.kubelet.files.items():
@@ -169,3 +188,116 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert bench.placing.model.held() == ()
     assert bench.placing.model.counts["agreed"] == 1
     assert bench.placing.filter(asked(second, ["a"]), "").nodes == ["a"]
+
+
+# Devices
+
+GPU = "vendor.com/gpu"
+
+
+def gpus(*places: tuple[str, int]) -> api.AllocatableResourcesResponse:
+    """Devices with their NUMA nodes, each told by itself as a kubelet does."""
+    return api.AllocatableResourcesResponse(
+        devices=[
+            api.ContainerDevices(
+                resource_name=GPU, device_ids=[name], topology=api.TopologyInfo(nodes=[api.NUMANode(ID=numa)])
+            )
+            for name, numa in places
+        ]
+    )
+
+
+def with_gpus(name: str, cpus: str, count: int) -> KnownPod:
+    spec = pod_object(name, cpus, "a")["spec"]
+    for amounts in spec["containers"][0]["resources"].values():
+        amounts[GPU] = str(count)
+    return KnownPod(f"uid-{name}", "default", name, spec=json.dumps(spec).encode(), node="a")
+
+
+def devices_of(scene: Observing, uid: str) -> list[str]:
+    assert scene.replica.state is not None
+    (container,) = holding_of(scene.replica.state, uid).containers
+    return [name for _, names in container.devices for name in names]
+
+
+def test_devices_are_predicted(tmp_path: Path) -> None:
+    """The replica knows which devices there are and where, who has which, and what a further pod would get; a pod that
+    got what it would by the rules is told as admitted. Without free devices on the NUMA node of its CPUs nobody is
+    sent there."""
+    scene, bench = Observing(tmp_path, gpus(("b", 1), ("a", 0), ("c", 1))), Bench("a", heard=False)
+    scene.bound(with_gpus("first", "2", 1))
+    scene.starts("uid-first")
+    assert scene.look() == ["adopted"]
+    assert devices_of(scene, "uid-first") == ["a"]
+    scene.bound(with_gpus("second", "2", 2))
+    scene.look()
+    scene.starts("uid-second")
+    assert scene.look()[0] == "equal"
+    assert devices_of(scene, "uid-second") == ["b", "c"]
+    scene.agrees()
+    assert scene.look() == []
+    for stamped in scene.events:
+        bench.journals.feed("a", encode(stamped))
+    wants = pod_object("third", "2")
+    for amounts in wants["spec"]["containers"][0]["resources"].values():
+        amounts[GPU] = "1"
+    assert bench.placing.filter(asked(wants, ["a"]), "").unresolvable == {"a": "fewer than 1 vendor.com/gpu free"}
+    del scene.pods["uid-first"]
+    scene.kubelet.remove("uid-first")
+    scene.write()
+    count = len(scene.events)
+    scene.look()
+    for stamped in scene.events[count:]:
+        bench.journals.feed("a", encode(stamped))
+    assert bench.placing.filter(asked(wants, ["a"]), "").nodes == ["a"]
+    assert scene.troubles == []
+
+
+def test_devices_come_and_go(tmp_path: Path) -> None:
+    """Another list of devices is told as a whole; a device that is gone stays with its pod and is nobody else's. While
+    the kubelet does not answer nothing new is told."""
+    scene = Observing(tmp_path, gpus(("a", 0), ("b", 1)))
+    scene.bound(with_gpus("first", "2", 1))
+    scene.starts("uid-first")
+    scene.look()
+    scene.answers = False
+    scene.bound(known("second", "2"))
+    scene.starts("uid-second")
+    assert (scene.look(), scene.look()) == ([], [])
+    assert len(scene.troubles) == 1
+    scene.answers, scene.lists = True, gpus(("b", 1))
+    assert scene.look() == ["adopted"]
+    scene.agrees()
+    assert devices_of(scene, "uid-first") == ["a"]
+    assert scene.replica.state is not None
+    pool = scene.replica.state.device.pools[GPU]
+    assert pool.names(pool.healthy) == ["b"]
+
+
+def test_what_the_kubelet_lists(tmp_path: Path) -> None:
+    """Asked by its socket below its folder: every device once, in order, with its NUMA nodes. Without a socket there
+    are none, and one that does not answer is an error in a line."""
+    listed = gpus(("b", 1), ("a", 0), ("a", 1))
+    listed.devices.add(resource_name="vendor.com/nic", device_ids=["eth1", "eth0"])
+    found = DeviceInventory(
+        (
+            DeviceResource(GPU, (Device("a", (0, 1)), Device("b", (1,)))),
+            DeviceResource("vendor.com/nic", (Device("eth0"), Device("eth1"))),
+        )
+    )
+    asks = ObservedDevices(tmp_path)
+
+    async def main() -> None:
+        assert await asks.listed() == DeviceInventory()
+        kubelet = FakePodResources(tmp_path / SOCKET)
+        kubelet.allocatable = listed
+        await kubelet.start()
+        try:
+            assert await asks.listed() == found
+            kubelet.failure = (grpc.StatusCode.INTERNAL, "broken")
+            with pytest.raises(InputError, match="broken"):
+                await asks.listed()
+        finally:
+            await kubelet.stop()
+
+    asyncio.run(main())

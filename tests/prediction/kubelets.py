@@ -32,6 +32,7 @@ from podslice import load_machine
 from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.observed import ObservedKubelet
+from podslice.agent.observeddevices import ObservedDevices
 from podslice.agent.reporter import JournalStream
 from podslice.agent.supervise import Supervisor
 from podslice.core.config.kubelet import KubeletConfig
@@ -103,7 +104,7 @@ async def observed(found: Kubelets) -> AsyncIterator[None]:
         told = ObservedKubelet(
             kubelet.folder, load_machine(str(kubelet.machine)), _CONFIG, profile="podslice",
             version=installed_version("podslice"), pods=partial(list, source.pods),
-            ready=partial(getattr, source, "ready"), trouble=_quietly,
+            ready=partial(getattr, source, "ready"), trouble=_quietly, devices=ObservedDevices(kubelet.folder).listed,
         )  # fmt: skip
         token = found.folder / f"token-{name}"
         token.write_text(await asyncio.to_thread(agent_token, found.beside.api, name))

@@ -42,6 +42,7 @@ from podslice.agent.movingmemory import MemoryMoves, free_memory
 from podslice.agent.nodeguards import NodeGuards
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.observed import ObservedKubelet
+from podslice.agent.observeddevices import ObservedDevices
 from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -304,6 +305,7 @@ class Agent:
             pods=lambda: list(source.pods),
             ready=lambda: source.ready,
             trouble=self.reporter.trouble,
+            devices=ObservedDevices(Path(cluster.kubelet_directory)).listed,
         )
 
     def _devices(self, settings: AgentSettings) -> DevicePlugins | None:

@@ -17,6 +17,7 @@ from podslice.core.cluster.signature import wants
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import holding_of
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
@@ -24,7 +25,7 @@ from podslice.host.state_directory import read_state_directory
 from podslice.k8s.podlist import KnownPod
 from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import MANAGER_STATE_FILES
+from podslice.statefiles.names import DEVICE_STATE_FILE, MANAGER_STATE_FILES
 from podslice.statefiles.tools.stand_ins import stand_ins
 
 LOOK_SECONDS = 0.5
@@ -32,7 +33,8 @@ LOOK_SECONDS = 0.5
 
 class ObservedKubelet:
     """`folder` has the kubelet's state files, `pods` are those of the node as the API server has them, from when
-    `ready` says so. `trouble` hears once of each thing that keeps it from being told."""
+    `ready` says so, `devices` those that its plugins list. `trouble` hears once of each thing that keeps it from being
+    told."""
 
     def __init__(
         self,
@@ -45,11 +47,14 @@ class ObservedKubelet:
         pods: Callable[[], Iterable[KnownPod]],
         ready: Callable[[], bool],
         trouble: Callable[[str, str], None],
+        devices: Callable[[], Awaitable[DeviceInventory]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.journal = NodeJournal(version=version, observed=True)
         self._folder, self._machine, self._config, self._profile = folder, machine, config, profile
         self._pods, self._ready, self._trouble, self._sleep = pods, ready, trouble, sleep
+        self._devices = devices
+        self._inventory = DeviceInventory()
         self._seen: tuple[Mapping[str, bytes], Mapping[str, Pod]] | None = None
         self._node: Node | None = None
         self._problem = ""
@@ -65,6 +70,9 @@ class ObservedKubelet:
         """Tell what has changed. What cannot be read is told as a trouble, and the service hears nothing new."""
         problem = ""
         try:
+            inventory = await self._devices()
+            if inventory != self._inventory:
+                self._inventory, self._seen, self._node = inventory, None, None
             files = await asyncio.to_thread(read_state_directory, self._folder)
             found = files, dict(_listed(self._pods()))
             if found != self._seen:
@@ -77,12 +85,25 @@ class ObservedKubelet:
         self._problem = problem
 
     def _as_seen(self, files: Mapping[str, bytes], pods: Mapping[str, Pod]) -> Node:
-        """The node with what the files say. A pod that wants something and is in no file has not started."""
-        owners = {pod.metadata.uid: pod for pod in stand_ins(_contents(files), frozenset())}
+        """The node with what the files say. A pod that wants something and is in no file has not started. Of a pod that
+        is gone a kubelet keeps devices in its file until it admits another."""
+        contents = _contents(files)
+        owners = {pod.metadata.uid: pod for pod in stand_ins(contents, frozenset())}
+        contents.pop(DEVICE_STATE_FILE, None)
+        there = {pod.metadata.uid for pod in stand_ins(contents, frozenset())} | pods.keys()
         started = [pod for uid, pod in pods.items() if uid in owners or not self._waits(pod)]
         unknown = [pod for uid, pod in owners.items() if uid not in pods]
-        node = Node(self._machine, self._config, profile=self._profile, files=files, predicates=False)
+        node = Node(
+            self._machine,
+            self._config,
+            profile=self._profile,
+            files=files,
+            devices=self._inventory,
+            predicates=False,
+        )
         node.resume([*started, *unknown])
+        for uid in owners.keys() - there:
+            node.remove(uid)
         return node if self._node is None else Node.of(self._node.rules, node.state)
 
     def _waits(self, pod: Pod) -> bool:
