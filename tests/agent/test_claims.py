@@ -175,6 +175,28 @@ def test_disk_that_does_not_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert set(desk.holds()) == {"uid-a"}
 
 
+def test_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody hears of a claim whose record may be forgotten; asked again, it is synced before it is told."""
+    desk = Desk(tmp_path)
+    synced: list[str] = []
+
+    def fails(self: Any, path: Path) -> None:
+        if path.name == "claims":
+            raise OSError(5, "Input/output error")
+
+    def works(self: Any, path: Path) -> None:
+        synced.append(path.name)
+
+    monkeypatch.setattr(statefile.RealFiles, "sync_directory", fails)
+    with pytest.raises(ClaimError, match="Input/output error"):
+        desk.book.prepare(claim("a", (0, 4)))
+    assert not list((tmp_path / "cdi").glob("*"))
+    monkeypatch.setattr(statefile.RealFiles, "sync_directory", works)
+    desk.book.prepare(claim("a", (0, 4)))
+    assert "claims" in synced
+    desk.check()
+
+
 # With containers
 
 

@@ -67,8 +67,9 @@ class RealFiles:
             os.close(descriptor)
 
 
-def write_atomically(path: Path, data: bytes, files: FileOperations | None = None) -> None:
-    """Replace `path` by `data`, completely or not at all. Raises `OSError`."""
+def write_atomically(path: Path, data: bytes, files: FileOperations | None = None, *, settled: bool = True) -> None:
+    """Replace `path` by `data`, completely or not at all; unless `settled` a machine that goes down may forget it,
+    until somebody syncs the directory. Raises `OSError`."""
     files = files or RealFiles()
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -78,7 +79,8 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    files.sync_directory(path.parent)
+    if settled:
+        files.sync_directory(path.parent)
 
 
 def remove_file(path: Path, files: RealFiles) -> None:

@@ -100,12 +100,12 @@ class ClaimBook:
         try:
             self._hold(claim)
             self._put(claim)
-            self._write(claim)
+            self._tell(claim)
         except ClaimError:
             self._remove_files(claim.uid)
             raise
         except OSError as error:
-            raise ClaimError(f"the CDI file of claim {claim} cannot be written: {error.strerror or error}") from None
+            raise ClaimError(f"the files of claim {claim} cannot be written: {error.strerror or error}") from None
         return claim
 
     def _again(self, known: PreparedClaim, claim: PreparedClaim) -> PreparedClaim:
@@ -115,7 +115,7 @@ class ClaimBook:
                 self._files.keep(claim)
                 self._put(claim)
                 known = claim
-            self._write(known)
+            self._tell(known)
         except OSError as error:
             raise ClaimError(f"claim {claim} cannot be written: {error.strerror or error}") from None
         return known
@@ -250,6 +250,11 @@ class ClaimBook:
     def claim_of(self, short_uid: str) -> PreparedClaim | None:
         """The claim whose UID variables write so."""
         return self.claims.get(self._short.get(short_uid, ""))
+
+    def _tell(self, claim: PreparedClaim) -> None:
+        """What is known is on the disk before a container can hear of it."""
+        self._files.settle()
+        self._write(claim)
 
     def _write(self, claim: PreparedClaim) -> None:
         self._cdi.write(claim, self.held(claim))

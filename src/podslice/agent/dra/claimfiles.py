@@ -31,6 +31,7 @@ class ClaimFiles:
     def __init__(self, directory: Path, files: RealFiles | None = None) -> None:
         self._folder = directory / _FOLDER
         self._files = files or RealFiles()
+        self._settled = True
 
     def load(self) -> tuple[dict[str, PreparedClaim], list[str]]:
         """Claims by UID, oldest first, and a line about every file that makes no sense; what a killed process left half
@@ -56,9 +57,17 @@ class ClaimFiles:
         return claims, problems
 
     def keep(self, claim: PreparedClaim) -> None:
-        """Raises `OSError`."""
+        """There after a kill from now on, after the machine was down once it is `settled`. Raises `OSError`."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(self._path(claim.uid), msgspec.json.encode(claim), self._files)
+        self._settled = False
+        write_atomically(self._path(claim.uid), msgspec.json.encode(claim), self._files, settled=False)
+
+    def settle(self) -> None:
+        """Everything kept is on the disk. Where the state was written in between, the file system has nothing left to
+        do. Raises `OSError`."""
+        if not self._settled:
+            self._files.sync_directory(self._folder)
+            self._settled = True
 
     def drop(self, uid: str) -> None:
         """Raises `OSError`."""
