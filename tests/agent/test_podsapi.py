@@ -118,6 +118,27 @@ def test_pods_come_change_and_go(tmp_path: Path, service: str) -> None:
     following(tmp_path, test, service=service)
 
 
+def test_250_pods_and_a_reader_that_is_busy(tmp_path: Path) -> None:
+    """A full node's pods change while nobody reads what the kubelet tells: nothing of it is lost, and of each pod the
+    last word counts."""
+
+    async def test(kubelet: FakePodsApi, watching: Following) -> None:
+        for number in range(250):
+            kubelet.add(message(f"p{number}"))
+        await until(lambda: len(watching.source.pods) == 252)
+        for cpus in range(2, 12):
+            for number in range(250):
+                kubelet.add(message(f"p{number}", str(cpus)))
+        for number in range(0, 250, 2):
+            kubelet.tell(EVENT.DELETED, kubelet.pods.pop(f"p{number}"))
+        await until(lambda: len(watching.source.pods) == 127)
+        await until(lambda: {watching.cpu(who(f"p{number}")) for number in range(1, 250, 2)} == {"11"})
+        assert not watching.cpu(who("p0"))
+        assert watching.troubles == []
+
+    following(tmp_path, test)
+
+
 def test_sandbox_asks_for_a_pod_that_was_not_told(tmp_path: Path) -> None:
     """The kubelet knows a pod before it calls the runtime: one question answers, also when it is asked too often."""
 
