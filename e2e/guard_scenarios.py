@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from e2e.kubelet import Running
 from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, Json, scenario
@@ -12,8 +14,8 @@ from podslice.core.values.cpuset import parse_bits
 _LIST = "cd /proc/irq; for i in [0-9]*; do echo $i $(cat $i/smp_affinity_list) $(ls -d $i/*/ 2>/dev/null); done"
 
 
-def _guarded(guard: str) -> Json:
-    spec = {"guards": {guard: "enforce"}}
+def _guarded(guard: str, how: str = "enforce") -> Json:
+    spec = {"guards": {guard: how}}
     policy = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy", "spec": spec}
     return {"policy": policy, "reconcileSeconds": 1}
 
@@ -47,6 +49,49 @@ def interrupts_leave_exclusive_cpus(world: World) -> None:
     world.remove(owner)
     world.start_agent()
     check(world.soon(lambda: _virtio(world), first) == first, "interrupts are not as they were")
+
+
+_KERNEL_THREADS = r"""
+import os, re
+for name in filter(str.isdecimal, os.listdir('/proc')):
+    try:
+        fields = open(f'/proc/{name}/stat').read().rpartition(')')[2].split()
+        allowed = re.search(r'Cpus_allowed_list:\s*(\S+)', open(f'/proc/{name}/status').read())[1]
+    except OSError:
+        continue
+    if int(fields[6]) & 0x00200000 and not int(fields[6]) & 0x04000000:
+        print(f'{name}.{fields[19]}', allowed)
+"""
+"""Threads of the kernel that may be moved, by id and start, with the CPUs that they may run on."""
+
+
+def _kernel_threads(world: World) -> dict[str, int]:
+    text: str = world.vm.call("shell", command=shlex.join(["python3.13", "-c", _KERNEL_THREADS]))
+    return {name: parse_bits(cpus) for name, cpus in (line.split() for line in text.splitlines())}
+
+
+@scenario("X-guards-kthreads", STATIC, agent=_guarded("kthreads"))
+def kernel_threads_leave_exclusive_cpus(world: World) -> None:
+    """Threads of the kernel that may be moved leave an owner's CPUs. The agent is killed, they stay away; the owner
+    goes, and the next agent lets those that are still there run where they could before."""
+    first = _kernel_threads(world)
+    check(any(cpus == world.online for cpus in first.values()), "no thread of the kernel may run everywhere")
+    owner = world.run(pod("gu", gu("c", 2)))
+    owned = world.exclusive(owner, "c", 2)
+
+    def still_there() -> list[str]:
+        return [name for name, cpus in _kernel_threads(world).items() if name in first and cpus & owned]
+
+    check(world.soon(lambda: len(still_there()), 0) == 0, f"{still_there()} of the kernel stay on its CPUs")
+    world.kill_agent()
+    check(still_there() == [], "a killed agent gave something back")
+    world.remove(owner)
+    world.start_agent()
+
+    def others() -> list[str]:
+        return [name for name, cpus in _kernel_threads(world).items() if first.get(name, cpus) != cpus]
+
+    check(world.soon(lambda: len(others()), 0) == 0, f"{others()} of the kernel are not where they were")
 
 
 def _cgroup(owner: Running, name: str) -> str:
@@ -104,3 +149,50 @@ def an_agent_that_stops_leaves_no_partition(world: World) -> None:
     check(_taken(world) == "", f"cgroups still take {_taken(world)}")
     world.restart_agent()
     check(world.soon(kind, "root") == "root", f"the partition is {kind()}")
+
+
+def _partition(world: World, folder: str) -> str:
+    return str(world.vm.call("read", path=f"/sys/fs/cgroup{folder}/cpuset.cpus.partition")).strip()
+
+
+@scenario("X-guards-auto", STATIC, new_kernel=True, agent=_guarded("partition", "auto"))
+def a_new_kernel_has_partitions_by_itself(world: World) -> None:
+    """With `partition: auto` a kernel from 6.11 on has one for an owner."""
+    folder = _cgroup(world.run(pod("gu", gu("c", 2))), "c")
+    kind = world.soon(lambda: _partition(world, folder), "root")
+    check(kind == "root", f"the partition is {kind}")
+
+
+@scenario("X-guards-auto-older", STATIC, agent=_guarded("partition", "auto"))
+def an_older_kernel_is_left_alone(world: World) -> None:
+    """With `partition: auto` an older kernel has none, and the files that are open are counted."""
+    owner = world.run(pod("gu", gu("c", 2)))
+    world.soon(lambda: world.metrics().get('podslice_guard_open_files{guard="partition"}', 0) >= 0, True)
+    check(_partition(world, _cgroup(owner, "c")) == "member", "an older kernel has a partition")
+    check(_taken(world) == "", f"cgroups have taken {_taken(world)}")
+
+
+_WHOLE_PODS: Json = {
+    **STATIC,
+    "featureGates": {"PodLevelResourceManagers": True},
+    "topologyManagerPolicy": "restricted",
+    "topologyManagerScope": "pod",
+}
+
+
+@scenario("X-guards-bubble", _WHOLE_PODS, new_kernel=True, agent=_guarded("partition"))
+def the_cpus_of_a_pod_are_a_partition(world: World) -> None:
+    """What the containers of a pod share among themselves is a partition of the pod's cgroup: the kernel leaves these
+    CPUs to nobody else, and all containers of the pod run there. It goes with the pod."""
+    owner = world.run(pod("p", ngu("a"), ngu("b"), budget=(2, "128Mi")))
+    owned = owner.cpus("a")
+    check(owned.bit_count() == 2 and owned == owner.cpus("b"), "both containers run on the pod's two CPUs")
+    folder = _cgroup(owner, "a").rpartition("/")[0]
+    kind = world.soon(lambda: _partition(world, folder), "root")
+    check(kind == "root", f"the partition of the pod is {kind}; taken: {_taken(world)}")
+    check(_left_by_the_kernel(world) == world.online & ~owned, "the kernel lets others on its CPUs")
+    check(owner.cpus("a") == owner.cpus("b") == owned, "its containers have lost CPUs")
+    world.remove(owner)
+    left = world.soon(lambda: _taken(world), "")
+    check(left == "", f"cgroups still take {left}")
+    check(_left_by_the_kernel(world) == world.online, "the kernel keeps CPUs from others")
