@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.core.guards.files import bits_in
-from podslice.core.guards.holders import GuardedHolder
+from podslice.core.guards.holders import GuardedHolder, holders
 from podslice.core.guards.partition import (
     EXCLUSIVE,
     PARTITION,
@@ -19,6 +19,7 @@ from podslice.core.guards.partition import (
 )
 from podslice.core.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
+from tests.mixed import helpers as mixed
 
 MOUNT = "sys/fs/cgroup"
 PODS = {"kubepods/a/app": "kubepods/a", "kubepods/b/app": "kubepods/b", "kubepods/b/side": "kubepods/b"}
@@ -186,4 +187,24 @@ def test_files_of_a_pod() -> None:
     wish = PartitionWish("kubepods/pod1", parse_bits("2-7"), "root", whole=True)
     assert partition_paths([wish]) == [
         f"kubepods/{EXCLUSIVE}", f"kubepods/pod1/{EXCLUSIVE}", f"kubepods/pod1/{PARTITION}"
+    ]  # fmt: skip
+
+
+def test_containers_that_share_their_pods_cpus() -> None:
+    """Of a pod that has CPUs as a whole, containers that share them own none, though its books name all of these for
+    each: the pod is one partition, and they are none."""
+    settings = {"feature_gates": {"PodLevelResourceManagers": True}, "topology_manager_scope": "pod"}
+    node = mixed.node(None, topology_manager_policy="restricted", **settings)
+    for one in (mixed.pod("p", "", "", budget="2"), mixed.pod("q", "1", "", budget="3")):
+        assert node.admit(one).admitted
+    found = list(holders(node.view))
+    assert [(one.uid, one.container, format_bits(one.cpus)) for one in found] == [
+        ("p", "", "2-3"), ("q", "c0", "6"), ("q", "", "4-5"),
+    ]  # fmt: skip
+    running = [
+        (uid, name, f"kubepods/pod{uid}/{name}", node.view.affinity(uid, name)) for uid in "pq" for name in ("c0", "c1")
+    ]
+    wishes = partition_wishes(found, running)
+    assert [(one.path, format_bits(one.cpus), one.whole) for one in wishes] == [
+        ("kubepods/podp", "2-3", True), ("kubepods/podq", "4-6", True),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from podslice.core.config.annotations import CACHE_CLASS, CPU_POWER, GUARDS, IRQ, IRQ_CLAIM, ISOLATION, guard_wishes
+from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.view import NodeView
 
@@ -29,9 +30,10 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
     power = guards.default_power if guards is not None else ""
     cache = guards.default_cache if guards is not None else ""
     for uid in dict.fromkeys((*view.owners, *view.bubbles)):
-        owned = view.owners.get(uid, {})
-        rest = view.bubbles.get(uid, 0) & ~union(owned.values())
         pod = view.pods.get(uid)
+        shares = _share(pod) if pod is not None and uid in view.bubbles else frozenset()
+        owned = {name: cpus for name, cpus in view.owners.get(uid, {}).items() if name not in shares}
+        rest = view.bubbles.get(uid, 0) & ~union(owned.values())
         wishes = {key: guard_wishes(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
         for name, cpus in (*owned.items(), *([("", rest)] if rest else [])):
             online = cpus & view.topology.all_cpus & ~view.offline
@@ -41,6 +43,11 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
                 yield GuardedHolder(
                     uid, name, online, irq, isolation, wish[CPU_POWER] or power, wish[CACHE_CLASS] or cache
                 )
+
+
+def _share(pod: AdmissionPod) -> frozenset[str]:
+    """The containers of a pod with CPUs as a whole that own none of them; in its books each has all that they share."""
+    return frozenset(one.name for one in pod.containers if not one.exclusive_cpus)
 
 
 def guarded_cpus(found: Iterable[GuardedHolder], cores: Iterable[Bits]) -> Bits:
