@@ -183,13 +183,14 @@ class Accumulator:
 
     def take_whole_even_cores(self) -> None:
         """Where all cores have as many threads, those of one parent that are wholly free come by id."""
-        size, step = self.topology.core_size, self.topology.sibling_step
+        topology = self.topology
+        size, step = topology.core_size, topology.sibling_step
         free, need, result = self.free, self.need, self.result
         for parent in self._parents_of_cores() if need >= size else ():
             if step >= 0:
-                firsts = free & free >> step & self.topology.first_threads & self.packer.core_parents[parent]
-                cpus = lowest(firsts, need // size)
-                cpus |= cpus << step
+                firsts = free & free >> step & topology.first_threads & self.packer.core_parents[parent]
+                firsts = lowest(firsts, need // size)
+                cpus = firsts | firsts << step
                 result |= cpus
                 free ^= cpus
                 need -= cpus.bit_count()

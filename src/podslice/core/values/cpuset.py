@@ -155,19 +155,12 @@ def union(sets: Iterable[Bits]) -> Bits:
 
 def lowest(bits: Bits, count: int) -> Bits:
     """The so many lowest of a set, or all of them."""
-    surplus = bits.bit_count() - count
-    if surplus <= 0:
+    if bits.bit_count() <= count:
         return bits
-    if surplus <= count:
-        for _ in range(surplus):
-            bits ^= 1 << bits.bit_length() - 1
-        return bits
-    chosen = 0
+    rest = bits
     for _ in range(count):
-        low = bits & -bits
-        chosen |= low
-        bits ^= low
-    return chosen
+        rest &= rest - 1
+    return bits ^ rest
 
 
 def iter_bits(bits: Bits) -> Iterator[int]:
