@@ -33,10 +33,15 @@ def masks(cluster: Cluster) -> dict[str, int]:
     }
 
 
-def _unmoved(cluster: Cluster, before: dict[str, int]) -> None:
-    """Everybody runs where it ran before, also a container that the kubelet has started again meanwhile, and a new pod
-    gets CPUs of its own."""
-    cluster.agree()
+def _ids(cluster: Cluster) -> dict[str, list[str]]:
+    return {found["metadata"]["name"]: sorted(container_ids(found).values()) for found in cluster.pods()}
+
+
+def _unmoved(cluster: Cluster, before: dict[str, int], ids: dict[str, list[str]]) -> None:
+    """Everybody runs where it ran before, and a new pod gets CPUs of its own. A container with another id than before
+    is one that the kubelet has started again meanwhile, maybe before the agent was there."""
+    again = [name for name, now in _ids(cluster).items() if now != ids[name]]
+    cluster.agree(*again)
     after: list[dict[str, int]] = []
 
     def as_before() -> bool:
@@ -50,7 +55,7 @@ def _unmoved(cluster: Cluster, before: dict[str, int]) -> None:
     new = cluster.run(pod("new", gu("c", 1)))
     owned = cluster.exclusive(new, "c", 1)
     check(not any(mask & owned for name, mask in before.items() if name != "shares/c"), "the new pod's CPUs are owned")
-    cluster.agree()
+    cluster.agree(*again)
 
 
 def _start(cluster: Cluster, program: str) -> None:
@@ -64,13 +69,13 @@ def _all_up(cluster: Cluster) -> None:
 
 
 def restart(order: tuple[str, ...], cluster: Cluster) -> None:
-    before = some_pods(cluster)
+    before, ids = some_pods(cluster), _ids(cluster)
     for program in order:
         cluster.kill(program)
     for program in order:
         _start(cluster, program)
     _all_up(cluster)
-    _unmoved(cluster, before)
+    _unmoved(cluster, before, ids)
 
 
 def _register() -> None:
