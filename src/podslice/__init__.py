@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
-    from podslice.advise.whatif import AfterChange, Outcome, PodVerdict, Scenario
+    from podslice.advise.whatif import AfterChange, ClassCPUs, Outcome, PodVerdict, Scenario
     from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.classes.mixed import MixedPool
@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         Machine,
         MaxFrequency,
         NUMANode,
+        PCIDevice,
     )
     from podslice.core.machine.topology import CPUTopology
     from podslice.core.managers.context import ReleasedCPUs
@@ -191,6 +192,7 @@ __all__ = [
     "ChangePolicy",
     "ClaimMemory",
     "ClaimRules",
+    "ClassCPUs",
     "ClassMatch",
     "Container",
     "ContainerDecision",
@@ -264,6 +266,7 @@ __all__ = [
     "Outcome",
     "OwnCPUs",
     "OwnerReference",
+    "PCIDevice",
     "Page",
     "Placement",
     "Plan",
@@ -402,6 +405,7 @@ _ON_USE = {
     "Finding": "podslice.advise.lint.model",
     "Fix": "podslice.advise.explain.fix",
     "HugePages": "podslice.core.machine.model",
+    "PCIDevice": "podslice.core.machine.model",
     "IgnoredField": "podslice.core.config.kubelet",
     "InputError": "podslice.core.errors",
     "InputErrors": "podslice.core.errors",
@@ -448,6 +452,7 @@ _ON_USE = {
     "PodStatus": "podslice.core.pod.spec",
     "PodVerdict": "podslice.advise.whatif",
     "AfterChange": "podslice.advise.whatif",
+    "ClassCPUs": "podslice.advise.whatif",
     "PodsliceError": "podslice.core.errors",
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.core.values.quantity",
