@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 from e2e.controlplane import MERGE, Api
+from e2e.hollow import one_run
 from e2e.hollow_campaign import KINDS, Faults, StaleApi, campaign, summary
-from e2e.hollow_cluster import ALONE, SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel, loads, one_run
+from e2e.hollow_cluster import ALONE, SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel, loads
 from e2e.hollow_nodes import Fault, HollowJournals
 from e2e.scheduling import PATIENCE, SOON, Pods, extender, pod, profile
 
