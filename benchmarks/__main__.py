@@ -22,6 +22,9 @@ from benchmarks import admissions, api, awkward, cluster, explain, figures, goal
 from benchmarks.chart import draw
 from benchmarks.measure import Case, Result, measure
 
+REFERENCE_US = 28.1
+"""CPU time of the first recorded case on the machine of the first table of docs/speed.md."""
+
 
 def all_cases() -> Iterator[Case]:
     modules = (recorded, api, steps, plugins, admissions, awkward)
@@ -57,6 +60,12 @@ def line(result: Result, old: Result | None) -> str:
     return cells + (f"{old.median / result.median:>8.2f}" if old else "")
 
 
+def pace() -> float:
+    """How many times as long as where the targets were set this machine needs just now for one admission."""
+    case = next(iter(recorded.cases()))
+    return measure(case, 300, cpu_time=True).median / REFERENCE_US
+
+
 def show(found: Iterable[Result], old: dict[tuple[str, str], Result]) -> list[Result]:
     """Print every result as it comes."""
     shown: list[Result] = []
@@ -84,9 +93,12 @@ def main() -> None:
         old = msgspec.json.decode(arguments.compare.read_bytes(), type=list[Result])
     clock = "CPU time" if arguments.cpu_time else "wall clock"
     print(f"Python {platform.python_version()}, {platform.machine()}, {clock}, load {os.getloadavg()[0]:.1f}")
+    before = pace()
     measured = results(arguments.only, arguments.repeat, cpu_time=arguments.cpu_time)
     found = show(measured, {(result.group, result.name): result for result in old})
     print("", *goals.table(found), sep="\n")
+    slower = "{:.1f} to {:.1f}".format(*sorted((before, pace())))
+    print(f"\nrecorded case a takes {slower} times as long here and now as where the targets were set")
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     if arguments.markdown:
