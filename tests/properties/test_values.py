@@ -22,7 +22,7 @@ from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.holding import Digester, digest, holding_of
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import ids_of, lowest
+from podslice.core.values.cpuset import ids_of, lowest_bits
 from tests.conftest import make_pod
 from tests.properties.test_node import GPU, with_gpus
 
@@ -281,4 +281,4 @@ def test_digests_are_the_same_everywhere() -> None:
 @given(st.integers(0, (1 << 70) - 1), st.integers(0, 80))
 def test_the_lowest_of_a_set(bits: int, count: int) -> None:
     """As many as are asked for, or all."""
-    assert ids_of(lowest(bits, count)) == ids_of(bits)[:count]
+    assert ids_of(lowest_bits(bits, count)) == ids_of(bits)[:count]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from podslice.core.config.mixed import admission_of
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.memory import Block
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_records import Held
@@ -152,7 +153,7 @@ def _cpus(rules: NodeRules, default: Bits, node: int, count: int) -> Bits | None
     """So many CPUs of a NUMA node that can be owned: of whole cores first."""
     topology = rules.cpu.topology
     free = assignable(default, rules.cpu.reserved) & topology.numa_nodes.get(node, 0)
-    whole = [core for core in topology.cores.values() if core & free == core]
+    whole = whole_cores_in(topology, free)
     others = [core for core in topology.cores.values() if core & free and core & free != core]
     found = [cpu for core in _ascending(whole) + _ascending(others) for cpu in iter_bits(core & free)][:count]
     return bits_of(found) if len(found) == count else None

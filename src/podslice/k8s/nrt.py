@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from podslice.core.config.topology_options import LIMIT_OPTION
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.memory import NO_TABLE
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.managers.device_state import DeviceState
@@ -162,7 +163,7 @@ def _assignable(view: NodeView) -> Bits:
     free = view.assignable
     if not view.cpu_options.full_pcpus_only:
         return free
-    return union(core for core in view.topology.cores.values() if not core & ~free)
+    return union(whole_cores_in(view.topology, free))
 
 
 # The object

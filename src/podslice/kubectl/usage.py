@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podslice.contract.cluster import NodeUsage, NUMANodeUsage
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.view import NodeView
 from podslice.kubectl.live import RemoteNode
@@ -47,4 +48,4 @@ def without_usage(node: str, problem: str) -> NodeUsage:
 def _free(view: NodeView) -> Bits:
     if not view.cpu_options.full_pcpus_only:
         return view.assignable
-    return union(core for core in view.topology.cores.values() if core & view.assignable == core)
+    return union(whole_cores_in(view.topology, view.assignable))

@@ -113,16 +113,15 @@ def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | N
 
 def _proposed(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
     """What plugins propose where the pod is refused; memory stays where it is."""
-    asked = trial.copy()
+    asked, view = trial.copy(), trial.view
     if asked.lands(pod):
         return
     for proposed in asked.proposed_moves:
-        cpus, moves, view = dict[tuple[str, str], Bits](), list[Move](), trial.view
+        cpus: dict[tuple[str, str], Bits] = {}
+        moves: list[Move] = []
         for one in proposed.moves:
-            metadata, nodes = (
-                view.pods[one.uid].spec.metadata,
-                CPUSet.from_bits(view.numa_nodes(one.uid, one.container)),
-            )
+            metadata = view.pods[one.uid].spec.metadata
+            nodes = CPUSet.from_bits(view.numa_nodes(one.uid, one.container))
             held = cpus.get((one.uid, one.container), view.assignment(one.uid, one.container) or 0)
             cpus[one.uid, one.container] = one.cpus
             container = ContainerMove(one.container, CPUSet.from_bits(held), CPUSet.from_bits(one.cpus), nodes, nodes)

@@ -27,7 +27,7 @@ from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import rebook, release
 from podslice.core.pod.spec import Pod
 from podslice.core.state.model import assignable
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits, lowest_bits, union
 
 MOST_SPLITS = 64
 """More ways than these of dividing a group among several NUMA nodes are not all tried."""
@@ -202,7 +202,7 @@ class Space:
         before = self._standing_before(group.uid)
         counts = zip(self.topology.numa_nodes.values(), to.counts, strict=True)
         with self._trial.undone():
-            put(self._trial, group, union(lowest(there, count) for there, count in counts), to.nodes)
+            put(self._trial, group, union(lowest_bits(there, count) for there, count in counts), to.nodes)
             return no_worse(before, self._trial.standing(group.uid))
 
     def drafted(self, state: State, step: Step) -> State:
@@ -283,15 +283,6 @@ def _at(group: Group, nodes: Bits) -> list[Block]:
 
 def _with(values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
     return (*values[:place], value, *values[place + 1 :])
-
-
-def lowest(cpus: Bits, count: int) -> Bits:
-    """The `count` lowest CPUs of a set."""
-    found = 0
-    for _ in range(count):
-        found |= cpus & -cpus
-        cpus &= cpus - 1
-    return found
 
 
 def _splits(total: int, room: Sequence[int], grain: int) -> Iterator[tuple[int, ...]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 
 from podslice.advise.lint.model import CLAIMS, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import PodSubject
 from podslice.core.pod.counted_claims import counted_claims
+from podslice.core.pod.demand import add_into
 from podslice.core.pod.qos import BEST_EFFORT
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -48,11 +48,12 @@ def _unmirrored_claims(subject: PodSubject) -> Iterator[Problem]:
               for place in subject.places]  # fmt: skip
     wanted: dict[str, Quantity] = {}
     for name in {name for _, names in having for name in names}:
-        for resource, amount in subject.claimed[name].items():
-            wanted[resource] = wanted.get(resource, ZERO).add(amount)
+        add_into(wanted, subject.claimed[name])
+    asked: dict[str, Quantity] = {}
+    for place, names in having:
+        add_into(asked, place.requests if names else {})
     for resource, amount in sorted(wanted.items()):
-        asked = [place.requests.get(resource, ZERO) for place, names in having if names]
-        requested = subject.pod_requests.get(resource) or reduce(Quantity.add, asked, ZERO)
+        requested = subject.pod_requests.get(resource) or asked.get(resource, ZERO)
         if requested < amount:
             first = next(place for place, names in having if names)
             yield Problem(

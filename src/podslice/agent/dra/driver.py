@@ -191,7 +191,7 @@ class Driver:
         numa_nodes = [numa.id for numa in self._owner.machine.nodes]
         node = self._owner.node
         classes = None if node is None else node.view.cpu_classes
-        topology = cpu_topology(self._owner.machine)
+        topology = cpu_topology(self._owner.machine) if node is None else node.view.topology
         return node_devices(numa_nodes, topology, {} if classes is None else classes.parts)
 
     def _users(self, uid: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import Bits, iter_bits, lowest
+from podslice.core.values.cpuset import Bits, iter_bits, lowest_bits
 
 _NONE_FOUND = RefusalKind("no-cpus-found", "failed to allocate cpus")
 _NOT_ENOUGH = RefusalKind(
@@ -189,7 +189,7 @@ class Accumulator:
         for parent in self._parents_of_cores() if need >= size else ():
             if step >= 0:
                 firsts = free & free >> step & topology.first_threads & self.packer.core_parents[parent]
-                firsts = lowest(firsts, need // size)
+                firsts = lowest_bits(firsts, need // size)
                 cpus = firsts | firsts << step
                 result |= cpus
                 free ^= cpus
@@ -286,11 +286,11 @@ class Accumulator:
         for parent in self._parents_of_cores():
             free, need = self.free & self.packer.core_parents[parent], self.need
             whole = free & free >> step & first if step else 0
-            halves = lowest((free | free >> step) & first & ~whole, need)
+            halves = lowest_bits((free | free >> step) & first & ~whole, need)
             cpus = (halves | halves << step) & free
             need -= cpus.bit_count()
             if need > 0 and whole:
-                cores = lowest(whole, (need + 1) // 2)
+                cores = lowest_bits(whole, (need + 1) // 2)
                 more = cores | cores << step
                 cpus |= more ^ (1 << more.bit_length() - 1 if more.bit_count() > need else 0)
             self.take(cpus)
@@ -309,12 +309,9 @@ class Accumulator:
     def _take_singly(self, order: list[int], objects: Mapping[int, Bits]) -> None:
         free, need, result = self.free, self.need, self.result
         for key in order:
-            cpus = objects[key] & free
-            while cpus and need > 0:
-                lowest = cpus & -cpus
-                cpus ^= lowest
-                result |= lowest
-                need -= 1
+            cpus = lowest_bits(objects[key] & free, need)
+            result |= cpus
+            need -= cpus.bit_count()
             if need < 1:
                 break
         self.free, self.need, self.result = free & ~result, need, result

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from podslice.core.allocate.cpu_packed import Packer, not_enough
 from podslice.core.errors import AdmissionError
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -82,7 +83,7 @@ class ResizePicker:
         return touched
 
     def _whole_cores(self, pool: Bits) -> Bits:
-        return union(core for core in self._topology.cores.values() if core & pool == core)
+        return union(whole_cores_in(self._topology, pool))
 
     # Packed: nearest to the anchor first
 

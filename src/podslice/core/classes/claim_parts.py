@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits, iter_bits, union
@@ -40,7 +41,7 @@ def claimable_cpus(cpus: Bits, topology: CPUTopology, *, reserved: Bits, strict:
     cpus &= topology.all_cpus & ~reserved
     if strict and not topology.all_cpus & ~reserved & ~cpus:
         cpus &= cpus - 1
-    return union(core for core in topology.cores.values() if not core & ~cpus) if whole_cores else cpus
+    return union(whole_cores_in(topology, cpus)) if whole_cores else cpus
 
 
 def claim_parts(

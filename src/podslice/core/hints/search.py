@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from podslice.core.hints.needs import Need, Reach, all_met, enough, settled
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits, lowest_bits
 
 EXACT_NODES = 16
 """Up to so many nodes every answer is exact, whatever it costs: there are at most 2**16 sets."""
@@ -85,16 +85,6 @@ class Span(NamedTuple):
         return self.touched(mask).bit_count() == self.sockets
 
 
-def lowest_nodes(nodes: Bits, size: int) -> Bits:
-    """The `size` lowest members."""
-    chosen = 0
-    for _ in range(size):
-        low = nodes & -nodes
-        chosen |= low
-        nodes ^= low
-    return chosen
-
-
 def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, purse: Purse | None = None) -> Size | None:
     """How many of `nodes` meet all needs at least; None when even all do not. `purse`: by default `purse_over`."""
     named, others = settled(needs)
@@ -154,7 +144,7 @@ def lowest(
     needs = [need for need in needs if need.amount > 0]
     if size == 1 and may_leave_out is None and span is None:
         return _lowest_single(nodes, needs, below)
-    first = lowest_nodes(nodes, size)
+    first = lowest_bits(nodes, size)
     if (
         all_met(needs, first)
         and (may_leave_out is None or may_leave_out(nodes & ~first))

@@ -12,10 +12,10 @@ import msgspec
 
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, all_met
-from podslice.core.hints.search import Purse, Size, Span, lowest, lowest_nodes
+from podslice.core.hints.search import Purse, Size, Span, lowest
 from podslice.core.merge.fit import Fit
 from podslice.core.merge.split import Split
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits, lowest_bits
 
 
 class BestMask(msgspec.Struct, frozen=True):
@@ -162,7 +162,7 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: 
             mask = lowest(nodes, size, [*own, *needs], purse, below=best)
             if mask is not None:
                 best = mask
-        if split is None or best == lowest_nodes(nodes, size):
+        if split is None or best == lowest_bits(nodes, size):
             return best
         lower = lowest(
             nodes,

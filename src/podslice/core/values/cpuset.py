@@ -153,7 +153,7 @@ def union(sets: Iterable[Bits]) -> Bits:
     return bits
 
 
-def lowest(bits: Bits, count: int) -> Bits:
+def lowest_bits(bits: Bits, count: int) -> Bits:
     """The so many lowest of a set, or all of them."""
     if bits.bit_count() <= count:
         return bits
