@@ -40,6 +40,7 @@ from prediction.plugins import TellingPlugin
 
 Json = dict[str, Any]
 FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED_STATE_FILE)
+_COUNTED_CLAIMS = "nodeAllocatableResourceClaimStatuses"
 _INVALID = StartKind("invalid-configuration", "{problems}")
 
 
@@ -259,8 +260,9 @@ class Model:
 
 
 def _defaulted(kubelet: Kubelet, pod: Json) -> Pod:
-    given = {key: own for key, own in pod.items() if key != "status"}
-    return default_pod(pod_from_dict(given), kubelet.manager.context.gates)
+    """As the kubelet takes it: of the status only the claims that the scheduler has counted."""
+    counted = {key: own for key, own in pod.get("status", {}).items() if key == _COUNTED_CLAIMS}
+    return default_pod(pod_from_dict({**pod, "status": counted}), kubelet.manager.context.gates)
 
 
 def _as_started(granted: PodAllocation) -> PodAllocation:

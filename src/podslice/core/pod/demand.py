@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
+from podslice.core.pod.counted_claims import counted_claims
 from podslice.core.pod.spec import (
     Container,
     ContainerStatus,
@@ -116,14 +117,18 @@ def pod_requests(
     containers: bool = True,
     missing: ResourceList | None = None,
     status: StatusUse = StatusUse.NONE,
+    claims: bool = False,
 ) -> dict[str, Quantity]:
     """Effective requests (pod-level-resources 7.2).
 
     `pod_level` False leaves `spec.resources` out, as with its gate off; `containers` False counts only the pod level.
     `missing` gives the amounts that stand for what a container does not request at all. `status` says whether the
-    resources a running pod actually has count as well (pod-level-resources 7.3).
+    resources a running pod actually has count as well (pod-level-resources 7.3). With `claims` those count, each once,
+    that the scheduler has written into the status (cluster-integration A.7).
     """
     total = aggregate(pod, _container_requests(pod, missing, status)) if containers else {}
+    for claim in counted_claims(pod) if claims else ():
+        add_into(total, claim.resources)
     resources = pod.spec.resources
     if pod_level and resources is not None and is_pod_level_requests_set(pod):
         own = requests_of(resources)

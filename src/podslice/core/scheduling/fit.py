@@ -18,6 +18,8 @@ from podslice.core.values.quantity import ZERO, Quantity
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 BASIC_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _FIRST = (PODS, *BASIC_RESOURCES)
+CLAIMS_COUNT = "DRANodeAllocatableResources"
+"""The gate with which claims count with the requests of pods."""
 
 NON_ZERO_REQUESTS: ResourceList = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse("200Mi")}
 """What stands for a container's missing request where the scheduler spreads pods by load."""
@@ -52,8 +54,17 @@ class InsufficientResource(NamedTuple):
 def filter_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
     """What an incoming pod asks a node for: effective requests of the specification, overhead included
     (pod-level-resources 13.1)."""
-    counted = amounts(pod_requests(pod, pod_level=gates["PodLevelResources"]))
-    return {name: max(0, amount) for name, amount in counted.items()}
+    return _not_negative(pod_requests(pod, pod_level=gates["PodLevelResources"]))
+
+
+def admission_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
+    """The same as the kubelet counts it at admission: with the claims that the pod's status names
+    (cluster-integration A.7, gate DRANodeAllocatableResources)."""
+    return _not_negative(pod_requests(pod, pod_level=gates["PodLevelResources"], claims=gates[CLAIMS_COUNT]))
+
+
+def _not_negative(requests: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: max(0, amount) for name, amount in amounts(requests).items()}
 
 
 def accounted_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
@@ -83,6 +94,7 @@ def _accounted(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None
         pod_level=gates["PodLevelResources"],
         missing=missing,
         status=StatusUse.POD_LEVEL if resizable else StatusUse.CONTAINERS,
+        claims=gates[CLAIMS_COUNT],
     )
 
 

@@ -35,8 +35,8 @@ from podslice.core.scheduling.fit import (
     EPHEMERAL_STORAGE,
     PODS,
     InsufficientResource,
+    admission_requests,
     amounts,
-    filter_requests,
     insufficient_resources,
 )
 from podslice.core.scheduling.preemption import PreemptiblePod, PreemptionError, find_victims
@@ -163,7 +163,7 @@ class NodeObject(NamedTuple):
 
 def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, qos: str = "") -> PodOnNode:
     """The predicates' view of a pod; `qos` where that is worked out already."""
-    requests = filter_requests(pod, gates)
+    requests = admission_requests(pod, gates)
     qos = qos or pod_qos(pod, gates)
     return PodOnNode(pod, qos, requests, _taken(pod, requests, gates, quirks), gates, quirks)
 
