@@ -98,6 +98,11 @@ def test_fixes_are_true(tmp_path: Path) -> None:
         ("claims", "resource.k8s.io/v1\n", "resource.k8s.io/v1beta1\n", "apiVersion: 'resource.k8s.io/v1beta1' is not"),
         ("slices", "nodeName: node-a", "allNodes: true\n  nodeName: node-a", "but multiple fields are set"),
         ("slices", "resourceSliceCount: 1", "resourceSliceCount: 0", "must be greater than zero"),
+        ("slices", "allowMultipleAllocations: true", "nodeAllocatableResourceMappings: {cpu: {capacityKey: cpus}}",
+         'nodeAllocatableResourceMappings[cpu].capacityKey: Not found: "cpus"'),
+        ("slices", "allowMultipleAllocations: true",
+         "nodeAllocatableResourceMappings: {example.com/x: {allocationMultiplier: '0'}}",
+         "must be a node allocatable resource name"),
         ("slices", "name: gpu-1", "name: gpu-0", 'Duplicate value: "gpu-0"'),
         ("slices", "numaNode: {int: 1}", "numaNode: {int: 1, bool: true}", "exactly one value must be specified"),
         ("slices", 'cpu: {value: "30"', 'cpu: {value: "30x"', "30x"),
@@ -117,6 +122,35 @@ def test_wrong_objects(tmp_path: Path, kind: str, old: str, new: str, words: str
         found = str(error)
         assert str(files[kind]) in found
     assert words in found
+
+
+_MAPPINGS = "nodeAllocatableResourceMappings: {cpu: {capacityKey: cpu}, memory: {capacityKey: memory}}"
+
+
+def test_counted(tmp_path: Path) -> None:
+    """With the gate claims count with the requests of their pod, also on the node: what does not fit with them is
+    refused there. What a claim counts for is in the table and in the document."""
+    slices = tmp_path / "slices.yaml"
+    text = (EXAMPLES / "slices.yaml").read_text()
+    slices.write_text(
+        text.replace("allowMultipleAllocations: true", f"allowMultipleAllocations: true\n      {_MAPPINGS}")
+    )
+    objects = ("--claims", str(EXAMPLES / "claims.yaml"), "--slices", str(slices))
+    gate = ("--set", "featureGates={DRANodeAllocatableResources: true}")
+    pods = str(EXAMPLES / "pods.yaml")
+    shown = run(pods, *objects, *MACHINE, *gate, "--no-map", "--only-refused").output
+    assert "COUNTED WITH REQUESTS" in shown
+    assert "gpu.example.com gpu-0        -                   cpu=16 memory=64Gi" in shown
+    report = read_document(run(pods, *objects, *MACHINE, *gate, "-o", "json").output, "AdmissionReport")
+    (count,) = report["claims"][1]["counts"]
+    assert (count["containers"], count["resources"]) == (["train"], {"cpu": "16", "memory": "64Gi"})
+    small = ("--from", "pack:1 numa:1(memory=96GiB) core:12 pu:1")
+    without, counted = (
+        read_document(run(pods, *objects, *small, *gates, "-o", "json").output, "AdmissionReport")["pods"][0]
+        for gates in ((), gate)
+    )
+    assert (without["admitted"], counted["reason"]) == (True, "OutOfcpu")
+    assert run(pods, *OBJECTS, *MACHINE, *gate, "--no-map").output.count("COUNTED") == 0
 
 
 def test_missing_options(tmp_path: Path) -> None:

@@ -4,13 +4,16 @@ what it refuses and what of that the node has to refuse, and CPUs beside the dev
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from e2e.controlplane import Api, ControlPlane, Settings, StatusError
 from e2e.programs import find_programs
 from e2e.scheduling import Pods, create_node, eventually
@@ -19,6 +22,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from podslice.agent.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.publisher import Publisher
+from podslice.cli.main import cli
 from podslice.core.dra.accounting import MAPPINGS, accounted
 from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.nodes import ClusterDevices
@@ -207,6 +211,57 @@ def test_refusals(api: Api) -> None:
     smaller = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "400m"}}}]}}
     with pytest.raises(StatusError, match="pods with node allocatable resource claims cannot be resized"):
         api.call("PATCH", f"{pods.path}/first/resize", smaller, "application/strategic-merge-patch+json")
+
+
+def test_simulated(api: Api, tmp_path: Path) -> None:
+    """What claims count for, and why a pod with them is refused, is what `podslice admit` says beforehand from the
+    server's objects."""
+    pods, draw = Pods(api), random.Random(20261123)
+    node(api, "simulated", "64")
+    documents = []
+    for number in range(4):
+        document, claims = random_pod(draw, f"drawn-{number}", "simulated")
+        documents.append(document)
+        for name in claims:
+            claim(api, name, 1)
+    for name in ("unheard", "short"):
+        claim(api, name, 1)
+    first = documents[0]["spec"]["resourceClaims"][0]["name"]
+    documents += [
+        pod("again", "simulated", [container("c", 100, first)], (first,)),
+        pod("unheard", "simulated", [container("c", 100)], ("unheard",)),
+        pod("short", "simulated", [container("c", 500, "short")], ("short",), resources={"requests": {"cpu": "1"}}),
+    ]
+    for name, kind, items in (
+        ("claims", "DeviceClass", api.call("GET", f"{RESOURCES}/deviceclasses")["items"]),
+        ("claims", "ResourceClaim", api.call("GET", CLAIMS)["items"]),
+        ("slices", "ResourceSlice", api.call("GET", f"{SLICES}?fieldSelector=spec.nodeName%3Dsimulated")["items"]),
+        ("pods", "Pod", documents),
+    ):
+        version = "v1" if kind == "Pod" else "resource.k8s.io/v1"
+        with (tmp_path / f"{name}.yaml").open("a") as file:
+            yaml.safe_dump_all([{"apiVersion": version, "kind": kind, **one} for one in items], file)
+            file.write("---\n")
+    kind = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
+    (tmp_path / "kubelet.yaml").write_text(yaml.safe_dump({**kind, "featureGates": {GATE: True}}))
+    given = [f"--{name}={tmp_path}/{name}.yaml" for name in ("claims", "slices")]
+    machine = ["--from", "pack:1 numa:2(memory=64GiB) core:32 pu:1", "--config", str(tmp_path / "kubelet.yaml")]
+    arguments = ["admit", str(tmp_path / "pods.yaml"), *given, *machine, "-o", "json"]
+    told = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    expected = {one["pod"]: one for one in json.loads(told.output)["claims"] if one["pod"]}
+    for document in documents:
+        name = document["metadata"]["name"]
+        pods.create(document)
+        answer = expected[f"default/{name}"]
+        if not answer["allocated"]:
+            refused(pods, name, f" 1 {answer['message']}")
+            continue
+        said = bound(pods, name)["status"]["nodeAllocatableResourceClaimStatuses"]
+        assert said == [
+            {"resourceClaimName": one["claim"], "containers": one["containers"], "resources": one["resources"]}
+            for one in answer["counts"]
+        ]
+    assert [one["allocated"] for one in expected.values()] == [True] * 3 + [False] * 4
 
 
 def test_already_allocated(api: Api) -> None:

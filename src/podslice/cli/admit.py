@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.claims_option import ClaimAnswers, claim_options, print_answers, with_claims
+from podslice.cli.claims_option import ClaimAnswers, claim_options, with_claims
 from podslice.cli.draw import picture_form, write_picture
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
@@ -97,7 +97,7 @@ def admit(
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
-    decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers)]
+    decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers, node.rules.gates)]
     resizes = [_resize(node, wish) for wish in read_wishes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
@@ -108,6 +108,8 @@ def admit(
         write_picture(out, [("", picture_of(node.view, before=before))], form)
     if output in ("table", "wide"):
         if claims is not None:
+            from podslice.cli.claims_table import print_answers
+
             print_answers(answers)
             echo("")
         if decisions or claims is None:

@@ -1,4 +1,4 @@
-"""The options with which `podslice admit` allocates claims of devices, and the answers."""
+"""The options with which `podslice admit` and `explain` allocate claims of devices."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from podslice.cli.output import with_options
-from podslice.contract.admission import ClaimAnswer, ClaimDevice, ClaimFix, ClaimObstacle, ClaimRefusal
+from podslice.contract.admission import ClaimAnswer, ClaimCount, ClaimDevice, ClaimFix, ClaimObstacle, ClaimRefusal
 from podslice.core.errors import InputError
 
 if TYPE_CHECKING:
+    from podslice.core.dra.footprint import PodClaim, Uncounted
     from podslice.core.dra.nodes import ClusterDevices
     from podslice.core.dra.obstacles import ClaimExplanation
     from podslice.core.dra.search import WantedClaim
     from podslice.core.dra.usage import DeviceGrant
-    from podslice.core.pod.spec import Pod
+    from podslice.core.pod.counted_claims import CountedClaim
+    from podslice.core.pod.spec import Pod, PodResourceClaim
     from podslice.k8s.claims import DeviceObjects
     from podslice.k8s.manifest import LoadedPod
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MOST_SHOWN = 5
 _MOST_NAMED = 8
-"""Kinds of nodes, and names of one kind, that people are told of."""
+"""Names that a sentence lists."""
 _REFUSED = "cannot allocate all claims"
 _ELSEWHERE = "resourceclaim not available on the node"
 """What the scheduler says of every node where allocated claims of a pod are on nodes that have nothing in common."""
@@ -63,16 +65,25 @@ class ClaimAnswers:
         self._named: set[tuple[str, str]] = set()
         self._granted: dict[tuple[str, str], frozenset[str]] = {}
         """The nodes on which claims can be used that a pod has got."""
+        self._counted: set[tuple[str, str]] = set()
+        """Claims that count with the requests of the pod that got them."""
 
-    def of_pod(self, pod: Pod) -> ClaimAnswer | None:
-        """What the claims of a pod get, None for a pod without. Raises `InputError` for one that nobody knows."""
+    def of_pod(self, pod: Pod, *, counting: bool = False) -> ClaimAnswer | None:
+        """What the claims of a pod get, None for a pod without; `counting`: with the gate DRANodeAllocatableResources.
+        Raises `InputError` for one that nobody knows."""
+        from podslice.core.dra.footprint import in_use
+
         wanted = list(self._wanted(pod))
         held = [key for key, _ in wanted if self._allocated(key)]
         self._named.update(key for key, _ in wanted)
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if not wanted:
             return None
-        return self._answer(name, {key: one for key, one in wanted if key not in held}, self._where(held))
+        shared = next((key for key in held if counting and key in self._counted), None)
+        if shared is not None:
+            return _uncounted(name, [claim for _, claim in wanted], "", in_use(shared[1]))
+        new = {key: one for key, one in wanted if key not in held}
+        return self._answer(name, new, self._where(held), pod if counting else None)
 
     def _where(self, held: Iterable[tuple[str, str]]) -> frozenset[str]:
         """The nodes on which claims can be used that have been allocated."""
@@ -119,13 +130,18 @@ class ClaimAnswers:
                 template = self._objects.templates.get(key)
                 if template is None:
                     raise _unknown(pod, f"{path}.resourceClaimTemplateName", key, self._objects.templates)
-                made = f"{pod.metadata.name}-{entry.name}"
+                made = _claim_name(pod, entry)
                 yield (namespace, made), WantedClaim(f"{namespace}/{made}", template.spec.spec.devices)
 
     def _answer(
-        self, pod: str, wanted: Mapping[tuple[str, str], WantedClaim], among: frozenset[str] | None = None
+        self,
+        pod: str,
+        wanted: Mapping[tuple[str, str], WantedClaim],
+        among: frozenset[str] | None = None,
+        counted_with: Pod | None = None,
     ) -> ClaimAnswer:
         """What these claims get together, on one of the nodes that count."""
+        from podslice.core.dra.footprint import counted, problem
         from podslice.core.dra.search import AbandonedError, SearchLimitError
         from podslice.core.dra.selecting import SelectorError, UnknownClassError
 
@@ -143,12 +159,22 @@ class ClaimAnswers:
         if found is None:
             return self._refusal(pod, claims, _REFUSED, among)
         node, grants = found
+        counts: tuple[CountedClaim, ...] = ()
+        if counted_with is not None:
+            counts = counted(counted_with, _by_their_names(counted_with, wanted, grants))
+            wrong = problem(counted_with, counts)
+            if wrong is not None:
+                return _uncounted(pod, claims, node, wrong)
+            names_counted = {one.resource_claim_name for one in counts}
+            self._counted.update(key for key in wanted if key[1] in names_counted)
         devices = []
         for (key, claim), own in zip(wanted.items(), grants, strict=True):
             self._granted[key] = self._cluster.usable_on(own)
             self._cluster.take(node, own, claim.name)
             devices += [_device(claim.name, grant) for grant in own]
-        return ClaimAnswer(pod, names, allocated=True, node=node, devices=tuple(devices))
+        return ClaimAnswer(
+            pod, names, allocated=True, node=node, devices=tuple(devices), counts=tuple(map(_count, counts))
+        )
 
     def _refusal(self, pod: str, claims: list[WantedClaim], message: str, among: frozenset[str] | None) -> ClaimAnswer:
         """With what every node that counts has to say."""
@@ -166,16 +192,61 @@ class ClaimAnswers:
         return ClaimRefusal(nodes, why.together, tuple(_obstacles(why)), fixes)
 
 
-def with_claims(claims: ClaimAnswers | None, pods: Iterable[LoadedPod], answers: list[ClaimAnswer]) -> Iterator[Pod]:
-    """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those."""
+def with_claims(
+    claims: ClaimAnswers | None, pods: Iterable[LoadedPod], answers: list[ClaimAnswer], gates: Mapping[str, bool]
+) -> Iterator[Pod]:
+    """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those.
+    With the gate DRANodeAllocatableResources the pods' status says what those count for."""
+    from podslice.core.scheduling.fit import CLAIMS_COUNT
+
     for one in pods:
-        answer = None if claims is None else claims.of_pod(one.pod)
+        answer = None if claims is None else claims.of_pod(one.pod, counting=gates[CLAIMS_COUNT])
         if answer is not None:
             answers.append(answer)
-        if answer is None or answer.allocated:
+        if answer is None:
             yield one.pod
+        elif answer.allocated:
+            yield _with_counts(one.pod, answer)
     if claims is not None:
         answers += claims.others()
+
+
+def _by_their_names(
+    pod: Pod, wanted: Mapping[tuple[str, str], WantedClaim], grants: Sequence[tuple[DeviceGrant, ...]]
+) -> Iterator[PodClaim]:
+    from podslice.core.dra.footprint import PodClaim
+
+    for (_, name), own in zip(wanted, grants, strict=True):
+        aliases = frozenset(one.name for one in pod.spec.resource_claims if _claim_name(pod, one) == name)
+        yield PodClaim(name, aliases, own)
+
+
+def _claim_name(pod: Pod, entry: PodResourceClaim) -> str:
+    """Of one that is yet to be made of a template, without what the API server adds."""
+    return entry.resource_claim_name or f"{pod.metadata.name}-{entry.name}"
+
+
+def _uncounted(pod: str, claims: Sequence[WantedClaim], node: str, wrong: Uncounted) -> ClaimAnswer:
+    refusals = (ClaimRefusal((node,) if node else (), wrong.remedy),)
+    return ClaimAnswer(
+        pod, tuple(one.name for one in claims), allocated=False, message=wrong.message, refusals=refusals
+    )
+
+
+def _count(one: CountedClaim) -> ClaimCount:
+    from podslice.core.dra.obstacles import amount_text
+
+    resources = {name: amount_text(amount.nano) for name, amount in one.resources.items()}
+    return ClaimCount(one.resource_claim_name, one.containers, resources)
+
+
+def _with_counts(pod: Pod, answer: ClaimAnswer) -> Pod:
+    """As the scheduler leaves the pod."""
+    said = tuple(
+        {"resourceClaimName": one.claim, "containers": list(one.containers), "resources": one.resources}
+        for one in answer.counts
+    )
+    return replace(pod, status=replace(pod.status, node_allocatable_resource_claim_statuses=said)) if said else pod
 
 
 def _cluster(objects: DeviceObjects, selectors: Any) -> ClusterDevices:
@@ -216,77 +287,3 @@ def _obstacles(why: ClaimExplanation) -> Iterator[ClaimObstacle]:
     for one in why.requests:
         problems = {"/".join(each.device.id[1:]): each.problem for each in one.devices if each.problem}
         yield ClaimObstacle(one.claim, one.request, one.wanted, one.able, problems)
-
-
-# For people
-
-
-def print_answers(answers: Sequence[ClaimAnswer]) -> None:
-    """A table of devices, and below it what was refused and why."""
-    from podslice.cli.output import prose_width
-    from podslice.render.ansi import echo, style
-    from podslice.render.prose import wrapped
-    from podslice.render.table import print_table
-
-    rows = [row for answer in answers for row in _rows(answer)]
-    print_table(["POD", "CLAIM", "VERDICT", "NODE", "REQUEST", "DEVICE", "CONSUMED"], rows)
-    for answer in answers:
-        if answer.allocated:
-            continue
-        name = style(answer.pod or answer.claims[0], bold=True)
-        echo(wrapped(f"\n{name} {style('not allocated', fg='red')}: {answer.message}", prose_width()))
-        for refusal in answer.refusals[:_MOST_SHOWN]:
-            if len(answer.refusals) > 1:
-                echo(wrapped(f"  {_nodes_text(refusal.nodes)}:", prose_width()))
-            _print_refusal(refusal)
-        left = sum(len(refusal.nodes) for refusal in answer.refusals[_MOST_SHOWN:])
-        if left:
-            echo(f"  {left} more node{'s' * (left != 1)}: see -o json")
-
-
-def _print_refusal(refusal: ClaimRefusal) -> None:
-    from podslice.cli.output import prose_width
-    from podslice.render.ansi import echo, style
-    from podslice.render.prose import wrapped
-
-    if refusal.why:
-        echo(wrapped(f"  {refusal.why}", prose_width()))
-    for obstacle in refusal.obstacles:
-        echo(wrapped(f"  {_sentence(obstacle)}", prose_width()))
-        for problem, devices in _by_problem(obstacle).items():
-            echo(wrapped(f"    {', '.join(devices)}: {problem}", prose_width()))
-    for fix in refusal.fixes:
-        echo(wrapped(f"  {style('fix', fg='green')} {fix.claim} {fix.path}: {fix.text}", prose_width()))
-
-
-def _nodes_text(nodes: tuple[str, ...]) -> str:
-    more = len(nodes) - _MOST_NAMED
-    named = ", ".join(nodes[:_MOST_NAMED])
-    return f"node{'s' * (len(nodes) > 1)} {named}{f' and {more} more' if more > 0 else ''}"
-
-
-def _rows(answer: ClaimAnswer) -> Iterator[list[str]]:
-    from podslice.render.ansi import style
-
-    if not answer.allocated:
-        refused = style("refused", fg="red")
-        yield from ([answer.pod or "-", claim, refused, "-", "-", "-", "-"] for claim in answer.claims)
-    for index, device in enumerate(answer.devices):
-        first = index == 0
-        consumed = " ".join(f"{name}={amount}" for name, amount in device.consumed.items()) or "-"
-        verdict = style("allocated", fg="green") if first else ""
-        pod, node = (answer.pod or "-", answer.node) if first else ("", "")
-        yield [pod, device.claim, verdict, node, device.request, f"{device.driver} {device.device}", consumed]
-
-
-def _sentence(obstacle: ClaimObstacle) -> str:
-    wanted = "all devices" if not obstacle.wanted else f"{obstacle.wanted} device{'s' * (obstacle.wanted != 1)}"
-    able = f"{obstacle.able or 'none'} could serve it alone"
-    return f"{obstacle.claim} request {obstacle.request} wants {wanted}; {able}"
-
-
-def _by_problem(obstacle: ClaimObstacle) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for device, problem in obstacle.problems.items():
-        found.setdefault(problem, []).append(device.rpartition("/")[2])
-    return found

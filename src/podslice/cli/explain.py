@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.claims_option import ClaimAnswers, claim_options, print_answers, with_claims
+from podslice.cli.claims_option import ClaimAnswers, claim_options, with_claims
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
     OUTPUT,
@@ -93,11 +93,13 @@ def explain(
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
     answers: list[ClaimAnswer] = []
-    pods = list(with_claims(claims, read.pods, answers))
+    pods = list(with_claims(claims, read.pods, answers, node.rules.gates))
     wishes = read_wishes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
     if claims is not None and output in ("table", "wide"):
+        from podslice.cli.claims_table import print_answers
+
         print_answers([answer for answer in answers if not (only_refused and answer.allocated)])
         echo("")
     for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):

@@ -63,9 +63,17 @@ class ClaimRefusal(msgspec.Struct, frozen=True):
     fixes: tuple[ClaimFix, ...] = ()
 
 
+class ClaimCount(msgspec.Struct, frozen=True):
+    """What a claim counts for with its pod's requests, and the containers that use it."""
+
+    claim: str
+    containers: tuple[str, ...]
+    resources: dict[str, str]
+
+
 class ClaimAnswer(msgspec.Struct, frozen=True):
     """What the scheduler's allocator answers for the claims of one pod, or for a claim that no pod names. `refusals`
-    are all nodes that were asked."""
+    are all nodes that were asked; `counts` is empty without gate DRANodeAllocatableResources."""
 
     pod: str
     claims: tuple[str, ...]
@@ -74,6 +82,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
     devices: tuple[ClaimDevice, ...] = ()
     message: str = ""
     refusals: tuple[ClaimRefusal, ...] = ()
+    counts: tuple[ClaimCount, ...] = ()
 
 
 class AdmissionReport(msgspec.Struct, frozen=True):

@@ -98,6 +98,14 @@ class DeviceToleration(msgspec.Struct, frozen=True):
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
+class NodeAllocatableMapping(msgspec.Struct, frozen=True, rename="camel"):
+    """What a device counts for of one resource of the node: so much for each unit of a capacity that is consumed, or
+    without a capacity for the device."""
+
+    capacity_key: str = ""
+    allocation_multiplier: Quantity | None = None
+
+
 class SliceDevice(msgspec.Struct, frozen=True, rename="camel"):
     """One device of a slice."""
 
@@ -111,6 +119,7 @@ class SliceDevice(msgspec.Struct, frozen=True, rename="camel"):
     taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool | None = None
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resource_mappings: dict[str, NodeAllocatableMapping] = {}
 
 
 class ResourcePool(msgspec.Struct, frozen=True, rename="camel"):

@@ -17,7 +17,7 @@ from podslice.core.dra.objects import (
     ResourceSlice,
     SliceDevice,
 )
-from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, required
+from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, not_found, required
 from podslice.core.pod.names import label_problems, subdomain_problems
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -73,6 +73,18 @@ def _device_errors(path: str, device: SliceDevice) -> Iterator[FieldError]:
             if not device.allow_multiple_allocations:
                 yield forbidden(at, "allowed only with allowMultipleAllocations")
             yield from _policy_errors(at, policy, capacity.value.nano)
+    yield from _mapping_errors(f"{path}.nodeAllocatableResourceMappings", device)
+
+
+def _mapping_errors(path: str, device: SliceDevice) -> Iterator[FieldError]:
+    for resource, mapping in device.node_allocatable_resource_mappings.items():
+        if "/" in resource:
+            yield invalid(f"{path}[{resource}]", resource, "must be a node allocatable resource name")
+        if mapping.capacity_key and mapping.capacity_key not in device.capacity:
+            yield not_found(f"{path}[{resource}].capacityKey", mapping.capacity_key)
+        factor = mapping.allocation_multiplier
+        if factor is not None and factor.nano <= 0:
+            yield invalid(f"{path}[{resource}].allocationMultiplier", str(factor), "must be positive")
 
 
 def _policy_errors(path: str, policy: RequestPolicy, value: int) -> Iterator[FieldError]:
