@@ -58,7 +58,7 @@ MUTATIONS = tuple(
         ("merge/fit.py", "return self._between(node, other) + ", "return self._between(node, other) - "),
         ("merge/fit.py", "if change < 0 or (change == 0", "if change <= 0 or (change == 0"),
         ("merge/merge.py", "hint.mask is None or hint.mask.bit_count() == 1", "hint.mask is None"),
-        ("merge/scored.py", "smallest = min(self.smallest, size)", "smallest = max(self.smallest, size)"),
+        ("merge/scored.py", "self.smallest if self.smallest < size", "self.smallest if self.smallest > size"),
         ("merge/split.py", "if rest and min(rest) < 0:", "if rest and max(rest) < 0:"),
         (
             "merge/spreads.py",

@@ -268,6 +268,28 @@ def test_pods_as_a_whole(sizes: list[tuple[str, str]], expected: tuple[str, ...]
     assert dict(again.files) == files
 
 
+def test_init_containers_of_a_divided_pod() -> None:
+    """After a resize a plain init container has, as at admission, the whole bubble but what sidecars before it own,
+    or as much of that as it asks for."""
+    inits = [
+        {"name": "first"},
+        guaranteed("2", "64Mi", name="sidecar", restartPolicy="Always"),
+        {"name": "second"},
+        guaranteed("3", "64Mi", name="third"),
+    ]
+    amounts = {"cpu": "8", "memory": "2Gi"}
+    here = pod_node()
+    here.admit(pod({}, init=inits, pod_level={"requests": amounts, "limits": amounts}))
+
+    def sets() -> list[str]:
+        return [held(here, container=name) for name in ("first", "sidecar", "second", "third", "c0")]
+
+    assert sets() == ["2-9", "2-3", "4-9", "4-6", "4-9"]
+    more = {"cpu": "12", "memory": "2Gi"}
+    assert here.resize(pod({}, init=inits, pod_level={"requests": more, "limits": more})).outcome == "Allocated"
+    assert sets() == ["2-13", "2-3", "4-13", "4-6", "4-13"]
+
+
 @pytest.mark.parametrize(
     ("cpu", "own", "detail", "message"),
     [
