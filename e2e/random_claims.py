@@ -44,6 +44,8 @@ def random_case(draw: random.Random, node: str, *, missing: float = 0.0) -> Case
 
 
 def _pool(draw: random.Random, driver: str, node: str, *, missing: float) -> list[Json]:
+    if draw.random() < 0.2:
+        return [_each_cpu(draw, driver, node)]
     shared = draw.random() < 0.5
     counters = not shared and draw.random() < 0.5
     count = draw.choice((1, 1, 2, 3))
@@ -63,6 +65,20 @@ def _pool(draw: random.Random, driver: str, node: str, *, missing: float) -> lis
         device = _device(draw, 90, shared=shared, counters=False)
         whole.append({"driver": driver, "pool": old, "nodeName": node, "devices": [device]})
     return whole
+
+
+def _each_cpu(draw: random.Random, driver: str, node: str) -> Json:
+    """A device for each CPU: many that differ by name and number only."""
+    together = draw.choice((2, 3, 4))
+    devices = [
+        {"name": f"cpu-{number}", "attributes": {
+            "cpu": {"int": number}, "model": {"string": "ab"[number // together % 2]},
+            "version": {"version": "2.0.0"}, NUMA: {"int": number // together},
+        }}
+        for number in range(draw.randint(4, 9))
+    ]  # fmt: skip
+    pool = {"name": f"{node}/{driver}", "generation": 1, "resourceSliceCount": 1}
+    return {"driver": driver, "pool": pool, "nodeName": node, "devices": devices}
 
 
 def _device(draw: random.Random, number: int, *, shared: bool, counters: bool) -> Json:

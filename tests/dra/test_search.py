@@ -12,7 +12,7 @@ from e2e.random_claims import CLASSES, random_case
 from podslice.core.dra.nodes import ClusterDevices
 from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 from podslice.core.dra.pools import LabelledNode, OfferedDevice, pools_of
-from podslice.core.dra.search import AbandonedError, Search, WantedClaim
+from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, WantedClaim
 from podslice.core.dra.selecting import Selecting, SelectorError, UnknownClassError
 from podslice.core.dra.usage import DeviceUsage
 from podslice.core.pod.spec import from_dict
@@ -236,6 +236,69 @@ def test_nodes_of_one_look_answer_alike(seed: int) -> None:
                 cluster.take(node, own, one.name)
             answers.append([[(grant.request, grant.offered.id[2]) for grant in own] for own in known or []])
         assert answers[0] == answers[1]
+
+
+def answers(slices: list[ResourceSlice], pods: list[list[WantedClaim]], matches: Any) -> list[object]:
+    """What one pod after the other gets, and where the search came farthest; up to the first that takes too long."""
+    classes = {one["metadata"]["name"]: from_dict(one, DeviceClass) for one in CLASSES}
+    selecting, usage = Selecting(classes, matches), DeviceUsage()
+    pools = pools_of(slices, LabelledNode("n0"))
+    told: list[object] = []
+    for claims in pods:
+        search = Search(pools, usage, selecting, claims)
+        try:
+            got = search.run()
+        except AbandonedError as error:
+            told.append(str(error))
+            continue
+        except SearchLimitError:
+            break
+        for one, own in zip(claims, got or [], strict=False):
+            for grant in own:
+                usage.take(grant, one.name)
+        told.append((got, search.deepest))
+    return told
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_twins_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving out what is like a device that led nowhere finds what trying everything finds, pod after pod."""
+    draw = random.Random(seed)
+    case = random_case(draw, "n0")
+    slices = [renamed(spec, "n0", index) for index, spec in enumerate(case.slices)]
+    pods = [
+        [WantedClaim(f"{n}-{i}", from_dict(one, ResourceClaimSpec).devices) for i, one in enumerate(pod.claims)]
+        for n, pod in enumerate(case.pods)
+    ]
+
+    def matches(expression: str, offered: OfferedDevice) -> bool:
+        return hash_of(expression, offered) % 5 > 0
+
+    monkeypatch.setattr("podslice.core.dra.search.MOST_STEPS", 20_000)
+    monkeypatch.setattr("podslice.core.dra.search.STEPS_WITHOUT_TWINS", 1 << 60)
+    plain = answers(slices, pods, matches)
+    monkeypatch.setattr("podslice.core.dra.search.STEPS_WITHOUT_TWINS", -1)
+    told = answers(slices, pods, matches)
+    assert told[: len(plain)] == plain
+
+
+@pytest.mark.parametrize(("cpus", "together"), [(64, 8), (384, 16), (128, 64)])
+def test_many_devices_alike(cpus: int, together: int) -> None:
+    """A device for each CPU: all of one cache are found where only the last cache is whole, and that there is none is
+    said, instead of trying all sets of CPUs."""
+    devices = [device(f"cpu-{n}", n // together) for n in range(cpus)]
+    for n, one in enumerate(devices):
+        one["attributes"]["cpu"] = {"int": n}
+    count = min(together, 32)
+    last = cpus - together
+    whole = [n for n in range(cpus) if n % together >= together - count + 1 or n >= last]
+    slices = [slice_of(*(devices[n] for n in whole))]
+    same = ({"matchAttribute": NUMA},)
+    wanted = claim(request("r", count=count), constraints=same)
+    assert found(slices, wanted) == [[f"cpu-{n}" for n in range(last, last + count)]]
+    left = [slice_of(*(devices[n] for n in whole if n % together >= together - count + 1))]
+    assert found(left, wanted) is None
+    assert found(left, claim(request("r", count=count - 1), request("s"), constraints=same)) is None
 
 
 def renamed(spec: Json, node: str, index: int) -> ResourceSlice:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from podslice.core.dra.objects import ALL, DeviceClaim, DeviceConstraint, DeviceSubRequest
-from podslice.core.dra.pools import Amounts, OfferedDevice, Pool
-from podslice.core.dra.selecting import Selecting
+from podslice.core.dra.pools import OfferedDevice, Pool
+from podslice.core.dra.selecting import Selecting, SelectorError
+from podslice.core.dra.twins import AbleDevice, Likeness, Twins, interchangeable
 from podslice.core.dra.usage import DeviceGrant, DeviceUsage, asked_of, can_serve
 from podslice.core.errors import PodsliceError
 
@@ -16,6 +17,9 @@ MOST_RESULTS = 32
 """Devices of one claim."""
 MOST_STEPS = 200_000
 """Devices that are tried before a search is given up."""
+STEPS_WITHOUT_TWINS = 64
+"""A search that has tried so many leaves out devices that are like one that led nowhere."""
+MOST_LEFT_OUT = 10 * MOST_STEPS
 
 
 class SearchLimitError(PodsliceError):
@@ -42,15 +46,6 @@ class Deepest(NamedTuple):
 
 Refusal = Literal["", "room", "taint", "constraint"]
 """What keeps a device from a request, empty for nothing."""
-
-
-class AbleDevice(NamedTuple):
-    """A device that can serve a request while nobody has it, by its pool's place and its own there; `consumed` is what
-    the request takes of one that serves many."""
-
-    pool: int
-    place: int
-    consumed: Amounts | None
 
 
 FormKey = tuple[int, str]
@@ -122,6 +117,9 @@ class Search:
         self._taken: list[_Taken] = []
         self._counts = [0] * len(claims)
         self._steps = 0
+        self._left_out = 0
+        self._regular = False
+        self._twins: Twins | None = None
         self._candidates: AbleDevices = {} if candidates is None else candidates
         self._every: dict[FormKey, list[AbleDevice]] = {}
         """The devices of each form that wants all."""
@@ -139,6 +137,7 @@ class Search:
                         self._every[number, name] = self._all_of(number, name, form)
         if any(_least(claim.devices) > MOST_RESULTS for claim in self._claims):
             return None
+        self._regular = all(interchangeable(one.devices) for one in self._claims)
         try:
             found = self._request(0, 0)
             taken = tuple(self._taken)
@@ -230,12 +229,44 @@ class Search:
             return self._request(at.claim, at.number + 1)
         self._deeper(at)
         candidates = self._of_form(at.claim, at.name, at.form)
+        in_vain: set[Likeness] = set()
         for place in range(start, len(candidates)):
-            if not self._take(at.claim, at.name, at.form, candidates[place]):
+            one, leaked = candidates[place], len(self._leaked)
+            likeness = self._likeness(one)
+            if likeness in in_vain:
+                self._leave_out()
+                continue
+            if not self._take(at.claim, at.name, at.form, one):
                 if self._devices(at, place + 1, missing - 1):
                     return True
                 self._undo()
+            if likeness is not None and len(self._leaked) == leaked:
+                in_vain.add(likeness)
         return False
+
+    def _likeness(self, one: AbleDevice) -> Likeness | None:
+        """What a device has in common with those that are like it; None while the search is short."""
+        if self._steps <= STEPS_WITHOUT_TWINS or not self._regular:
+            return None
+        if self._twins is None:
+            try:
+                able = {
+                    (number, name): self._of_form(number, name, form)
+                    for number, claim in enumerate(self._claims)
+                    for request in claim.devices.requests
+                    for name, form in request.forms()
+                }
+            except SelectorError:
+                # Of a form that the search need not come to
+                self._regular = False
+                return None
+            self._twins = Twins(self._pools, self._usage, [claim.devices for claim in self._claims], able)
+        return self._twins.likeness(one)
+
+    def _leave_out(self) -> None:
+        self._left_out += 1
+        if self._left_out > MOST_LEFT_OUT:
+            raise SearchLimitError
 
     def _deeper(self, at: _FormPlace) -> None:
         if len(self._taken) > len(self.deepest.grants) or not self.deepest.request:
