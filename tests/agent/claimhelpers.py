@@ -101,6 +101,7 @@ class FakeClaims:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.statuses: list[list[dict[str, Any]]] = []
         self.down = False
 
     def put(self, one: PreparedClaim, **more: Any) -> None:
@@ -120,6 +121,10 @@ class FakeClaims:
             raise ApiError("connection refused")
         found = self.objects.get((namespace, name))
         return None if found is None else from_dict(found, ResourceClaim)
+
+    async def patch_claim_status(self, namespace: str, name: str, patch: list[dict[str, Any]]) -> None:
+        self.statuses.append(patch)
+        self.objects[namespace, name]["status"]["devices"] = [one["value"] for one in patch if one["path"][-1] == "-"]
 
 
 def ids(one: PreparedClaim) -> list[str]:

@@ -152,7 +152,7 @@ def test_every_claim_is_answered(tmp_path: Path) -> None:
         answers = await kubelet.prepare(good, large, gone)
         assert set(answers) == {"uid-good", "uid-large", "uid-gone"}
         assert not answers["uid-good"].error
-        assert "wants 99 CPUs on NUMA node 1, where 8 of 8" in answers["uid-large"].error
+        assert "wants 99 CPUs on NUMA node 1, where 8 are for claims" in answers["uid-large"].error
         assert "default/gone is not there" in answers["uid-gone"].error
         claims.down = True
         assert "cannot be read: connection refused" in (await kubelet.prepare(gone))["uid-gone"].error

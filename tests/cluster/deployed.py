@@ -81,6 +81,7 @@ def _has(api: Api, rule: Json) -> bool:
         "resource": resource,
         "subresource": subresource,
         "verb": rule["verbs"][-1],
+        "name": rule.get("resourceNames", [""])[-1],
     }
     spec = {"user": "system:serviceaccount:podslice:podslice-agent", "resourceAttributes": asked}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

@@ -180,7 +180,7 @@ def test_memory_is_kept() -> None:
     room = claim_memory(kept)
     held = [PreparedClaim("a", "d", "a", (PreparedDevice("r", "p", "d", 0, memory={"memory": 1 << 29}),))]
     check_memory(held[0], held, room)
-    with pytest.raises(ClaimError, match="where claims may have 536870912 and have 0"):
+    with pytest.raises(ClaimError, match="where claims may have 536870912"):
         check_memory(
             PreparedClaim("b", "d", "b", (PreparedDevice("r", "p", "d", 1, memory={"memory": 1 << 30}),)), held, room
         )

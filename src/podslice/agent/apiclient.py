@@ -26,6 +26,7 @@ MOST_PAGES = 120
 LARGEST_PAGE = 256 << 20
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 RESOURCES = "/apis/resource.k8s.io/v1"
@@ -169,6 +170,11 @@ class HTTPApiServer:
             return None if found is None else from_dict(found, ResourceClaim)
         except InputError as error:
             raise ApiError(f"{path}: {error}") from None
+
+    async def patch_claim_status(self, namespace: str, name: str, patch: list[dict[str, Any]]) -> None:
+        """By JSON patch: what it does not name stays as it is, byte for byte. Raises `ApiError`, `AnswerError`."""
+        path = f"{RESOURCES}/namespaces/{namespace}/resourceclaims/{name}/status"
+        await self._connection.send("PATCH", path, msgspec.json.encode(patch), kind=JSON_PATCH, good=(200,))
 
     async def device_fields(self) -> frozenset[str]:
         """What fields the devices of slices have in the server's schema. Raises `ApiError`."""

@@ -19,7 +19,7 @@ from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
 from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
 from podslice.core.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
 from podslice.core.dra.names import device_name, numa_part
-from podslice.core.dra.prepared import ClaimError, PreparedClaim, PreparedDevice, check_memory
+from podslice.core.dra.prepared import ClaimError, ImpossibleClaimError, PreparedClaim, PreparedDevice, check_memory
 from podslice.core.managers.memory_rules import claim_memory
 from podslice.core.pod.claim_holder import class_of_holder
 from podslice.core.pod.spec import Pod
@@ -122,6 +122,8 @@ class ClaimBook:
 
     def _check_room(self, claim: PreparedClaim) -> None:
         policy = self._admitting.policy.claims
+        if self._admitting.store is not None and policy is None:
+            raise ImpossibleClaimError("NotOffered", f"claim {claim}: the policy of this node has nothing for claims")
         if self._admitting.store is None or policy is None:
             why = self._admitting.safe_mode or "the runtime has not told what runs yet"
             raise ClaimError(f"claim {claim} cannot be prepared while the state of the node cannot be trusted: {why}")
@@ -141,17 +143,23 @@ class ClaimBook:
         try:
             self._admitting.hold(pod)
         except RefusedError as error:
-            raise ClaimError(self._refusal_text(claim, error.refusal)) from None
+            raise self._refusal(claim, error.refusal) from None
         self.changed(before)
 
-    def _refusal_text(self, claim: PreparedClaim, refusal: ReportedRefusal) -> str:
-        """The amount, the NUMA node, what is free there and who has the rest."""
+    def _refusal(self, claim: PreparedClaim, refusal: ReportedRefusal) -> ClaimError:
+        """The amount, the NUMA node, what is free there and who has the rest; for good where all of it is less."""
         view = self._view()
         if view is None or view.cpu_classes is None or not refusal.final:
-            return f"claim {claim}: {refusal.message}"
+            return ClaimError(f"claim {claim}: {refusal.message}")
         said = []
         for place, device in enumerate(claim.devices):
             claimable = view.cpu_classes.grantable.get(class_of_holder(claim.container(place)), 0)
+            if device.cpus > claimable.bit_count():
+                return ImpossibleClaimError(
+                    "NotOffered",
+                    f"claim {claim} wants {device.cpus} CPUs {_where(device)}, where {claimable.bit_count()} are for "
+                    "claims",
+                )
             free = (claimable & view.shared).bit_count()
             if device.cpus > free:
                 owners = ", ".join(_holders(view, claimable)) or "nobody"
@@ -159,7 +167,7 @@ class ClaimBook:
                     f"{device.cpus} CPUs {_where(device)}, where {free} of {claimable.bit_count()} for "
                     f"claims are free (held by {owners})"
                 )
-        return f"claim {claim} wants {' and '.join(said)}" if said else f"claim {claim}: {refusal.message}"
+        return ClaimError(f"claim {claim} wants {' and '.join(said)}" if said else f"claim {claim}: {refusal.message}")
 
     def unprepare(self, uid: str) -> None:
         """Take back what a claim has; one that is not known has nothing. Raises `ClaimError` where that cannot be

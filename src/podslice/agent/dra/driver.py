@@ -17,7 +17,8 @@ from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import CDIFiles
 from podslice.agent.dra.claimfiles import ClaimFiles
 from podslice.agent.dra.publisher import LOOK_SECONDS, Publisher, SliceServer
-from podslice.agent.dra.service import ClaimReader, DRAService
+from podslice.agent.dra.service import DRAService
+from podslice.agent.dra.statuses import ClaimStatuses, ClaimStatusServer
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings, NUMAOrder
 from podslice.core.dra.cgroups import kubelet_adds
@@ -39,7 +40,7 @@ VERSION_SECONDS = 20.0
 _LARGEST_CHECKPOINT = 64 << 20
 
 
-class ClaimsServer(ClaimReader, SliceServer, Protocol):
+class ClaimsServer(ClaimStatusServer, SliceServer, Protocol):
     """What the driver asks of an API server. Every call may raise `ApiError`."""
 
     async def kubelet_version(self, node: str) -> str: ...
@@ -139,6 +140,7 @@ class Driver:
         self.book = ClaimBook(owner.admitting, ClaimFiles(owner.directory), cdi, owner.reporter)
         self.book.users = self._users
         owner.serve_claims(self.book)
+        self.statuses = ClaimStatuses(api, node, trouble=trouble, sleep=sleep)
         self.service = DRAService(
             self.book,
             api,
@@ -147,6 +149,7 @@ class Driver:
             devices=lambda: list(self._devices()),
             trouble=trouble,
             prepared=prepared,
+            tell=self.statuses.tell,
         )
         self.publisher = Publisher(
             api, node, self._wanted, trouble=trouble, accounting=settings.accounting, sleep=sleep
@@ -170,6 +173,7 @@ class Driver:
         yield "devices of claims", self.follow_devices
         yield "claims that pass from pod to pod", self.follow_reservations
         yield "the kubelet's version", self.follow_kubelet
+        yield "conditions of claims", self.statuses.run
 
     def _offered(self) -> _Offer | None:
         node = self._owner.node

@@ -21,7 +21,7 @@ from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
 from podslice.core.dra.names import DRIVER
 from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ClaimError, NodeDevices, PreparedClaim, prepared_from
+from podslice.core.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepared_from
 from podslice.core.errors import PodsliceError
 from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import dra_pb2 as api
@@ -46,7 +46,7 @@ class ClaimReader(Protocol):
 class DRAService:
     """Answers the kubelet. `own` are the devices that claims can have been allocated; `devices` are pool, name, and
     what is wrong with each that is offered, empty while all is well. `prepared` hears of every claim `prepared` or
-    `refused`, and the seconds."""
+    `refused`, and the seconds; `tell` of claims that were read, and why they can never be prepared, if so."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class DRAService:
         devices: Callable[[], Iterable[tuple[str, str, str]]],
         trouble: Callable[[str, str], None],
         prepared: Callable[[str, float], None],
+        tell: Callable[[ResourceClaim, ImpossibleClaimError | None], None],
         now: Callable[[], float] = time.time,
     ) -> None:
         self.registered = False
@@ -72,6 +73,7 @@ class DRAService:
         self._devices = devices
         self._trouble = trouble
         self._prepared = prepared
+        self._tell = tell
         self._now = now
         self._changed = asyncio.Event()
         self._servers: list[tuple[SocketFile, Any]] = []
@@ -147,7 +149,7 @@ class DRAService:
 
     async def _try_to_prepare(self, asked: api.Claim) -> api.NodePrepareResourceResponse:
         try:
-            claim = self._book.prepare(await self._read(asked))
+            claim = await self._prepare_read(asked)
             return api.NodePrepareResourceResponse(devices=_devices(claim))
         except PodsliceError as error:
             return api.NodePrepareResourceResponse(error=self._failed(str(error)))
@@ -159,19 +161,27 @@ class DRAService:
         self._trouble("claims", text)
         return text
 
-    async def _read(self, asked: api.Claim) -> PreparedClaim:
+    async def _prepare_read(self, asked: api.Claim) -> PreparedClaim:
         """From the API server; one that was prepared before is known without. Raises `ClaimError`."""
         who = f"claim {asked.namespace}/{asked.name}"
+        known = self._book.claims.get(asked.uid)
         try:
             claim = await self._claims.read_claim(asked.namespace, asked.name)
         except ApiError as error:
-            known = self._book.claims.get(asked.uid)
             if known is not None:
-                return known
+                return self._book.prepare(known)
             raise ClaimError(f"{who} cannot be read: {error}") from None
         if claim is None:
             raise ClaimError(f"{who} is not there")
-        return prepared_from(claim, uid=asked.uid, node=self._node, devices=self._own())
+        users = () if known is None else known.pods
+        try:
+            wanted = prepared_from(claim, uid=asked.uid, node=self._node, devices=self._own(), users=users)
+            prepared = self._book.prepare(wanted)
+        except ImpossibleClaimError as error:
+            self._tell(claim, error)
+            raise
+        self._tell(claim, None)
+        return prepared
 
     async def unprepare(
         self, request: api.NodeUnprepareResourcesRequest, context: Any

@@ -269,11 +269,32 @@ class ClaimConsumer(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
 
 
+class DeviceCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """What a driver says of a device of a claim; `last_transition_time` is when `status` became what it is."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class AllocatedDeviceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One device of an allocation, and what its driver says of it."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    conditions: tuple[DeviceCondition, ...] = ()
+
+
 class ResourceClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What became of a claim."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[ClaimConsumer, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):

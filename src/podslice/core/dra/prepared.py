@@ -35,6 +35,14 @@ class ClaimError(PodsliceError):
         super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
 
 
+class ImpossibleClaimError(ClaimError):
+    """A claim that this node can never serve as it is allocated; `reason` is one word, as conditions have it."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 class NodeDevice(NamedTuple):
     """What a device of this node stands for: a NUMA node, the lowest where it is of several, and its `cpus` where
     whoever has it has all of them; None where claims take amounts."""
@@ -149,8 +157,11 @@ def reserved_pods(claim: ResourceClaim) -> frozenset[str]:
     return frozenset(one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group)
 
 
-def prepared_from(claim: ResourceClaim, *, uid: str, node: str, devices: NodeDevices) -> PreparedClaim:
-    """What the claim of this UID holds on a node with these devices. Raises `ClaimError`."""
+def prepared_from(
+    claim: ResourceClaim, *, uid: str, node: str, devices: NodeDevices, users: Iterable[str] = ()
+) -> PreparedClaim:
+    """What the claim of this UID holds on a node with these devices. `users` are the pods for which it is prepared: it
+    stays theirs whoever else wants it. Raises `ClaimError`."""
     metadata, allocation = claim.metadata, claim.status.allocation
     who = f"claim {metadata.namespace}/{metadata.name}"
     if metadata.uid != uid:
@@ -160,11 +171,13 @@ def prepared_from(claim: ResourceClaim, *, uid: str, node: str, devices: NodeDev
     own = [one for one in allocation.devices.results if one.driver == DRIVER]
     if not own or len(own) > _MOST:
         raise ClaimError(f"{who} has {len(own)} devices of {DRIVER}, 1 to {_MOST} can be prepared")
-    pods = reserved_pods(claim)
-    if len(pods) > 1:
-        raise ClaimError(
-            f"{who} is reserved for {len(pods)} pods, CPUs of a claim are for the containers of one pod; use a "
-            "ResourceClaimTemplate"
+    reserved = reserved_pods(claim)
+    pods = reserved if len(reserved) == 1 else reserved.intersection(users)
+    if len(reserved) > 1 and len(pods) != 1:
+        raise ImpossibleClaimError(
+            "SharedByPods",
+            f"{who} is reserved for {len(reserved)} pods, CPUs of a claim are for the containers of one pod; use a "
+            "ResourceClaimTemplate",
         )
     held = tuple(_device(who, one, node, devices(one.device)) for one in own)
     return PreparedClaim(uid, metadata.namespace, metadata.name, held, tuple(sorted(pods)))
@@ -174,9 +187,13 @@ def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | 
     if result.pool != pool_name(node):
         raise ClaimError(f"{who} is allocated from pool {result.pool}, this node's is {pool_name(node)}")
     if device is None:
-        raise ClaimError(f"{who} is allocated device {result.device}, which this node does not have")
+        raise ImpossibleClaimError(
+            "NoSuchDevice", f"{who} is allocated device {result.device}, which this node does not have"
+        )
     if result.admin_access:
-        raise ClaimError(f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have")
+        raise ImpossibleClaimError(
+            "AdminAccess", f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have"
+        )
     request = result.request.partition("/")[0]
     if device.cpus is not None:
         return PreparedDevice(request, result.pool, result.device, device.numa_node, device.cpus)
@@ -184,13 +201,18 @@ def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | 
     for name, amount in (result.consumed_capacity or {}).items():
         short, number = name.removeprefix(f"{DRIVER}/"), amount.as_int64()
         if number is None or number < 0:
-            raise ClaimError(f"{who} is allocated {amount} {short} of {result.device}: only whole amounts can be given")
+            raise ImpossibleClaimError(
+                "NotWhole", f"{who} is allocated {amount} {short} of {result.device}: only whole amounts can be given"
+            )
         if short == "cpu":
             cpus = number
         elif number:
             memory[_resource(who, short)] = number
     if not cpus and not memory:
-        raise ClaimError(f"{who} asks {result.device} for nothing; name capacity.requests {DRIVER}/cpu or /memory")
+        raise ImpossibleClaimError(
+            "NothingRequested",
+            f"{who} asks {result.device} for nothing; name capacity.requests {DRIVER}/cpu or /memory",
+        )
     return PreparedDevice(request, result.pool, result.device, device.numa_node, cpus, memory, result.share_id)
 
 
@@ -198,23 +220,24 @@ def _resource(who: str, capacity: str) -> str:
     """The resource that a capacity of our slices is an amount of."""
     resource = capacity_resource(capacity)
     if resource == capacity != "memory":
-        raise ClaimError(f"{who} is allocated {capacity}, which this node does not offer")
+        raise ImpossibleClaimError("NotOffered", f"{who} is allocated {capacity}, which this node does not offer")
     return resource
 
 
 def check_memory(claim: PreparedClaim, others: Iterable[PreparedClaim], kept: Mapping[int, Mapping[str, int]]) -> None:
     """Raises `ClaimError` where claims together have more memory of a NUMA node than is kept for them."""
+    own = dict[tuple[int, str], int]()
+    for numa, name, size in _amounts([claim]):
+        own[numa, name] = own.get((numa, name), 0) + size
     held = list(_amounts(others))
-    for device in claim.devices:
-        for name, size in device.memory.items():
-            room = kept.get(device.numa_node, {}).get(name, 0)
-            taken = sum(amount for numa, what, amount in held if (numa, what) == (device.numa_node, name))
-            if taken + size > room:
-                raise ClaimError(
-                    f"claim {claim} wants {size} bytes of {name} on NUMA node {device.numa_node}, where claims may "
-                    f"have {room} and have {taken}; unprepare others first"
-                )
-            held.append((device.numa_node, name, size))
+    for (numa, name), size in own.items():
+        room = kept.get(numa, {}).get(name, 0)
+        wants = f"claim {claim} wants {size} bytes of {name} on NUMA node {numa}, where claims may have {room}"
+        if size > room:
+            raise ImpossibleClaimError("NotOffered", wants)
+        taken = sum(amount for *where, amount in held if where == [numa, name])
+        if taken + size > room:
+            raise ClaimError(f"{wants} and have {taken}; unprepare others first")
 
 
 def _amounts(claims: Iterable[PreparedClaim]) -> Iterator[tuple[int, str, int]]:
