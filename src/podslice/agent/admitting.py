@@ -210,13 +210,14 @@ class Admitting:
         return decision
 
     def hold(self, holder: Pod) -> None:
-        """Give a claim the CPUs that its holder asks for. Raises `RefusedError`."""
+        """Give a claim the CPUs that its holder asks for. A machine that was down has no container that runs on them,
+        and the claim's record gives it some again, so the state waits for the disk once. Raises `RefusedError`."""
         store = self.store
         if store is None:
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the state cannot be trusted: {self.safe_mode}"))
         before = store.node.state
         try:
-            decision = store.admit(holder)
+            decision = store.admit(holder, settled=False)
         except StateWriteError as error:
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the decision cannot be kept: {error}")) from None
         except PodsliceError as error:
@@ -236,14 +237,18 @@ class Admitting:
             message = f"no exclusive CPUs while the state cannot be trusted: {why}"
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, message, spec=spec, moment=self._moment))
 
-    def remove(self, unit: str) -> None:
-        """What was admitted under this UID is free again."""
+    def release(self, holder: str) -> None:
+        """What a claim held is free again; what a machine that went down still has of it is nobody's."""
+        self.remove(holder, settled=False)
+
+    def remove(self, unit: str, *, settled: bool = True) -> None:
+        """What was admitted under this UID is free again. Unless `settled` a machine that goes down may forget that."""
         if self.store is None:
             return
         self._moment += 1
         before = self.store.node.state
         try:
-            self.store.remove(unit)
+            self.store.remove(unit, settled=settled)
         except StateWriteError as error:
             self._unsaved = True
             self._reporter.trouble("stateWrite", str(error))

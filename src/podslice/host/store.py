@@ -161,13 +161,13 @@ class NodeStore:
     def _resume(self, intents: Mapping[str, Intent]) -> None:
         """Resizes that were being written are settled."""
 
-    def admit(self, pod: Pod, by: Callable[[Node, Pod], Decision] = Node.admit) -> Decision:
-        """Decide and write; `by` may decide another way. Raises `StateWriteError` if the decision cannot be kept; the
-        node is then unchanged."""
+    def admit(self, pod: Pod, by: Callable[[Node, Pod], Decision] = Node.admit, *, settled: bool = True) -> Decision:
+        """Decide and write; `by` may decide another way. Unless `settled` a machine that goes down may forget it.
+        Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
         before = self.node.state
         decision = by(self.node, pod)
         try:
-            self._save()
+            self._save(settled=settled)
         except OSError as error:
             self.node.state = before
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
@@ -204,18 +204,18 @@ class NodeStore:
         self._boot = BootKeeper(boot if policy.hotplug is not None else None, self._written.get(POLICY_STATE_FILE))
         self.save()
 
-    def remove(self, uid: str) -> bool:
-        """The pod is gone; False when there is none with this UID. Raises `StateWriteError`; the pod's resources are
-        then free in memory only."""
+    def remove(self, uid: str, *, settled: bool = True) -> bool:
+        """The pod is gone; False when there is none with this UID. `settled` as for `admit`. Raises `StateWriteError`;
+        the pod's resources are then free in memory only."""
         known = self.node.remove(uid)
         self._open.pop(uid, None)
-        self.save()
+        self.save(settled=settled)
         return known
 
-    def save(self) -> None:
+    def save(self, *, settled: bool = True) -> None:
         """Write what could not be written before. Raises `StateWriteError`."""
         try:
-            self._save()
+            self._save(settled=settled)
         except OSError as error:
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
 
@@ -223,20 +223,20 @@ class NodeStore:
         """Where a kubelet with this directory as its root keeps the file."""
         return self.directory / place_of(name)
 
-    def _save(self, *, ended: bool = True) -> None:
+    def _save(self, *, ended: bool = True, settled: bool = True) -> None:
         """Write what changed; the policy's file last, and not before the resizes in it have `ended`."""
         for name, data in self.node.manager_files.items():
             if name != POLICY_STATE_FILE:
-                self._write(name, data)
+                self._write(name, data, settled=settled)
         cpu = self.node.state.cpu
         promises = cpu.loans or cpu.bubble_loans or cpu.classes or cpu.memos
         needed = promises or self._open or self._boot.known or self.node.mixed_shares
         if ended and (needed or POLICY_STATE_FILE in self._written):
-            self._write(POLICY_STATE_FILE, self._policy_file(self._open))
+            self._write(POLICY_STATE_FILE, self._policy_file(self._open), settled=settled)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, *, settled: bool = True) -> None:
         if self._written.get(name) != data:
             path = self._path(name)
             path.parent.mkdir(mode=0o750, exist_ok=True)
-            write_atomically(path, data, self._operations)
+            write_atomically(path, data, self._operations, settled=settled)
             self._written[name] = data

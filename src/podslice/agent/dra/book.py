@@ -179,7 +179,7 @@ class ClaimBook:
             self._cdi.remove(uid)
             if claim is not None:
                 before = self._shared()
-                self._admitting.remove(claim.holder)
+                self._admitting.release(claim.holder)
                 self.changed(before)
             self._files.drop(uid)
         except OSError as error:

@@ -39,7 +39,7 @@ class ClaimStatusServer(ClaimReader, Protocol):
         """By JSON patch. Raises `ApiError`, `AnswerError`."""
 
 
-class _Told(NamedTuple):
+class _Word(NamedTuple):
     """What is to be said of a claim as it was read. `said`: it was told a problem before, which it may not show."""
 
     claim: ResourceClaim
@@ -69,7 +69,7 @@ class ClaimStatuses:
         self._now = now
         self._clock = clock
         self._sleep = sleep
-        self._wanted: dict[str, _Told] = {}
+        self._wanted: dict[str, _Word] = {}
         self._said: set[str] = set()
         """UIDs of claims that were told a problem, and nothing better since."""
         self._left_alone_until = 0.0
@@ -83,7 +83,7 @@ class ClaimStatuses:
     def tell(self, claim: ResourceClaim, problem: ImpossibleClaimError | None) -> None:
         """`claim` as it was read is prepared, or has a problem that stays."""
         uid = claim.metadata.uid
-        told = _Told(claim, problem, uid in self._said)
+        told = _Word(claim, problem, uid in self._said)
         self._wanted.pop(uid, None)
         if not self._patch(told) or len(self._wanted) >= _MOST or self._clock() < self._left_alone_until:
             return
@@ -96,7 +96,7 @@ class ClaimStatuses:
         self._wanted[uid] = told
         self._news.set()
 
-    def _patch(self, told: _Told) -> Patch:
+    def _patch(self, told: _Word) -> Patch:
         now = datetime.datetime.fromtimestamp(self._now(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return status_patch(told.claim, told.problem, pool=self._pool, now=now, said=told.said)
 
@@ -122,7 +122,7 @@ class ClaimStatuses:
                 self._wanted[uid] = again
         return again is None
 
-    async def _write(self, told: _Told) -> _Told | None:
+    async def _write(self, told: _Word) -> _Word | None:
         """What is to be tried again."""
         patch, where = self._patch(told), told.claim.metadata
         try:
@@ -140,7 +140,7 @@ class ClaimStatuses:
             return self._again(told, str(error))
         return None
 
-    async def _read_again(self, told: _Told) -> _Told | None:
+    async def _read_again(self, told: _Word) -> _Word | None:
         """The same of the claim as it is now, None where there is none with this UID."""
         where = told.claim.metadata
         try:
@@ -149,7 +149,7 @@ class ClaimStatuses:
             return told
         return None if claim is None or claim.metadata.uid != where.uid else told._replace(claim=claim)
 
-    def _again(self, told: _Told | None, why: str) -> _Told | None:
+    def _again(self, told: _Word | None, why: str) -> _Word | None:
         if told is not None and told.tries + 1 < _MOST_TRIES:
             return told._replace(tries=told.tries + 1)
         if told is not None:
