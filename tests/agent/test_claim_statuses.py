@@ -30,10 +30,11 @@ class Statuses:
         self.errors = list(errors)
         self.told: list[tuple[str, str, str]] = []
         self.reads: list[str] = []
+        self.version = "2"
 
     async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
         self.reads.append(name)
-        return None if name == "gone" else allocated(name)
+        return None if name == "gone" else allocated(name, self.version)
 
     async def patch_claim_status(self, namespace: str, name: str, patch: list[dict[str, Any]]) -> None:
         if self.errors:
@@ -42,10 +43,11 @@ class Statuses:
         self.told.append((name, condition["status"], condition["reason"]))
 
 
-def allocated(name: str) -> ResourceClaim:
+def allocated(name: str, version: str = "1") -> ResourceClaim:
     result = {"request": "r", "driver": "podslice.io", "pool": f"{NODE}/podslice.io", "device": "d"}
     status = {"allocation": {"devices": {"results": [result]}}}
-    return from_dict({"metadata": {"name": name, "namespace": "default", "uid": name}, "status": status}, ResourceClaim)
+    metadata = {"name": name, "namespace": "default", "uid": name, "resourceVersion": version}
+    return from_dict({"metadata": metadata, "status": status}, ResourceClaim)
 
 
 class Telling:
@@ -116,6 +118,7 @@ def test_without_the_right(said: str, code: int) -> None:
 
     async def main() -> None:
         desk = Telling(Statuses(AnswerError(said, code)))
+        desk.server.version = "1"
         desk.statuses.tell(allocated("a"), PROBLEM)
         desk.statuses.tell(allocated("b"), PROBLEM)
         await desk.settled()

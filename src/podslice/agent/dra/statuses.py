@@ -27,9 +27,7 @@ LEFT_ALONE_SECONDS = 600.0
 _MOST = 1024
 _MOST_TRIES = 10
 _CHANGED = (409, 422)
-"""The claim is not as it was read."""
-_LACKING = "requires resource="
-"""In the refusal of a server that looks who writes which part of a claim's status."""
+"""The claim is not as it was read; or it is, and the server refuses its devices to the agent."""
 
 
 class ClaimStatusServer(ClaimReader, Protocol):
@@ -130,30 +128,34 @@ class ClaimStatuses:
                 await self._api.patch_claim_status(where.namespace, where.name, patch)
                 self.writes += 1
         except AnswerError as error:
-            if error.code == 403 or _LACKING in str(error):
+            if error.code == 403:
                 self._leave_alone(str(error))
             elif error.code in _CHANGED:
-                return self._again(await self._read_again(told), str(error))
+                return await self._changed(told, str(error))
             elif error.code != 404:
                 return self._again(told, str(error))
         except ApiError as error:
             return self._again(told, str(error))
         return None
 
-    async def _read_again(self, told: _Word) -> _Word | None:
-        """The same of the claim as it is now, None where there is none with this UID."""
+    async def _changed(self, told: _Word, why: str) -> _Word | None:
+        """The same of the claim as it is now, None where there is none with this UID, or it is as it was."""
         where = told.claim.metadata
         try:
             claim = await self._api.read_claim(where.namespace, where.name)
         except ApiError:
-            return told
-        return None if claim is None or claim.metadata.uid != where.uid else told._replace(claim=claim)
+            return self._again(told, why)
+        if claim is None or claim.metadata.uid != where.uid:
+            return None
+        if claim.metadata.resource_version == where.resource_version:
+            self._leave_alone(why)
+            return None
+        return self._again(told._replace(claim=claim), why)
 
-    def _again(self, told: _Word | None, why: str) -> _Word | None:
-        if told is not None and told.tries + 1 < _MOST_TRIES:
+    def _again(self, told: _Word, why: str) -> _Word | None:
+        if told.tries + 1 < _MOST_TRIES:
             return told._replace(tries=told.tries + 1)
-        if told is not None:
-            self._trouble("claimStatus", f"the status of a claim cannot be written: {why}")
+        self._trouble("claimStatus", f"the status of a claim cannot be written: {why}")
         return None
 
     def _leave_alone(self, why: str) -> None:
