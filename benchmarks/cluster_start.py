@@ -4,8 +4,9 @@
 
 Every node is in a state of its own, with some 16 pods on 96 CPUs (`benchmarks.cluster`). Objects are drawn first, into
 a folder (`--folder` keeps it for the next time). Another process then starts the service's parts with an API server
-that reads them from there page by page, and says what that took: processor seconds, and resident memory before and
-after. `--no-pods` lists none, so that what nodes take and what pods take can be told apart.
+that reads them from there page by page, and says what that took: processor seconds, the longest that one callback kept
+the event loop, and resident memory before and after. `--no-pods` lists none, so that what nodes take and what pods take
+can be told apart.
 """
 
 from __future__ import annotations
@@ -21,47 +22,18 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from random import Random
-from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
 
-from benchmarks.cluster import Bench
 from podslice.cluster.apiclient import NODES, PAGE, PODS, ObjectChange, ObjectPage
 from podslice.cluster.journals import Journals
 from podslice.cluster.nodestates import node_states
 from podslice.cluster.service import ClusterService, Listening
-from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.rulebook import Rulebook
-from podslice.k8s.nodestate import NODE_STATES, node_state, status_of
+from podslice.k8s.nodestate import NODE_STATES
 
 VERSION = "0.1.0"
 _MIB = 1 << 20
-
-
-class DrawnPods(Bench):
-    """Pods with names and UIDs as API servers give them."""
-
-    def pod(self, template: object = None) -> object:  # type: ignore[override]
-        """One of the usual sizes."""
-        one = self.r.choices(self.pods, self.weights)[0]
-        uid = str(UUID(int=self.r.getrandbits(128)))
-        named = replace(one.metadata, name=f"web-{uid[:8]}-{uid[24:29]}", uid=uid, namespace="default")
-        return replace(one, metadata=named)
-
-
-def draw(folder: Path, nodes: int) -> None:
-    """Write the objects of so many nodes: `states`, a NodeState a line, and `pods`, what tells them apart."""
-    bench = DrawnPods(1)
-    bench.r = Random(nodes)
-    with (folder / "states").open("wb") as states, (folder / "pods").open("w") as pods:
-        for number in range(nodes):
-            state, name = bench.state(), f"node-{number:05}.example.internal"
-            told = Journal(bench.kind.rules, state, epoch=1_000_000 + number, version=VERSION).state_told()
-            states.write(msgspec.json.encode(node_state(name) | {"status": status_of(told)}) + b"\n")
-            for uid, pod in state.pods.items():
-                print(uid, pod.spec.metadata.name, name, pod.cpus, file=pods)
 
 
 class PagesOfFiles:
@@ -76,8 +48,10 @@ class PagesOfFiles:
 
     async def page(self, path: str, selector: str, more: str) -> ObjectPage:
         """The next objects."""
-        items = [bytearray(line) for _, line in zip(range(PAGE), self._lines[path], strict=False)]
-        await asyncio.sleep(0)
+        items = []
+        for _, line in zip(range(PAGE), self._lines[path], strict=False):
+            items.append(bytearray(line))
+            await asyncio.sleep(0)
         return ObjectPage(items, "1", f"{int(more or 0) + 1}" if len(items) == PAGE else "")
 
     async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
@@ -127,7 +101,16 @@ def resident() -> float:
 
 def steps(folder: Path, nodes: int, *, pods: bool) -> Iterator[str]:
     """What a start takes, a line for each part of it."""
-    before, began = resident(), time.process_time()
+    before, began, longest = resident(), time.process_time(), 0.0
+    run = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        nonlocal longest
+        since = time.thread_time()
+        run(handle)
+        longest = max(longest, time.thread_time() - since)
+
+    asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
     service = asyncio.run(_started(folder, nodes, pods=pods))
     gc.collect()
     placing = service.placing
@@ -135,6 +118,7 @@ def steps(folder: Path, nodes: int, *, pods: bool) -> Iterator[str]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MIB
     yield f"nodes {len(placing.places.nodes)}, proven {proven}, pods {len(placing.pods)}"
     yield f"processor seconds {time.process_time() - began:.1f}"
+    yield f"longest turn of the event loop: {1000 * longest:.1f} ms of a processor"
     yield f"MiB before {before:.0f}, after {resident():.0f}, at most {peak:.0f}"
 
 
@@ -178,6 +162,8 @@ def main() -> int:
         folder = told.folder or Path(empty)
         if not (folder / "pods").exists():
             folder.mkdir(exist_ok=True)
+            from benchmarks.drawn_cluster import draw
+
             draw(folder, told.nodes)
         command = [
             sys.executable,

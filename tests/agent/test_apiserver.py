@@ -14,10 +14,10 @@ import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.apievents import ApiEvents
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
-from podslice.agent.report import ApiEvents
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, GoneError, known_pod
 from podslice.wire.nri import BackOff

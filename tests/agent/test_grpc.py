@@ -17,7 +17,8 @@ from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import CALL_SECONDS, CallBudget, DevicePlugins
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
-from podslice.agent.podresources import PodResources, RateLimit
+from podslice.agent.podresources import PodResources
+from podslice.agent.ratelimit import RateLimit
 from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.pod.spec import Pod, pod_from_dict

@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podslice.agent.apievents import ApiEvents
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.daemon import Agent
 from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
 from podslice.agent.knownpods import MOST_BYTES
-from podslice.agent.report import AgentReporter, ApiEvents
+from podslice.agent.report import AgentReporter
 from podslice.agent.sources import Sources
 from podslice.cli.main import cli
 from podslice.core.errors import InputError

@@ -20,10 +20,10 @@ from e2e.sharedplane import NODES, Cluster, cluster_of, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.apievents import ApiEvents
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.report import ApiEvents
 from podslice.agent.statuspatch import status_patch
 from podslice.core.config.annotations import REFUSED_CONDITION
 from podslice.k8s.podlist import ApiError, GoneError

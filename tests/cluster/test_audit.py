@@ -18,11 +18,11 @@ from e2e.sharedplane import prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import TOPOLOGIES, HTTPApiServer
+from podslice.agent.apievents import ApiEvents
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.report import ApiEvents
 from podslice.agent.statuspatch import status_patch
 from podslice.agent.topologyobject import TopologyObject
 from podslice.k8s.nodestate import NODE_STATES, node_state, status_of

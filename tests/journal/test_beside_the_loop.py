@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import grpc
 import msgspec
@@ -12,11 +13,14 @@ import pytest
 from podslice import Node
 from podslice.cluster import journals as module
 from podslice.cluster.journals import Journals, NodeStream
+from podslice.cluster.nodestates import node_states
 from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.rulebook import Rulebook
+from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.cluster.talk import to_bytes
 from podslice.core.holding import digest
+from podslice.k8s.nodestate import node_state, status_of
+from tests.clusterservice.fake_api import FakeClusterApi
 from tests.conftest import make_node, make_pod
 
 VERSION = "test"
@@ -141,3 +145,37 @@ def test_a_state_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     asyncio.run(main())
     assert scene.applied == [("n1", 0, "mismatch")]
     assert "has devices that its pool has not" in scene.troubles[0]
+
+
+def test_objects_are_worked_out_beside_the_loop() -> None:
+    """A NodeState is read by the thread, and not at all while the node's own stream is there."""
+    journal = Journal(make_node().rules, make_node().state, epoch=3, version=VERSION)
+    data = msgspec.json.encode(node_state("a") | {"status": status_of(journal.state_told())})
+
+    async def main() -> None:
+        api, troubles = FakeClusterApi(), list[str]()
+        journals = Journals(Rulebook(), {VERSION}, caller=nobody, trouble=lambda what, why: troubles.append(why))
+        workers: list[str] = []
+        work = journals.beside
+
+        async def beside(job: Callable[[Rulebook], object]) -> object:
+            def told(rulebook: Rulebook) -> object:
+                workers.append(threading.current_thread().name)
+                return job(rulebook)
+
+            return await work(told)
+
+        journals.beside = beside  # type: ignore[method-assign, assignment]
+        table = node_states(api, journals, trouble=lambda what, why: troubles.append(why))
+        seen = await table._read(data)
+        assert isinstance(seen.ready, ReadyState)
+        table.put(seen)
+        assert journals.nodes["a"].replica.proven
+        assert [seen.told, seen.ready] == [None, None]
+        assert [name.startswith("journals") for name in workers] == [True]
+        journals.nodes["a"].stream = NodeStream()
+        assert (await table._read(data)).told is None
+        assert (len(workers), troubles) == (1, [])
+        await journals.close()
+
+    asyncio.run(main())

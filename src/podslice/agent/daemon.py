@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from podslice.agent.actuating import Cgroups, NoCgroups, TreeCgroups
 from podslice.agent.actuator import Actuator
+from podslice.agent.apievents import ApiEvents
 from podslice.agent.apiserver import ApiServer
 from podslice.agent.automatic import Automatic
 from podslice.agent.checkpoint import Checkpoint
@@ -50,7 +51,7 @@ from podslice.agent.podresources import PodResources
 from podslice.agent.reconcile import Reconciler, pinned_in
 from podslice.agent.refusals import Refusals
 from podslice.agent.reloading import Reloading
-from podslice.agent.report import AgentReporter, ApiEvents
+from podslice.agent.report import AgentReporter
 from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.agent.requests import MoveHandlers, Send, serve_local
 from podslice.agent.resizing import Resizing

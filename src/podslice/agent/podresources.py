@@ -3,7 +3,6 @@ v1alpha1, whose messages are v1's with fewer fields."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from podslice.agent.kubeletresources import (
 )
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
+from podslice.agent.ratelimit import RateLimit
 from podslice.agent.records import ContainerRecord
 from podslice.core.dra.names import DRIVER
 from podslice.core.dra.prepared import PreparedClaim
@@ -34,28 +34,7 @@ from podslice.core.values.cpuset import iter_bits
 from podslice.core.view import NodeView
 from podslice.wire.proto import podresources_pb2 as api
 
-_PER_SECOND, _BURST = 100.0, 10.0
 T = TypeVar("T")
-
-
-class RateLimit:
-    """A token bucket: 100 calls a second, ten at once, or what else is said."""
-
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, *, per_second: float = _PER_SECOND, burst: float = _BURST
-    ) -> None:
-        self._clock, self._per_second, self._burst = clock, per_second, burst
-        self._tokens = burst
-        self._last = clock()
-
-    def take(self) -> bool:
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._last) * self._per_second)
-        self._last = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 class PodResources:

@@ -15,6 +15,7 @@ import msgspec
 
 from podslice.agent.owner import Owner
 from podslice.agent.status import AgentStatus
+from podslice.agent.tokenfile import read_token
 from podslice.agent.web import HTTPAnswer, Refusal, Route, plain
 from podslice.audit.audit import audit
 from podslice.audit.report import AuditReport
@@ -23,12 +24,10 @@ from podslice.core.document import document
 from podslice.core.errors import InputError
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
-from podslice.web.access import SHORTEST_TOKEN, asks_localhost, knows
-from podslice.wire.tokens import token_in
+from podslice.web.access import asks_localhost, knows
 
 TOKEN_HEADER = "x-podslice-token"
 _JSON = "application/json"
-_LARGEST_TOKEN = 4096
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel's fixed number of the namespace that every process id of the node is in."""
 
@@ -71,21 +70,6 @@ def strangers(token_file: str) -> Refusal:
         return None if knows(headers.get(TOKEN_HEADER, ""), token) else plain(401, "the token is missing or wrong\n")
 
     return refusal
-
-
-def read_token(path: str, setting: str = "statusTokenFile") -> str:
-    """Raises `InputError` for a file that holds no good token; `setting` is what named it."""
-    try:
-        with Path(path).open("rb") as file:
-            token = token_in(file.read(_LARGEST_TOKEN), least=SHORTEST_TOKEN)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=path, path=setting) from None
-    if not token:
-        raise InputError(
-            "holds no token", source=path, path=setting,
-            remedy=f"{SHORTEST_TOKEN} or more random characters on one line",
-        )  # fmt: skip
-    return token
 
 
 def _audit(owner: Owner, tree: CgroupTree, names: Mapping[str, str]) -> AuditReport:

@@ -45,7 +45,7 @@ def _where(command: F) -> F:
 
 def _page(url: str, token_file: str, ca_file: str) -> AddressedPage:
     """Raises `InputError`."""
-    from podslice.agent.statusport import read_token
+    from podslice.agent.tokenfile import read_token
     from podslice.kubectl.page import AddressedPage
 
     return AddressedPage(url.rstrip("/"), read_token(token_file, "--token-file") if token_file else "", ca_file)

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
@@ -37,6 +37,7 @@ from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest
 from podslice.wire.journalstream import FOLLOW, OPTIONS, SERVICE
 
+T = TypeVar("T")
 STALE_SECONDS = 10.0
 REVIEW_SECONDS = 300.0
 """A token is looked at again so often: it may have been revoked, or its pod be gone."""
@@ -167,10 +168,20 @@ class Journals:
         entry.stream.put(plan)
         return True
 
-    def seed(self, node: str, stamped: Stamped) -> Applied | None:
-        """What a NodeState object says of a node; nothing where its own stream says more."""
+    def hears(self, node: str) -> bool:
+        """True where the node's own stream is there."""
+        entry = self.nodes.get(node)
+        return entry is not None and entry.stream is not None
+
+    def seed(self, node: str, stamped: Stamped, ready: ReadyState | str | None = None) -> Applied | None:
+        """What a NodeState object says of a node; nothing where its own stream says more. `ready`: what was worked out
+        of it beside the loop."""
         entry = self._entry(node)
-        return None if entry.stream is not None else self._apply(node, entry, stamped, 0)
+        return None if entry.stream is not None else self._apply(node, entry, stamped, 0, ready)
+
+    async def beside(self, work: Callable[[Rulebook], T]) -> T:
+        """Work with the rulebook of the thread, in its turn, while the loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._beside)
 
     def forget(self, node: str) -> None:
         """The node is gone from the cluster."""

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from podslice.cluster.apiclient import ClusterApi
 from podslice.cluster.journals import Journals
-from podslice.cluster.watching import ObjectTable, Trouble
-from podslice.core.cluster.events import Stamped
+from podslice.cluster.watching import ObjectData, ObjectTable, Trouble
+from podslice.core.cluster.events import Stamped, StateTold
+from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.errors import InputError
-from podslice.k8s.nodestate import NODE_STATES, read_node_state
+from podslice.k8s.nodestate import NODE_STATES, NamedState, node_of, read_node_state
 from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError
 
@@ -27,33 +26,46 @@ _NOT_FOUND = 404
 
 
 class SeenState:
-    """A NodeState as it was last seen. `told` until it is taken in."""
+    """A NodeState as it was last seen. `told` until it is taken in, with what was worked out of it."""
 
-    def __init__(self, node: str, told: Stamped | None) -> None:
+    __slots__ = ("name", "ready", "told")
+
+    def __init__(self, node: str, told: Stamped | None, ready: ReadyState | str | None = None) -> None:
         self.name = node
-        self.told = told
+        self.told, self.ready = told, ready
 
 
 def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **options: Any) -> ObjectTable[SeenState]:
-    """Keeps `journals` informed of the objects; run it."""
+    """Keeps `journals` informed of the objects; run it. A state is worked out beside the event loop, and not at all
+    where the node's own stream says more."""
 
-    def read(data: bytes | bytearray | msgspec.Raw) -> SeenState:
+    async def read(data: ObjectData) -> SeenState:
         try:
-            found = read_node_state(data, journals.common.decode)
+            name = node_of(data)
+            if journals.hears(name):
+                return SeenState(name, None)
+            found, ready = await journals.beside(lambda rulebook: _worked_out(bytes(data), rulebook))
         except InputError as error:
             raise ApiError(str(error)) from None
         if found.told is None:
             trouble(NODE_STATES, f"{found.node[:253]}: {found.problem}")
-        return SeenState(found.node, found.told)
+        return SeenState(name, found.told, ready)
 
     def news(old: SeenState | None, new: SeenState | None) -> None:
         if new is not None and new.told is not None:
-            journals.seed(new.name, new.told)
-            new.told = None
+            journals.seed(new.name, new.told, new.ready)
+            new.told = new.ready = None
 
     return ObjectTable(
         api, NODE_STATES, "", read=read, key=lambda seen: seen.name, news=news, trouble=trouble, **options
     )
+
+
+def _worked_out(data: bytes, rulebook: Rulebook) -> tuple[NamedState, ReadyState | str | None]:
+    """Raises `InputError`."""
+    found = read_node_state(data, rulebook.common.decode)
+    told = None if found.told is None else found.told.event
+    return found, rulebook.ready(told) if isinstance(told, StateTold) else None
 
 
 class GoneStates:

@@ -1,7 +1,7 @@
 """What the service knows and decides: the model of all nodes, fed by watches and journals, asked by the scheduler.
 
-One object on one event loop; nothing here waits. The model is pure (`core.cluster.model`), the clock is given, and
-whoever calls the API server does so with what `filter`, `bind` and `Nominator` say.
+One object on one event loop; nothing here waits for anybody. The model is pure (`core.cluster.model`), the clock
+is given, and whoever calls the API server does so with what `filter`, `bind` and `Nominator` say.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from podslice.cluster.eligible import Places
 from podslice.cluster.messages import BindRequest, FilterAnswer, FilterRequest, PreemptRequest, ToldVictims
+from podslice.cluster.pods import ClusterPods
+from podslice.cluster.turns import LoopTurn
 from podslice.core.answers import called
 from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, Stamped
 from podslice.core.cluster.holds import PlanPolicy
@@ -53,9 +55,8 @@ class Placements:
     ) -> None:
         self.model = model
         self.places = Places()
-        self.pods: dict[str, ScheduledPod] = {}
+        self.pods = ClusterPods()
         self.replicas: dict[str, Replica] = {}
-        self._on_node: dict[str, list[str]] = {}
         self._modelled: set[str] = set()
         self._schedulers = schedulers
         self._clock = clock
@@ -75,8 +76,7 @@ class Placements:
         """A pod came, changed or went."""
         if new is None or new.ended:
             gone = new or old
-            if gone is not None and self.pods.pop(gone.uid, None) is not None:
-                self._leaves(gone)
+            if gone is not None and (self.pods.pop(gone.uid, None) or old) is not None:
                 self.settled(gone.uid)
                 self.model.deleted(gone.node_uid, self._clock())
                 self.room()
@@ -85,6 +85,8 @@ class Placements:
         if new.node:
             if old is None or not old.node:
                 self._assigned(new)
+            elif self._is_there(new):
+                self.pods.rest(new.uid)
         elif self._is_ours(new):
             if self.model.hold_of(new.uid) is None:
                 self.settled(new.uid)
@@ -94,11 +96,6 @@ class Placements:
                     self.pending(new)
         else:
             self.settled(new.uid)
-
-    def _leaves(self, pod: ScheduledPod) -> None:
-        here = self._on_node.get(pod.node)
-        if here is not None and pod.uid in here:
-            here.remove(pod.uid)
 
     def listed(self, began: float) -> None:
         """All pods that there are since this moment were listed anew. What was bound before and is not among them went
@@ -126,9 +123,6 @@ class Placements:
     def _assigned(self, pod: ScheduledPod) -> None:
         """The pod is bound, by whomever: until its node has spoken it is expected there."""
         self.settled(pod.uid)
-        here = self._on_node.setdefault(pod.node, [])
-        if pod.uid not in here:
-            here.append(pod.uid)
         hold = self.model.hold_of(pod.uid)
         if hold is not None and hold.node != pod.node:
             self.model.unbind(pod.uid)
@@ -137,16 +131,20 @@ class Placements:
     def _expect(self, pod: ScheduledPod) -> None:
         """The pod counts on its node before the node has spoken of it. What its specification says is not needed
         afterwards."""
-        replica = self.replicas.get(pod.node)
-        if replica is None or pod.node not in self._modelled:
+        if pod.node not in self._modelled:
             return
-        if replica.has(pod.node_uid):
-            pod.forget()
+        if self._is_there(pod):
+            self.pods.rest(pod.uid)
             return
         try:
             self.model.assigned(called(pod.pod, pod.node_uid), pod.node, self._clock())
         except PodsliceError:
             return
+
+    def _is_there(self, pod: ScheduledPod) -> bool:
+        """The node has taken the pod in, as far as it is modelled."""
+        replica = self.replicas.get(pod.node)
+        return replica is not None and pod.node in self._modelled and replica.has(pod.node_uid)
 
     def node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         """A node came, changed or went."""
@@ -160,8 +158,7 @@ class Placements:
             self.places.drop(old.name)
             self.model.remove_node(old.name)
             self._modelled.discard(old.name)
-            for forgotten in (self.replicas, self._on_node):
-                forgotten.pop(old.name, None)
+            self.replicas.pop(old.name, None)
 
     # What nodes say
 
@@ -182,12 +179,15 @@ class Placements:
         if name in self._modelled:
             self.model.confirm_node(name, confirmed=confirmed)
 
-    def confirm_all(self, fresh: Callable[[str], bool]) -> None:
-        """The same for every node; most have not changed, and are only looked at."""
-        for name in self._modelled:
-            confirmed = fresh(name)
-            if self.model.node(name).confirmed != confirmed:
-                self.model.confirm_node(name, confirmed=confirmed)
+    async def confirm_all(self, fresh: Callable[[str], bool]) -> None:
+        """The same for every node; most have not changed, and are only looked at. Others have their turn meanwhile."""
+        turn = LoopTurn()
+        for name in tuple(self._modelled):
+            if name in self._modelled:
+                confirmed = fresh(name)
+                if self.model.node(name).confirmed != confirmed:
+                    self.model.confirm_node(name, confirmed=confirmed)
+            await turn.shared()
 
     def _add(self, name: str, replica: Replica) -> None:
         """The node stands for its state, and who is bound to it and not in it is on the way."""
@@ -197,8 +197,8 @@ class Placements:
         policy: PlanPolicy = "observe" if replica.observed else self._policy
         self.model.add_node(name, replica.rules, state, policy=policy)
         self._modelled.add(name)
-        for uid in self._on_node.get(name, ()):
-            self._expect(self.pods[uid])
+        for pod in self.pods.coming(name):
+            self._expect(pod)
         self.room()
 
     def _event(self, name: str, stamped: Stamped, replica: Replica) -> None:
@@ -209,7 +209,7 @@ class Placements:
             told = self.model.admitted(name, event.pod.metadata.uid, state, now, as_planned=as_planned)
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node == name:
-                known.forget()
+                self.pods.rest(known.uid)
             self.told(NodeWord(name, event.pod.metadata.uid, told))
             return
         if isinstance(event, PodRefused):
@@ -305,8 +305,10 @@ class Placements:
         return state
 
     def on_node(self, node: str) -> list[ScheduledPod]:
-        """The pods that are bound to a node, whoever sent them."""
-        return [self.pods[uid] for uid in self._on_node.get(node, ())]
+        """The pods that are bound to a node and have not left it, whoever sent them."""
+        coming, replica = self.pods.coming(node), self.replicas.get(node)
+        there = () if replica is None else map(self.pods.get, replica.uids)
+        return list({pod.uid: pod for pod in (*coming, *there) if pod is not None and pod.node == node}.values())
 
     def nominable(self, pod: ScheduledPod) -> bool:
         """True for a pod whose place the model decides, and about which the scheduler's plugins ask nothing that is not

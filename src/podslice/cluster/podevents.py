@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from podslice.agent.apievents import ApiEvents, EventTaker
 from podslice.agent.identity import Identity
-from podslice.agent.podresources import RateLimit
-from podslice.agent.report import ApiEvents, EventTaker
+from podslice.agent.ratelimit import RateLimit
 from podslice.cluster.placing import NodeWord
 from podslice.core.answers import PodHolding
 from podslice.core.values.cpuset import format_bits

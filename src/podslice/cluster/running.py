@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import ssl
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
 from podslice.agent.settings import parse_address
-from podslice.agent.statusport import read_token
+from podslice.agent.tokenfile import read_token
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.callers import TokenCallers
 from podslice.cluster.journals import Journals
@@ -20,6 +21,7 @@ from podslice.cluster.nodestates import GoneStates, node_states
 from podslice.cluster.page.serving import TOKEN_OPTION, PageHost, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
+from podslice.cluster.turns import TURN_SECONDS
 from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.errors import InputError
 from podslice.host.version import UNPACKAGED, running_version
@@ -154,6 +156,7 @@ def known_versions(options: ClusterOptions) -> frozenset[str]:
 async def run_cluster(options: ClusterOptions) -> None:
     """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
+    sys.setswitchinterval(TURN_SECONDS)  # threads beside the event loop keep it waiting no longer than it does itself
     log = structlog.get_logger()
 
     def trouble(where: str, what: str) -> None:

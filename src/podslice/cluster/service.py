@@ -120,7 +120,9 @@ class ClusterService:
             send=journals.plan,
             watch=self.metrics.called,
         )
-        self.pods = pod_table(api, self._pod_news, self._failed, listed=self.placing.listed, clock=clock)
+        self.pods = pod_table(
+            api, self._pod_news, self._failed, objects=self.placing.pods, listed=self.placing.listed, clock=clock
+        )
         self.nodes = node_table(api, self._node_news, self._failed)
         self._journals = journals
         journals.on_applied, journals.on_heard = self._applied, self._heard
@@ -164,7 +166,7 @@ class ClusterService:
                 pod = self.placing.pods.get(uid)
                 if pod is not None and not pod.node:
                     self._pending(pod)
-            self.placing.confirm_all(self._journals.fresh)
+            await self.placing.confirm_all(self._journals.fresh)
 
     # News
 

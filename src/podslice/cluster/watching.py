@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectChange, ObjectPage, list_pages
+from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectPage, list_pages
+from podslice.cluster.packed import PackedTable
+from podslice.cluster.turns import LoopTurn
+from podslice.core.cluster.uids import packed_uid
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.k8s.podlist import ApiError
 from podslice.wire.listwatch import ListWatch
 from podslice.wire.nri import BackOff
 
 LIST_SECONDS = 300.0
-_TURN = 0.01
-"""Seconds for which objects of a list are taken in before others have their turn."""
 
 
 class Named(Protocol):
@@ -32,13 +33,23 @@ class Named(Protocol):
 
 
 V = TypeVar("V", bound=Named)
+ObjectData: TypeAlias = "bytes | bytearray | msgspec.Raw"
+_KINDS = ("ADDED", "MODIFIED", "DELETED")
 Trouble = Callable[[str, str], None]
 """Hears of failures: where, and what."""
 
 
+class ReadChange(NamedTuple):
+    """A change of a watch with its object, None where it cannot be read or has none."""
+
+    kind: str
+    found: Any
+    version: str
+
+
 class ObjectTable(Generic[V]):
-    """Objects of one kind by key. `news(old, new)` is told of each change; one of the two is None where the object came
-    or went. `ready` since the first list; `relists` counts lists. `listed`
+    """Objects of one kind by key, in `objects`. `read` may take its time, `news(old, new)` is told of each change; one
+    of the two is None where the object came or went. `ready` since the first list; `relists` counts lists. `listed`
     hears when a list began, once it is taken in."""
 
     def __init__(
@@ -47,15 +58,16 @@ class ObjectTable(Generic[V]):
         path: str,
         selector: str,
         *,
-        read: Callable[[bytes | bytearray | msgspec.Raw], V],
+        read: Callable[[ObjectData], Awaitable[V]],
         key: Callable[[V], str],
         news: Callable[[V | None, V | None], None],
         trouble: Trouble,
+        objects: MutableMapping[str, V] | None = None,
         listed: Callable[[float], None] = lambda began: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.objects: dict[str, V] = {}
+        self.objects: MutableMapping[str, V] = {} if objects is None else objects
         self.after: Sequence[ObjectTable[Any]] = ()
         """Tables that are listed before this one, or have tried to."""
         self.tried = asyncio.Event()
@@ -77,12 +89,14 @@ class ObjectTable(Generic[V]):
         self.tried.set()
         self._trouble(self._path, cause)
 
-    def _watch(self, version: str) -> AsyncIterator[ObjectChange]:
-        return self._api.watch(self._path, self._selector, version)
+    async def _watch(self, version: str) -> AsyncIterator[ReadChange]:
+        async for kind, data, seen in self._api.watch(self._path, self._selector, version):
+            found = await self._readable(data) if kind in _KINDS else None
+            yield ReadChange(kind, found, seen)
 
     async def _list(self) -> str:
         """Each page is taken in before the next is asked for: what a large cluster lists is never here all at once."""
-        began, seen, version = self._clock(), set[str](), ""
+        began, seen, version = self._clock(), PackedTable(), ""
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 async for page in list_pages(self._api, self._path, self._selector):
@@ -90,39 +104,45 @@ class ObjectTable(Generic[V]):
                     version = page.version
         except TimeoutError:
             raise ApiError(f"{self._path}: the list takes longer than {LIST_SECONDS:.0f} seconds") from None
-        for key in self.objects.keys() - seen:
-            self.drop(key)
+        await self._drop_all_but(seen)
         self.relists += 1
         self.ready = True
         self.tried.set()
         self._listed(began)
         return version
 
-    async def _take_in(self, page: ObjectPage, seen: set[str]) -> None:
-        turn = time.monotonic()
-        for item in page.items:
-            found = self._readable(item)
+    async def _take_in(self, page: ObjectPage, seen: PackedTable) -> None:
+        turn = LoopTurn()
+        page.items.reverse()
+        while page.items:
+            found = await self._readable(page.items.pop())
             if found is not None:
-                seen.add(self._key(found))
+                key = self._key(found)
+                seen.put(packed_uid(key), b"")
                 self.put(found)
-            if time.monotonic() - turn > _TURN:
-                await asyncio.sleep(0)
-                turn = time.monotonic()
+            await turn.shared()
 
-    def _take(self, change: ObjectChange) -> None:
-        if change.kind not in ("ADDED", "MODIFIED", "DELETED"):
-            return
-        found = self._readable(change.data)
-        if found is None:
+    async def _drop_all_but(self, seen: PackedTable) -> None:
+        turn, gone = LoopTurn(), list[str]()
+        for key in self.objects:
+            if packed_uid(key) not in seen:
+                gone.append(key)
+            await turn.shared()
+        for key in gone:
+            self.drop(key)
+            await turn.shared()
+
+    def _take(self, change: ReadChange) -> None:
+        if change.found is None:
             return
         if change.kind == "DELETED":
-            self.drop(self._key(found))
+            self.drop(self._key(change.found))
         else:
-            self.put(found)
+            self.put(change.found)
 
-    def _readable(self, data: bytes | bytearray | msgspec.Raw) -> V | None:
+    async def _readable(self, data: ObjectData) -> V | None:
         try:
-            return self._read(data)
+            return await self._read(data)
         except ApiError as error:
             self.unreadable += 1
             self._trouble(self._path, str(error))
@@ -142,6 +162,13 @@ class ObjectTable(Generic[V]):
             self._news(old, None)
 
 
+def _at_once(read: Callable[[ObjectData], V]) -> Callable[[ObjectData], Awaitable[V]]:
+    async def reading(data: ObjectData) -> V:
+        return read(data)
+
+    return reading
+
+
 PodNews = Callable[[ScheduledPod | None, ScheduledPod | None], None]
 NodeNews = Callable[[ScheduledNode | None, ScheduledNode | None], None]
 
@@ -155,7 +182,7 @@ def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble, **options: Any) 
         news(old, new)
 
     return ObjectTable(
-        api, PODS, RUNNING, read=read_pod, key=lambda pod: pod.uid, news=told, trouble=trouble, **options
+        api, PODS, RUNNING, read=_at_once(read_pod), key=lambda pod: pod.uid, news=told, trouble=trouble, **options
     )
 
 
@@ -166,4 +193,4 @@ def node_table(api: ClusterApi, news: NodeNews, trouble: Trouble) -> ObjectTable
         if old != new:
             news(old, new)
 
-    return ObjectTable(api, NODES, "", read=read_node, key=lambda node: node.name, news=told, trouble=trouble)
+    return ObjectTable(api, NODES, "", read=_at_once(read_node), key=lambda node: node.name, news=told, trouble=trouble)

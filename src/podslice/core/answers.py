@@ -42,6 +42,7 @@ from podslice.core.values.quantity import Quantity
 Question: TypeAlias = "int | tuple[int, PodHolding]"
 """A shape that comes to a state, or a holding that leaves it, as a key."""
 T = TypeVar("T", bound="NodeAnswer | FleetState")
+_MOST_TABLES = 4096
 _POD = "pod"
 """The UID of the one pod that is asked about."""
 
@@ -167,6 +168,8 @@ class ValueAnswers:
         self._pools = state.device.pools
         self._resources = tuple(state.device.pools)
         self._numbers = numbers
+        self._tables: dict[tuple[int, object], tuple[NUMANodeState, object]] = {}
+        """The tables of NUMA nodes, with what is in them, by that."""
         self._states: WeakValueDictionary[tuple[object, ...], FleetState] = WeakValueDictionary()
         self._pods = pods
         self._asked: dict[int, tuple[AdmissionPod, str]] = {}
@@ -228,8 +231,21 @@ class ValueAnswers:
         key = (cpus, books, used)
         known = self._states.get(key)
         if known is None:
-            known = self._states[key] = FleetState(self._numbers.next(), cpus, machine, books, used)
+            machine, books = self._shared(machine, books)
+            known = self._states[cpus, books, used] = FleetState(self._numbers.next(), cpus, machine, books, used)
         return known
+
+    def _shared(self, machine: MachineState, books: tuple[object, ...]) -> tuple[MachineState, tuple[object, ...]]:
+        """The same tables, each of them there once however many states have it."""
+        if not books:
+            return machine, books
+        if len(self._tables) > _MOST_TABLES:
+            self._tables.clear()
+        shared = {
+            name: self._tables.setdefault((name, book), (table, book))
+            for (name, table), book in zip(machine.items(), books, strict=True)
+        }
+        return {name: table for name, (table, _) in shared.items()}, tuple([book for _, book in shared.values()])
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer:
         """What `decide` answers, as far as resource managers and pod features go; `pod` counts for nothing."""

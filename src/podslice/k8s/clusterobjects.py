@@ -6,6 +6,7 @@ Read only as far as it decides where a pod may go. The specification of a pod st
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from sys import intern
 from typing import NamedTuple, TypeVar
 
@@ -113,6 +114,23 @@ class _TermsObject(msgspec.Struct, frozen=True):
     spec: _Terms = _Terms()
 
 
+class KeptPod(NamedTuple):
+    """What is kept of a pod that its node has taken in: whose it is, and what is asked before it is evicted."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    node_uid: str
+    scheduler: str
+    generation: int
+    priority: int
+    started: float
+    preempts: bool
+    mirror: bool
+    deleting: bool
+
+
 class ScheduledPod:
     """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
     for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed, and which
@@ -150,7 +168,7 @@ class ScheduledPod:
 
     @property
     def pod(self) -> Pod:
-        """Raises `InputError` for one that cannot be read, or whose specification was forgotten."""
+        """Raises `InputError` for one that cannot be read, or whose specification is not kept."""
         if self._pod is None:
             self._pod = _pod(self._data)
         return self._pod
@@ -162,10 +180,24 @@ class ScheduledPod:
             self._terms = read_terms(self._data or b"{}")
         return self._terms
 
-    def forget(self) -> None:
-        """Nobody needs the specification any more, nor when the pod was created."""
-        self._data = self._pod = self._terms = None
-        self.created = ""
+    @property
+    def kept(self) -> KeptPod:
+        """What is left of it without its specification."""
+        return KeptPod(
+            self.uid, self.namespace, self.name, self.node, self.node_uid, self.scheduler, self.generation,
+            self.priority, self.started, self.preempts, self.mirror, self.deleting,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, kept: KeptPod) -> ScheduledPod:
+        """The pod again, without specification, group and the time at which it was created."""
+        pod = cls.__new__(cls)
+        for name, value in zip(KeptPod._fields, kept, strict=True):
+            setattr(pod, name, value)
+        pod._data = pod._pod = pod._terms = None
+        pod.created = pod.group = pod.nominated = ""
+        pod.gated = pod.ended = pod.refused = False
+        return pod
 
     def like(self, older: ScheduledPod) -> bool:
         """The same pod with the same specification; then it need not be decoded again."""
@@ -262,17 +294,23 @@ def read_node(data: bytes | bytearray | msgspec.Raw) -> ScheduledNode:
     if not NAME_FORM.match(found.metadata.name):
         raise ApiError(f"metadata.name: {found.metadata.name[:80]!r} is not valid")
     return ScheduledNode(
-        found.metadata.name,
+        intern(found.metadata.name),
         _shared(found.metadata.labels),
         tuple(found.spec.taints or ()),
         found.spec.unschedulable,
-        _shared(found.status.allocatable),
+        _amounts(tuple((found.status.allocatable or {}).items())),
     )
 
 
 def _shared(texts: dict[str, str] | None) -> dict[str, str]:
     """Thousands of nodes have the same keys and values; all but a node's own are there once."""
     return {intern(name): intern(text) for name, text in (texts or {}).items()}
+
+
+@lru_cache(1024)
+def _amounts(amounts: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Nodes of one make have one object, which nobody changes."""
+    return _shared(dict(amounts))
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:

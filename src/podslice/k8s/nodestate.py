@@ -10,6 +10,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable
+from sys import intern
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,6 +46,10 @@ class _StateObject(msgspec.Struct, frozen=True):
     status: NodeStateStatus = NodeStateStatus()
 
 
+class _NamedObject(msgspec.Struct, frozen=True):
+    metadata: _StateMetadata = _StateMetadata()
+
+
 class NamedState(NamedTuple):
     """A NodeState as it was read. `told` is None where there is no state in it, and `problem` says why."""
 
@@ -72,6 +77,14 @@ def status_of(told: Stamped) -> NodeStateStatus:
         state="" if problem else packed,
         problem=problem,
     )
+
+
+def node_of(data: bytes | bytearray | msgspec.Raw) -> str:
+    """Whose NodeState it is. Raises `InputError` for what is none."""
+    try:
+        return intern(msgspec.json.decode(data, type=_NamedObject).metadata.name)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no NodeState: {str(error)[:200]}", path="nodeState") from None
 
 
 def read_node_state(data: bytes | bytearray | msgspec.Raw, read: Callable[[bytes], Stamped] = decode) -> NamedState:

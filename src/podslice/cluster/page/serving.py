@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from podslice.agent.statusport import read_token
 from podslice.agent.supervise import Supervisor
+from podslice.agent.tokenfile import read_token
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements

@@ -151,7 +151,7 @@ class ClusterWatcher:
     # Pending pods
 
     def _pending(self) -> Iterable[ScheduledPod]:
-        return [pod for pod in self._placing.pods.values() if self._placing.waits(pod)]
+        return [pod for pod in self._placing.pods.awake() if self._placing.waits(pod)]
 
     async def _look(self, waiting: list[ScheduledPod], total: int, *, stuck: bool) -> PendingLook:
         kinds: dict[Hashable, Survey] = {}
@@ -232,7 +232,8 @@ class ClusterWatcher:
             return None
         state = node.with_holds(replica.state)
         pods = self._placing.pods
-        running = tuple(Evictable(uid, pods[uid].priority if uid in pods else 0) for uid in replica.state.pods)
+        known = ((uid, pods.get(uid)) for uid in replica.state.pods)
+        running = tuple(Evictable(uid, 0 if pod is None else pod.priority) for uid, pod in known)
         return CrowdedNode(node.name, node.kind.rules, state, running)
 
 

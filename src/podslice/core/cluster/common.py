@@ -55,7 +55,24 @@ class Latest(Generic[K, V]):
         return found
 
 
-class PackedState(msgspec.Struct, frozen=True):
+_WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"4","memory":"8Gi"},"limits":\
+{"cpu":"4","memory":"8Gi"}}}]},"metadata":{"name":"web-0","namespace":"default","uid":"","generation":1,\
+"creationTimestamp":"2026-01-01T00:00:00Z"}}],"statuses":{"":{"c":{"id":"containerd://0123456789abcdef"}}},"cpu":\
+{"default":79228162514264337593543950335,"assignments":{"":{"c":60}},"written":{"":{"c":60}},"containers":{"":{"":"c"}}},\
+"memory":{"machine_state":{"0":{"numberOfAssignments":9,"memoryMap":{"memory":{"total":206158430208,"systemReserved":\
+1073741824,"allocatable":205084688384,"reserved":151397597184,"free":53687091200},"hugepages-1Gi":{"hugepages-2Mi":{\
+"total":0,"systemReserved":0,"allocatable":0,"reserved":0,"free":0}},"cells":[0]},"1":{"numberOfAssignments":8,"memoryMap"\
+:{"memory":{"total":206158430208}},"cells":[1]}},"assignments":{"":{"c":[{"numaAffinity":[0],"type":"memory","size":\
+12884901888}]}},"containers":{"":{"":"c"}}},"affinities":{"":{"c":{"mask":1,"preferred":true}}},"containers":{"":{"":"c"}}}"""
+"""What most states say, so that one of them is packed into a third less. Packed states are never stored."""
+
+
+def _packed(data: bytes | msgspec.Raw) -> PackedState:
+    packing = zlib.compressobj(6, zdict=_WORDS)
+    return PackedState(packing.compress(data) + packing.flush())
+
+
+class PackedState(msgspec.Struct, frozen=True, gc=False):
     """A state as compressed bytes: what is kept of a node of which nothing is asked."""
 
     data: bytes
@@ -129,7 +146,7 @@ class Common:
         if decoded(raw, _Kind, limit=MOST_BYTES, what=path).type != "State":
             return decoded(raw, NodeEvent, limit=MOST_BYTES, what=path)  # type: ignore[arg-type]
         told = decoded(raw, _RawTold, limit=MOST_BYTES, what=path)
-        packed = PackedState(zlib.compress(told.state, 1))
+        packed = _packed(told.state)
         setup, state = self.setup(told.setup), self.state(told.state)
         return StateRead(told.version, setup, state, told.why, observed=told.observed, packed=packed)
 
@@ -171,11 +188,11 @@ class Common:
 
     def pack(self, state: ToldState) -> PackedState:
         """What is kept of a state."""
-        return PackedState(zlib.compress(encoded(state), 1))
+        return _packed(encoded(state))
 
     def unpack(self, packed: PackedState) -> ToldState:
         """The state again. Raises `InputError` for what is none."""
         try:
-            return self.state(zlib.decompress(packed.data))
+            return self.state(zlib.decompressobj(zdict=_WORDS).decompress(packed.data))
         except zlib.error as error:
             raise InputError(f"cannot be unpacked: {error}", path="state") from None

@@ -109,7 +109,7 @@ class HeldNode:
         self.policy = policy
         self.row = -1
         self.confirmed = True
-        self.owners = ""
+        self.owners = b""
         self.sums: dict[str, int] = {}
         self.holds: dict[str, Hold] = {}
         self.proven: FleetState | None = None

@@ -34,7 +34,7 @@ from podslice.core.cluster.events import (
 from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.cluster.told_state import check_number, check_pool, pool_of, state_from, told
-from podslice.core.cluster.uids import is_named, names_of
+from podslice.core.cluster.uids import is_named, names_of, uids_in
 from podslice.core.decide import decide, release, resize
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest, Digester, holding_of
@@ -83,7 +83,7 @@ class Replica:
         self._state: NodeState | None = None
         self._packed: PackedState | None = None
         """The state at rest."""
-        self._uids = ""
+        self._uids = b""
         self.digest = Digest("", "")
         self.epoch = 0
         self.sequence = -1
@@ -113,6 +113,11 @@ class Replica:
         """True for a pod that is on the node, as far as it was told."""
         return uid in self._state.pods if self._state is not None else is_named(uid, self._uids)
 
+    @property
+    def uids(self) -> list[str]:
+        """The pods on the node, as far as it was told."""
+        return list(self._state.pods) if self._state is not None else uids_in(self._uids)
+
     def rest(self) -> None:
         """Nobody asks for the state: some bytes of it are enough, until somebody does."""
         state = self._state
@@ -122,7 +127,7 @@ class Replica:
             self._state = self._digester = None
 
     def _become(self, state: NodeState | None, packed: PackedState | None = None) -> None:
-        self._state, self._packed, self._uids = state, packed, ""
+        self._state, self._packed, self._uids = state, packed, b""
         if state is not None:
             self._rulebook.warm(self)
 

@@ -37,7 +37,7 @@ class Rulebook:
     """Rules by setup, at most `most` of them, those asked for last; what else nodes have `common`; and which replicas
     have their state at hand: the `warm` that were asked for last, all others rest."""
 
-    def __init__(self, most: int = 1024, *, warm: int = 256) -> None:
+    def __init__(self, most: int = 1024, *, warm: int = 64) -> None:
         self.common = Common()
         self._most, self._warmest = most, warm
         self._warm: OrderedDict[Resting, None] = OrderedDict()

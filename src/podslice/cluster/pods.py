@@ -1,0 +1,198 @@
+"""The pods of a cluster by UID. Of those that their nodes have taken in a few bytes are kept.
+
+    pods = ClusterPods()
+    pods[uid] = pod                 # as a watch tells of it
+    pods.rest(uid)                  # its node has it: nobody asks for its specification any more
+    pods.awake()                    # those that are not at rest: they wait, or are on their way
+    pods.coming(name)               # those of them that are bound to a node, whoever sent them
+
+Of a large cluster's pods nearly all are at rest. Such a pod is an entry of a `PackedTable`, some fifty bytes; it
+is made an object again, without its specification, for whoever asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from sys import intern
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from podslice.cluster.packed import LARGEST_VALUE, PackedTable
+from podslice.core.cluster.uids import packed_uid, unpacked_uid
+from podslice.k8s.clusterobjects import KeptPod, ScheduledPod
+
+T = TypeVar("T")
+
+
+class PodMake(NamedTuple):
+    """What very many pods have in common."""
+
+    namespace: str
+    scheduler: str
+    priority: int
+    preempts: bool
+    mirror: bool
+    deleting: bool
+
+
+class RestingPod(msgspec.Struct, array_like=True, frozen=True):
+    """A pod at rest. `node` and `make` are numbers; `other_uid` is the node's name for it where that is another."""
+
+    node: int
+    make: int
+    name: str
+    generation: int
+    started: float
+    other_uid: str = ""
+
+
+class Numbered(Generic[T]):
+    """Values that many have, by number; a number is free again when nobody has its value any more."""
+
+    def __init__(self) -> None:
+        self._number: dict[T, int] = {}
+        self._values: list[T] = []
+        self._users: list[int] = []
+        self._free: list[int] = []
+
+    def take(self, value: T) -> int:
+        """One more has this value."""
+        number = self._number.get(value)
+        if number is None:
+            number = self._number[value] = self._free.pop() if self._free else len(self._values)
+            if number == len(self._values):
+                self._values.append(value)
+                self._users.append(0)
+            self._values[number] = value
+        self._users[number] += 1
+        return number
+
+    def value(self, number: int) -> T:
+        """The value of a number that somebody has."""
+        return self._values[number]
+
+    def leave(self, number: int) -> None:
+        """One of those who have it is gone."""
+        self._users[number] -= 1
+        if not self._users[number]:
+            del self._number[self._values[number]]
+            self._free.append(number)
+
+
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(RestingPod)
+
+
+class ClusterPods(MutableMapping[str, ScheduledPod]):
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._awake: dict[str, ScheduledPod] = {}
+        self._resting = PackedTable()
+        self._nodes: Numbered[str] = Numbered()
+        self._makes: Numbered[PodMake] = Numbered()
+        self._coming: dict[str, dict[str, ScheduledPod]] = {}
+
+    def __len__(self) -> int:
+        return len(self._awake) + len(self._resting)
+
+    def __iter__(self) -> Iterator[str]:
+        """Others may come and go meanwhile."""
+        yield from tuple(self._awake)
+        for key in self._resting:
+            yield unpacked_uid(key)
+
+    def __contains__(self, uid: object) -> bool:
+        return isinstance(uid, str) and (uid in self._awake or packed_uid(uid) in self._resting)
+
+    def __getitem__(self, uid: str) -> ScheduledPod:
+        found = self._awake.get(uid)
+        if found is not None:
+            return found
+        data = self._resting.get(packed_uid(uid))
+        if data is None:
+            raise KeyError(uid)
+        return self._made(uid, _DECODER.decode(data))
+
+    def _made(self, uid: str, entry: RestingPod) -> ScheduledPod:
+        make = self._makes.value(entry.make)
+        return ScheduledPod.of(
+            KeptPod(
+                uid,
+                make.namespace,
+                entry.name,
+                self._nodes.value(entry.node),
+                entry.other_uid or uid,
+                make.scheduler,
+                entry.generation,
+                make.priority,
+                entry.started,
+                make.preempts,
+                make.mirror,
+                make.deleting,
+            )
+        )
+
+    def __setitem__(self, uid: str, pod: ScheduledPod) -> None:
+        known = self._awake.get(uid)
+        if known is pod:
+            return
+        if known is None:
+            self._wake(uid)
+        else:
+            self._comes_no_more(known)
+        self._awake[uid] = pod
+        if pod.node:
+            self._coming.setdefault(pod.node, {})[uid] = pod
+
+    def __delitem__(self, uid: str) -> None:
+        known = self._awake.pop(uid, None)
+        if known is not None:
+            self._comes_no_more(known)
+        elif not self._wake(uid):
+            raise KeyError(uid)
+
+    def _wake(self, uid: str) -> bool:
+        """A pod is at rest no longer; False where it was not."""
+        data = self._resting.pop(packed_uid(uid))
+        if data is None:
+            return False
+        entry = _DECODER.decode(data)
+        self._nodes.leave(entry.node)
+        self._makes.leave(entry.make)
+        return True
+
+    def _comes_no_more(self, pod: ScheduledPod) -> None:
+        here = self._coming.get(pod.node)
+        if here is not None:
+            here.pop(pod.uid, None)
+            if not here:
+                del self._coming[pod.node]
+
+    def rest(self, uid: str) -> None:
+        """Its node has taken the pod in."""
+        pod = self._awake.get(uid)
+        if pod is None or not pod.node:
+            return
+        make = PodMake(
+            intern(pod.namespace), intern(pod.scheduler), pod.priority, pod.preempts, pod.mirror, pod.deleting
+        )
+        other = "" if pod.node_uid == uid else pod.node_uid
+        started = int(pod.started) if pod.started.is_integer() else pod.started
+        entry = RestingPod(self._nodes.take(pod.node), self._makes.take(make), pod.name, pod.generation, started, other)
+        data = _ENCODER.encode(entry)
+        if len(data) > LARGEST_VALUE:
+            self._nodes.leave(entry.node)
+            self._makes.leave(entry.make)
+            return
+        del self._awake[uid]
+        self._comes_no_more(pod)
+        self._resting.put(packed_uid(uid), data)
+
+    def awake(self) -> Iterator[ScheduledPod]:
+        """Those that are not at rest."""
+        return iter(tuple(self._awake.values()))
+
+    def coming(self, node: str) -> list[ScheduledPod]:
+        """Those that are bound to a node and not at rest, in the order in which it was told."""
+        return list(self._coming.get(node, {}).values())
