@@ -24,7 +24,7 @@ from podslice.core.holding import Holding, holding_of
 from podslice.core.machine.memory import MachineState, NUMANodeState
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.device_state import DeviceState
-from podslice.core.managers.memory_state import Blocks, MemoryState
+from podslice.core.managers.memory_state import Blocks, MemoryState, given_back
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.topology import TopologyState
@@ -219,11 +219,9 @@ class ValueAnswers:
         if not self._static_memory:
             return ()
         if before is None:
-            return tuple(_book(table) for table in machine.values())
-        were = zip(before.machine.values(), before.books, strict=True)
-        return tuple(
-            book if table is was else _book(table) for table, (was, book) in zip(machine.values(), were, strict=True)
-        )
+            return tuple([_book(table) for table in machine.values()])
+        were = zip(machine.values(), before.machine.values(), before.books, strict=True)
+        return tuple([book if table is was else _book(table) for table, was, book in were])
 
     def _state(
         self, cpus: Bits, machine: MachineState, books: tuple[object, ...], used: tuple[Bits, ...]
@@ -339,14 +337,13 @@ class ValueAnswers:
 
     def _go_to(self, state: FleetState) -> None:
         manager = self._manager
-        used = {name: bits for name, bits in zip(self._resources, state.used, strict=True) if bits}
+        resources = self._resources
+        used = {name: bits for name, bits in zip(resources, state.used, strict=True) if bits} if resources else {}
         manager.cpu.state = CPUState(state.cpus)
         manager.memory.state = MemoryState(state.machine)
         manager.device.state = DeviceState(self._pools, used)
         manager.topology.state = TopologyState()
-        context = manager.context
-        context.leftovers = {}
-        context.metrics = {}
+        manager.context.leftovers = {}
 
     def _start_containers(self, admission: AdmissionPod) -> None:
         """Plain init containers end and give their memory back."""
@@ -356,8 +353,10 @@ class ValueAnswers:
     def _taken(self, before: FleetState) -> NodeAnswer:
         manager = self._manager
         cpu, memory, device = manager.cpu.state, manager.memory.state, manager.device.state
-        used = tuple(device.used.get(name, 0) for name in self._resources)
-        taken = tuple(now & ~was for now, was in zip(used, before.used, strict=True))
+        used = taken = before.used
+        if used:
+            used = tuple([device.used.get(name, 0) for name in self._resources])
+            taken = tuple([now & ~was for now, was in zip(used, before.used, strict=True)])
         machine = memory.machine_state
         books = before.books if machine is before.machine else self._books(machine, before)
         after = self._state(cpu.default, machine, books, used)
@@ -365,12 +364,12 @@ class ValueAnswers:
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
         """The state after the pod is gone; arithmetic only."""
-        used = tuple(have & ~gone for have, gone in zip(state.used, holding.devices, strict=True))
+        used = state.used
+        if used:
+            used = tuple([have & ~gone for have, gone in zip(used, holding.devices, strict=True)])
         machine, books = state.machine, state.books
         if self._static_memory and any(holding.blocks):
-            entries = {str(number): blocks for number, blocks in enumerate(holding.blocks)}
-            left = MemoryState(machine, {_POD: entries}).forget(_POD, pod_level=False, settled=self._settles)
-            machine = left.machine_state
+            machine = given_back(machine, holding.blocks, settled=self._settles)
             books = self._books(machine, state)
         return self._state(state.cpus | holding.cpus, machine, books, used)
 

@@ -20,6 +20,8 @@ from podslice.core.fleet.streams import IndexedStream
 NO_FIT = -1
 """In a column of scores: the pod does not fit."""
 _UNKNOWN = -2
+_LEAST, _MOST = np.minimum.reduce, np.maximum.reduce
+"""Of a column; the columns' own methods do the same more slowly."""
 _FEW = 32
 """So many are scored together sooner than those that are equal are found."""
 _FEWEST_NODES, _LEAST_PERCENT, _MOST_PERCENT, _NODES_PER_PERCENT = 100, 5, 50, 125
@@ -43,7 +45,7 @@ class ScoreTable:
         loads = self._columns.load[rows]
         known = self._known(shape)
         scores = known[loads]
-        if len(scores) and scores.min() == _UNKNOWN:
+        if _LEAST(scores, initial=NO_FIT) == _UNKNOWN:
             new = loads[scores == _UNKNOWN]
             self._work_out(shape, np.unique(new) if len(new) > _FEW else new, known)
             scores = known[loads]
@@ -185,7 +187,7 @@ class FleetScheduler:
             most = scores.max(initial=NO_FIT)
             return (scores == most).nonzero()[0] if most >= 0 else _NO_NODES
         nodes, scores = self.candidates(shape)
-        return nodes[scores == scores.max()] if len(nodes) else nodes
+        return nodes[(scores == _MOST(scores)).nonzero()[0]] if len(nodes) else nodes
 
     def best_that_admits(self, shape: int, admits: Admits, states: Ints) -> Ints:
         """The best nodes of those that admit the pod. Nodes in equal `states` are asked once."""
@@ -225,26 +227,26 @@ class FleetScheduler:
 
     def _window(self, shape: int) -> tuple[Ints, Scores]:
         """The next nodes that fit, as many as are enough, from where the last search ended, and their scores."""
-        start, enough = self.start, self._enough
-        if start + enough <= self.columns.count:
-            scores = self.table.of(shape, slice(start, start + enough))
-            if scores.min() >= 0:
-                self.start = (start + enough) % self.columns.count
-                return np.arange(start, start + enough), scores
-        return self._search(shape)
+        start, last = self.start, min(self.start + self._enough, self.columns.count)
+        scores = self.table.of(shape, slice(start, last))
+        if last - start == self._enough and _LEAST(scores) >= 0:
+            self.start = last % self.columns.count
+            return np.arange(start, last), scores
+        return self._search(shape, scores)
 
-    def _search(self, shape: int) -> tuple[Ints, Scores]:
-        """The same where some nodes do not fit."""
+    def _search(self, shape: int, scores: Scores) -> tuple[Ints, Scores]:
+        """The same where some nodes do not fit; `scores` are those of the first nodes."""
         found: list[tuple[Ints, Scores]] = []
-        lacking, size = self._enough, self._enough
+        lacking, size = self._enough, len(scores)
         for first, last in ((self.start, self.columns.count), (0, self.start)):
             while first < last and lacking:
-                rows = slice(first, min(last, first + size))
-                scores = self.table.of(shape, rows)
+                end = min(last, first + size)
+                if found:
+                    scores = self.table.of(shape, slice(first, end))
                 fitting = (scores >= 0).nonzero()[0][:lacking]
                 found.append((fitting + first, scores[fitting]))
                 lacking -= len(fitting)
-                first, size = rows.stop, 2 * size
+                first, size = end, 2 * size
         nodes, best = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
         if not lacking:
             self.start = (int(nodes[-1]) + 1) % self.columns.count

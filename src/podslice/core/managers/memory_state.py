@@ -65,7 +65,7 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     def without(self, blocks: Iterable[Block]) -> MachineState:
         """The books as if nobody held these blocks."""
-        return _released(self.machine_state, (tuple(blocks),), settled=True)
+        return given_back(self.machine_state, (tuple(blocks),), settled=True)
 
     def of_pod(self, uid: str) -> PodMemory:
         """All that a pod has."""
@@ -142,7 +142,7 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     def give_back(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
         """What blocks hold is free again; `settled` books groups as if what is left had just come."""
-        return replace(self, machine_state=_released(self.machine_state, (tuple(blocks),), settled=settled))
+        return replace(self, machine_state=given_back(self.machine_state, (tuple(blocks),), settled=settled))
 
     def leave_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
         """Other memory counts as left by init containers."""
@@ -162,7 +162,7 @@ class MemoryState(msgspec.Struct, frozen=True):
         own = self.pod_assignments.get(uid) if pod_level else None
         held = self.assignments.get(uid, {}).values() if own is None else (own,)
         return MemoryState(
-            _released(self.machine_state, held, settled=settled) if held else self.machine_state,
+            given_back(self.machine_state, held, settled=settled) if held else self.machine_state,
             drop(self.assignments, uid),
             self.pod_assignments if own is None else drop(self.pod_assignments, uid),
             self.reusable,
@@ -195,12 +195,12 @@ class MemoryState(msgspec.Struct, frozen=True):
         )
 
 
-def _released(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
-    """The books after one holder after the other gave its blocks back."""
+def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
+    """The books after one holder after the other gave its blocks back; `settled` as in `MemoryState.give_back`."""
     machine = machine.copy()
     for blocks in held:
         release(machine, blocks)
-        if settled and max([len(block.numa_affinity or ()) for block in blocks], default=0) > 1:
+        if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
             settle(machine)
     return machine
 
