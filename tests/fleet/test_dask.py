@@ -48,9 +48,9 @@ class DaskCluster:
         self.stack.callback(process.kill)
         return process
 
-    def add_worker(self) -> None:
-        """One more, with one thread, and no nanny that would start it again. It is there when this returns."""
-        words = ("--nthreads", "1", "--no-nanny", "--host", "127.0.0.1", "--local-directory", str(self.folder))
+    def add_worker(self, *words: str) -> None:
+        """One more, with one thread. It is there when this returns."""
+        words = ("--nthreads", "1", "--host", "127.0.0.1", "--local-directory", str(self.folder), *words)
         log = self.folder / "worker.log"
         before = log.read_text().count("Registered to") if log.exists() else 0
         self.workers.append(self.start("worker", self.address, *words))
@@ -67,10 +67,11 @@ def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
 
 
 def test_the_same_bytes_with_workers_that_come_and_go(cluster: DaskCluster, tmp_path: Path) -> None:
-    """Two workers, one of which is killed in the middle and replaced, leave the bytes of one process."""
+    """Two workers, one of which has no nanny and is killed in the middle, and a third with two threads leave the bytes
+    of one process."""
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps({**SCENARIO, "seeds": list(range(1, 13))}))
-    cluster.add_worker()
+    cluster.add_worker("--no-nanny")
     cluster.add_worker()
     command = [sys.executable, "-m", "podslice", "fleet", "run", str(path), "--out", str(tmp_path / "far"),
                "--dask", cluster.address]  # fmt: skip
@@ -80,7 +81,7 @@ def test_the_same_bytes_with_workers_that_come_and_go(cluster: DaskCluster, tmp_
     while not list(cells.glob("*.json")) and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     cluster.workers[0].kill()
-    cluster.add_worker()
+    cluster.add_worker("--nthreads", "2")
     _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, told
     near = podslice("run", path, "--out", tmp_path / "near", "--workers", 1)

@@ -10,13 +10,22 @@ import importlib
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from multiprocessing.process import BaseProcess
@@ -28,6 +37,7 @@ from msgspec.structs import replace
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.shapes import WHOLE_GPU
+from podslice.fleet.aside import aside
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.collecting import rare_collections
@@ -151,6 +161,7 @@ def _end_after(parent: BaseProcess) -> None:
 def local_executor(workers: int) -> Iterator[Executor]:
     """Processes of this machine. Whoever leaves by an exception leaves at once; the processes are ended."""
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # half a second of processor time, once for all workers
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
     try:
         yield executor
@@ -192,9 +203,33 @@ def dask_executor(address: str) -> Iterator[Executor]:
     try:
         if not client.scheduler_info().get("workers"):
             raise InputError("has no worker", path=f"--dask {address}", remedy=f"start some: dask worker {address}")
-        yield client.get_executor()
+        yield _FarExecutor(client.get_executor())
     finally:
         client.close(timeout=2)
+
+
+class _FarExecutor(Executor):
+    """Workers elsewhere, each of which works beside its own threads (`aside`)."""
+
+    def __init__(self, workers: Executor) -> None:
+        self._workers = workers
+
+    def submit(self, work: Callable[..., Any], /, *tasks: Any, **named: Any) -> Future[Any]:
+        """Call a function of one argument there."""
+        (task,) = tasks
+        answer: Future[Any] = Future()
+
+        def pass_on(done: Future[bytes]) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            problem = CancelledError() if done.cancelled() else done.exception()
+            if problem is None:
+                answer.set_result(pickle.loads(done.result()))
+            else:
+                answer.set_exception(problem)
+
+        self._workers.submit(aside, pickle.dumps((work, task))).add_done_callback(pass_on)
+        return answer
 
 
 def run_tasks(

@@ -106,12 +106,13 @@ def _make(
     verify: int | None,
     told: str,
 ) -> None:
+    from podslice.fleet.order import longest_first
     from podslice.fleet.run import executor_of, make_cells, tasks_of
     from podslice.fleet.twins import groups
 
     progress = RunProgress(len(cells), told)
     same = {one.key: (one,) for one in cells} if verify else groups(study, cells)
-    firsts = tuple(group[0] for group in same.values())
+    firsts = longest_first(study, [group[0] for group in same.values()])
     tasks = tasks_of(study, firsts, store, verify=verify, sent=bool(dask))
     progress.begin()
     try:
