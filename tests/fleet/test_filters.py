@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
+from podslice import KubeletConfig, Node
 from podslice.core.answers import ValueAnswers
 from podslice.core.fleet import watch
 from podslice.core.fleet.budgets import DisruptionBudget
-from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
-from podslice.core.fleet.options import CellOptions
+from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
+from podslice.core.fleet.options import CellOptions, FilterName
 from podslice.core.fleet.placement import PlacementRules, Selector
 from podslice.core.fleet.preemption import Questions, RoomFinder
 from podslice.core.fleet.queue import PodQueue
@@ -21,8 +23,9 @@ from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.fleet.watch import LoopWatch
 from podslice.core.fleet.workload import Workload
+from podslice.core.machine.synthetic import from_synthetic
 from tests.conftest import make_pod
-from tests.fleet.fleets import churn, fleet_class, fleet_of, shape, shape_of_pod
+from tests.fleet.fleets import TWO_NUMA, churn, fleet_class, fleet_of, shape, shape_of_pod
 
 
 def test_sums_of_numa_nodes_prevent_what_they_can_see() -> None:
@@ -323,3 +326,66 @@ def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = run_cell(fleet, workload, options, 1)
     assert list(known.pods.attempts) == list(tried.pods.attempts)
     assert known.pods.attempts[0] == 31
+
+
+def critical(cpus: str) -> FleetShape:
+    """A pod of system-node-critical."""
+    pod = make_pod(f"critical{cpus}", ("c", cpus))
+    spec = replace(pod.spec, priority=2_000_001_000, priority_class_name="system-node-critical")
+    return shape_of_pod(replace(pod, spec=spec), priority=2_000_001_000)
+
+
+def small_kubelet(name: str = "small", *, cpus: int, profile: str = "podslice") -> FleetClass:
+    """Sixteen CPUs, of which a kubelet without managers counts so many."""
+    config = KubeletConfig(eviction_hard={}, system_reserved={"cpu": str(16 - cpus)})
+    node = Node(from_synthetic(TWO_NUMA), config, profile=profile)
+    amounts = node.rules.counted.node.amounts
+    assert amounts is not None
+    assert amounts["cpu"] == 1000 * cpus
+    return FleetClass(name=name, rules=node.rules, state=node.state, allocatable=dict(amounts))
+
+
+def test_a_restarted_kubelet_has_less() -> None:
+    """Three pods of five CPUs where a kubelet that has started again counts only twelve: the last is lost."""
+    fleet = Fleet((small_kubelet("large", cpus=16), small_kubelet(cpus=12)), (FleetNode("n0", 0),))
+    workload = Workload.of([shape("5", owner="bare")], [0, 0, 0], [0, 0, 0])
+    result = run_cell(fleet, workload, CellOptions(events=(NodeEvent(1000, "restart", (0,), 1),)), 1)
+    assert [one.reason for one in result.refusals] == ["OutOfcpu"]
+    assert (result.summary["lost_in_restarts"], result.summary["running"]) == (1, 2)
+
+
+def test_a_critical_pod_pushes_others_off_its_node() -> None:
+    """The same where the last pod is critical: the kubelet makes the later of two equal ones leave, and what no victims
+    would help is refused."""
+    fleet = Fleet((small_kubelet("large", cpus=16), small_kubelet(cpus=12)), (FleetNode("n0", 0),))
+    options = CellOptions(events=(NodeEvent(1000, "restart", (0,), 1),))
+    workload = Workload.of([shape("5", owner="bare"), critical("5")], [0, 0, 1], [0, 0, 0])
+    result = run_cell(fleet, workload, options, 1)
+    assert (result.summary["preempted"], result.summary["lost_in_restarts"], result.summary["running"]) == (1, 0, 2)
+    assert sorted(result.pods.verdict) == [0, 0, 4]
+    assert result.pods.verdict[2] == 0
+    tiny = Fleet((small_kubelet("large", cpus=16), small_kubelet(cpus=4)), (FleetNode("n0", 0),))
+    result = run_cell(tiny, workload, options, 1)
+    assert {one.reason for one in result.refusals} == {"OutOfcpu", "UnexpectedAdmissionError"}
+    assert (result.summary["preempted"], result.summary["running"]) == (0, 0)
+
+
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+@pytest.mark.parametrize("filter", ["kube", "exact"])
+def test_a_node_that_says_more_than_its_kubelet_counts(profile: str, filter: FilterName) -> None:
+    """The Node object says sixteen CPUs, the kubelet counts twelve: the third pod of five CPUs is refused, a critical
+    one gets the place of another, whose owner makes it again."""
+    small = small_kubelet(cpus=12, profile=profile)
+    told = replace(small, allocatable={**small.allocatable, "cpu": 16_000})
+    fleet = Fleet((told,), (FleetNode("n0", 0),))
+    kinds = [shape("5", owner="bare"), critical("5")]
+    options = CellOptions(filter=filter)
+    refused = run_cell(fleet, Workload.of(kinds, [0, 0, 0], [0, 0, 1000]), options, 1)
+    assert (refused.summary["bound"], refused.summary["preempted"]) == (2, 0)
+    pushed = run_cell(fleet, Workload.of(kinds, [0, 0, 1], [0, 0, 1000]), options, 1)
+    assert (pushed.summary["bound"], pushed.summary["preempted"], pushed.summary["running"]) == (3, 1, 2)
+    assert pushed.nodes.cpu_milli[0] == 10_000
+    deployment = [shape("5"), critical("5")]
+    again = run_cell(fleet, Workload.of(deployment, [0, 0, 1], [0, 0, 1000], [-1, -1, 5000]), options, 1)
+    assert again.summary["running"] == 2
+    assert again.summary["preempted"] == 1

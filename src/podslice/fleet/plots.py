@@ -22,8 +22,10 @@ svg.plot .grid{stroke:var(--line);stroke-width:1}svg.plot .axis{stroke:var(--dim
 .answer{font-size:1.15rem;border-left:4px solid #0072b2;padding:.3rem .8rem;margin:.8rem 0}
 .best td{font-weight:600}details{margin:.2rem 0 .6rem}summary{color:var(--dim);font-size:13px;cursor:pointer}
 .num td:not(:first-child),.num th:not(:first-child){text-align:right;white-space:nowrap}
+.num td:first-child,.num th:first-child{position:sticky;left:0;background:var(--paper)}
 @media (max-width:800px){svg.plot{max-width:100%!important}}
-@media (max-width:600px){svg.plot{font-size:17px}}
+@media (max-width:600px){svg.plot{font-size:17px}.num th,.num td{padding:.25rem .35rem}
+.num td:first-child{min-width:6rem;padding-left:0}.num th:first-child{padding-left:0}.num td:nth-child(2){min-width:0}}
 """
 
 _rect, _text, _g, _path, _line = (h.Element(name) for name in ("rect", "text", "g", "path", "line"))

@@ -105,6 +105,8 @@ class Reader:
         spec: dict[str, Any] = {"containers": [app]}
         if not isinstance(reading.containers, str):
             spec = divided(reading.containers, amounts, devices, qos, row.name)
+        if row.priority:
+            spec["priority"] = row.priority
         if self._transform.sidecars is not None:
             added = _with_sidecars(self._transform.sidecars, amounts)
             added["initContainers"] += spec.get("initContainers", [])

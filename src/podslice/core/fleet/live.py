@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from podslice.core.answers import FleetState, NodeAnswer, Numbers, PodHolding, Remembered, answers_for
+from podslice.core.answers import FleetState, NodeAnswer, Numbers, PodHolding, Remembered, answers_for, called
 from podslice.core.fleet.columns import Columns
 from podslice.core.fleet.nodes import Fleet
+from podslice.core.fleet.preemption import RunningPod
 from podslice.core.fleet.shapes import FleetShape
+from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
 from podslice.core.reasons import out_of
 from podslice.core.scheduling.fit import CPU, MEMORY, PODS, filter_requests
+from podslice.core.scheduling.predicates import Others, PodOnNode, general_predicates, pod_on_node
 
 ANSWER_BYTES = 4096
 """What a remembered answer takes at most, with the state that it keeps."""
+
+
+class Pushed(NamedTuple):
+    """A node's answer, and the pods by number that it makes leave once the new one is there."""
+
+    answer: NodeAnswer
+    victims: tuple[int, ...] = ()
 
 
 class LiveNodes:
@@ -38,16 +49,35 @@ class LiveNodes:
         taken = [(shape.requests.taken, shape.gpu_request) for shape in shapes]
         self._amounts = [(amounts.get(CPU, 0), amounts.get(MEMORY, 0), gpu) for amounts, gpu in taken]
         self._sums = [_Sums(fleet, kind, shapes) for kind in range(len(fleet.classes))]
+        self._critical = [is_critical(pod) for pod in pods]
 
-    def ask(self, node: int, shape: int, pod: int) -> NodeAnswer:
-        """What the node answers a pod of this shape now."""
+    def ask(self, node: int, shape: int, pod: int, *, again: bool = False) -> NodeAnswer:
+        """What the node answers a pod of this shape now. `again`: it is admitted after a restart, and no scheduler has
+        looked whether it fits."""
         kind = self.kinds[node]
         answer = self.answers.admit(kind, self.states[node], shape, pod)
-        if answer.holding is not None:
-            lacking = self._sums[kind].lacking(shape, self.columns, node)
+        if answer.holding is not None and answer.state.named is None:
+            lacking = self._sums[kind].lacking(shape, self.columns, node, every=again)
             if lacking:
                 return NodeAnswer(self.states[node], None, out_of(lacking))
         return answer
+
+    def push(self, node: int, shape: int, pod: int, running: Sequence[RunningPod]) -> Pushed:
+        """What the node answers a critical pod that it has too little for: pods that run there may have to go."""
+        kind = self.kinds[node]
+        answer = self.answers.admit(kind, self.states[node], shape, pod)
+        if answer.holding is None:
+            return Pushed(answer)
+        sums = self._sums[kind]
+        others = Others.of([sums.view(one.shape, str(one.pod)) for one in running])
+        verdict = general_predicates(sums.view(shape, ""), others, self.fleet.classes[kind].rules.counted.node)
+        if verdict.refusal is not None:
+            return Pushed(NodeAnswer(self.states[node], None, verdict.refusal.reason))
+        return Pushed(answer, tuple(map(int, verdict.victims)))
+
+    def is_critical(self, shape: int) -> bool:
+        """True for pods that others have to make room for on their node."""
+        return self._critical[shape]
 
     def refuses_always(self, kind: int, shape: int) -> bool:
         """True for a pod that no node of a class takes, in whatever state."""
@@ -101,25 +131,33 @@ class LiveNodes:
 
 
 class _Sums:
-    """The general predicates of one class: what its kubelets think they have, where that is less than the scheduler
-    counts with. Nothing is looked at where it is not."""
+    """The general predicates of one class: what its kubelets think they have. Where a scheduler has looked, only what
+    is less than it counts with is looked at."""
 
     def __init__(self, fleet: Fleet, kind: int, shapes: Sequence[FleetShape]) -> None:
         one = fleet.classes[kind]
         counted = one.rules.counted.node.amounts if one.rules.predicates else None
         gates = one.rules.gates
+        self._rules, self._shapes = one.rules, shapes
         self._asked = [
             {**filter_requests(default_pod(shape.pod, gates), gates), PODS: 1} if counted else {} for shape in shapes
         ]
-        self._room = {name: room for name, room in (counted or {}).items() if room < one.allocatable.get(name, 0)}
+        self._every = dict(counted or {})
+        self._less = {name: room for name, room in self._every.items() if room < one.allocatable.get(name, 0)}
 
-    def lacking(self, shape: int, columns: Columns, node: int) -> str:
+    def view(self, shape: int, uid: str) -> PodOnNode:
+        """A pod of a shape as the predicates see it."""
+        gates = self._rules.gates
+        return pod_on_node(called(default_pod(self._shapes[shape].pod, gates), uid), gates, self._rules.quirks)
+
+    def lacking(self, shape: int, columns: Columns, node: int, *, every: bool) -> str:
         """The first resource that a node has too little of, if any."""
-        if not self._room:
+        rooms = self._every if every else self._less
+        if not rooms:
             return ""
         used = columns.loads.used[columns.load[node]]
         asked = self._asked[shape]
         for number, name in enumerate(columns.loads.names):
-            if name in self._room and asked.get(name, 0) > self._room[name] - int(used[number]):
+            if name in rooms and asked.get(name, 0) > rooms[name] - int(used[number]):
                 return name
         return ""

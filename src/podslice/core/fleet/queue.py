@@ -16,7 +16,7 @@ from podslice.core.fleet.alignment import Alignment
 from podslice.core.fleet.budgets import BudgetBook
 from podslice.core.fleet.clock import Clock, EventKind
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
-from podslice.core.fleet.live import LiveNodes
+from podslice.core.fleet.live import LiveNodes, Pushed
 from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.nodes import Fleet, NodeEvent
 from podslice.core.fleet.nrt import NRTView
@@ -29,6 +29,7 @@ from podslice.core.fleet.scheduler import FleetScheduler
 from podslice.core.fleet.streams import IndexedStream, shuffle, stream
 from podslice.core.fleet.watch import LoopWatch
 from podslice.core.fleet.workload import NEVER, Workload
+from podslice.core.reasons import is_out_of
 
 
 class PodQueue:
@@ -159,23 +160,24 @@ class PodQueue:
         lost = []
         for pod in running:
             shape = self.workload.shape[pod]
-            answer = self.live.ask(node, shape, pod)
+            answer, victims = self._decide(node, shape, pod, again=True)
             if answer.holding is None:
                 pods.refuse(pod, kind, answer.reason)
                 self.refused_attempts += 1
                 lost.append(pod)
             else:
                 self._hold(pod, shape, node, answer)
+                self._make_leave(victims)
         self.lost_in_restarts += len(lost)
         self._come_back(lost, FAILED)
 
-    def _evict(self, gone: list[int], verdict: int) -> None:
+    def _evict(self, gone: Sequence[int], verdict: int) -> None:
         """Pods leave their nodes; those whose owners make new ones come again."""
         for pod in gone:
             self._release(pod)
         self._come_back(gone, verdict)
 
-    def _come_back(self, gone: list[int], verdict: int) -> None:
+    def _come_back(self, gone: Sequence[int], verdict: int) -> None:
         for pod in gone:
             if self.workload.shapes[self.workload.shape[pod]].owner in ("deployment", "job"):
                 self._come_again(pod, self.clock.now.at)
@@ -196,7 +198,27 @@ class PodQueue:
 
     def _admits(self, shape: int, node: int) -> bool:
         live = self.live
-        return not live.refuses_always(live.kinds[node], shape) and live.ask(node, shape, NEVER).holding is not None
+        if live.refuses_always(live.kinds[node], shape):
+            return False
+        return self._decide(node, shape, NEVER).answer.holding is not None
+
+    def _decide(self, node: int, shape: int, pod: int, *, again: bool = False) -> Pushed:
+        """What the kubelet answers, and which pods leave for a critical one. `again` as in `LiveNodes.ask`."""
+        live = self.live
+        answer = live.ask(node, shape, pod, again=again)
+        if not live.is_critical(shape):
+            return Pushed(answer)
+        if answer.holding is None:
+            return live.push(node, shape, pod, self._running(node)) if is_out_of(answer.reason) else Pushed(answer)
+        named = answer.state.named
+        if named is None:
+            return Pushed(answer)
+        return Pushed(answer, tuple(one for one in self._on_node[node] if self.pods.holding[one].uid not in named.pods))
+
+    def _make_leave(self, victims: tuple[int, ...]) -> None:
+        """Pods leave their node for another one; their owners make them again."""
+        self.preempted += len(victims)
+        self._evict(victims, PREEMPTED)
 
     def _try(self, pod: int) -> None:
         shape = self.workload.shape[pod]
@@ -217,7 +239,7 @@ class PodQueue:
     def _try_node(self, pod: int, shape: int, node: int) -> bool:
         """Bind it there; whether the kubelet takes it."""
         pods = self.pods
-        answer = self.live.ask(node, shape, pod)
+        answer, victims = self._decide(node, shape, pod)
         pods.attempts[pod] += 1
         self.attempts += 1
         pods.node[pod] = node
@@ -229,6 +251,7 @@ class PodQueue:
             self.live.refused(node, answer)
             return False
         self._bind(pod, shape, node, answer)
+        self._make_leave(victims)
         return True
 
     def _preempt(self, pod: int, shape: int) -> bool:
@@ -242,8 +265,7 @@ class PodQueue:
         found = self._rooms.find(shape, ask)
         if found is None:
             return False
-        self.preempted += len(found.pods)
-        self._evict(list(found.pods), PREEMPTED)
+        self._make_leave(found.pods)
         if not self._try_node(pod, shape, found.node):
             self._replace(pod, shape)
         return True
