@@ -428,6 +428,8 @@ class ServerOfClaims(FakeApiServer):
         self.claims = FakeClaims()
         self.slices: dict[str, Any] = {}
         self.fields: frozenset[str] | ApiError = frozenset({"name"})
+        self.gone = asyncio.Event()
+        """Watches end."""
 
     async def device_fields(self) -> frozenset[str]:
         if isinstance(self.fields, ApiError):
@@ -444,7 +446,10 @@ class ServerOfClaims(FakeApiServer):
         return list(self.slices.values()), "1"
 
     async def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]:
-        await asyncio.Event().wait()
+        gone = self.gone
+        await gone.wait()
+        if gone.is_set():
+            raise ApiError("connection reset")
         yield SliceChange("BOOKMARK", {}, "1")
 
     async def create_slice(self, one: Any) -> Any:
@@ -522,6 +527,37 @@ def test_fields_that_the_server_does_not_keep() -> None:
         "the API server does not keep devices.consumesCounters, sharedCounters: a gate is off",
         "nothing is offered to claims without these fields: turn the gate on, or change claims.devices in the policy",
     ]
+
+
+def test_accounting_of_a_server_that_is_upgraded() -> None:
+    """From v1.36 to v1.37 and back: whenever the connection was lost the form is looked up anew, and the slices are
+    written in it."""
+    server = ServerOfClaims()
+    forms = ("nodeAllocatableResourceMappings", "nodeAllocatableResources", "nodeAllocatableResourceMappings")
+    wanted = {
+        "pool": {"name": "p", "resourceSliceCount": 1},
+        "devices": [{"name": "d", "capacity": {"podslice.io/cpu": {"value": "1"}}}],
+    }
+
+    def published(form: str) -> bool:
+        return [set(one["spec"]["devices"][0]) - {"name", "capacity"} for one in server.slices.values()] == [{form}]
+
+    async def main() -> None:
+        publisher = Publisher(
+            server, "n", lambda: [wanted], trouble=lambda what, why: None, accounting=True,
+            sleep=lambda seconds: asyncio.sleep(0.001),
+        )  # fmt: skip
+        tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
+        for form in forms:
+            server.fields = frozenset({"name", form})
+            old, server.gone = server.gone, asyncio.Event()
+            old.set()
+            await until(lambda form=form: published(form))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
 
 
 def test_accounting_that_cannot_be_asked_for() -> None:
