@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -429,12 +429,17 @@ class ServerOfClaims(FakeApiServer):
         self.slices: dict[str, Any] = {}
         self.fields: frozenset[str] | ApiError = frozenset({"name"})
         self.gone = asyncio.Event()
-        """Watches end."""
+        """Watches end: in peace, or because the connection is lost."""
+        self.in_peace = False
+        self.version = "v1.36.2"
 
     async def device_fields(self) -> frozenset[str]:
         if isinstance(self.fields, ApiError):
             raise self.fields
         return self.fields
+
+    async def server_version(self) -> str:
+        return self.version
 
     async def node_uid(self, node: str) -> str:
         return "node-uid"
@@ -445,10 +450,10 @@ class ServerOfClaims(FakeApiServer):
     async def list_slices(self, node: str, driver: str) -> tuple[list[Any], str]:
         return list(self.slices.values()), "1"
 
-    async def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]:
+    async def watch_slices(self, node: str, driver: str, version: str) -> AsyncGenerator[SliceChange, None]:
         gone = self.gone
         await gone.wait()
-        if gone.is_set():
+        if not self.in_peace:
             raise ApiError("connection reset")
         yield SliceChange("BOOKMARK", {}, "1")
 
@@ -529,10 +534,12 @@ def test_fields_that_the_server_does_not_keep() -> None:
     ]
 
 
-def test_accounting_of_a_server_that_is_upgraded() -> None:
-    """From v1.36 to v1.37 and back: whenever the connection was lost the form is looked up anew, and the slices are
-    written in it."""
+@pytest.mark.parametrize("in_peace", [False, True])
+def test_accounting_of_a_server_that_is_upgraded(in_peace: bool) -> None:
+    """From v1.36 to v1.37 and back: the form is looked up anew when the connection was lost, and when a watch ended
+    and the next server is of another version; the slices are written in it."""
     server = ServerOfClaims()
+    server.in_peace = in_peace
     forms = ("nodeAllocatableResourceMappings", "nodeAllocatableResources", "nodeAllocatableResourceMappings")
     wanted = {
         "pool": {"name": "p", "resourceSliceCount": 1},
@@ -550,6 +557,7 @@ def test_accounting_of_a_server_that_is_upgraded() -> None:
         tasks = [asyncio.ensure_future(publisher.run()), asyncio.ensure_future(publisher.follow())]
         for form in forms:
             server.fields = frozenset({"name", form})
+            server.version = form
             old, server.gone = server.gone, asyncio.Event()
             old.set()
             await until(lambda form=form: published(form))

@@ -203,6 +203,7 @@ def test_claim_is_read(cluster: Cluster, admin: Api, own_node: str, token: str) 
         assert (prepared.devices[0].cpus, prepared.devices[0].numa_node, prepared.pods) == (2, 0, ("pod-uid",))
         assert prepared.devices[0].share_id == result["shareID"]
         assert await server.read_claim("claims", "none") is None
+        assert (await server.server_version()).startswith("v1.36.")
         await server.close()
 
     asyncio.run(main())

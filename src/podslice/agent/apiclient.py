@@ -71,6 +71,10 @@ class _OpenAPI(msgspec.Struct):
     components: _SchemaComponents = msgspec.field(default_factory=_SchemaComponents)
 
 
+class _ServerVersion(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
 class _Slices(msgspec.Struct):
     items: list[dict[str, Any]]
     metadata: _SliceListMetadata = msgspec.field(default_factory=_SliceListMetadata)
@@ -176,6 +180,11 @@ class HTTPApiServer:
         path = f"{RESOURCES}/namespaces/{namespace}/resourceclaims/{name}/status"
         await self._connection.send("PATCH", path, msgspec.json.encode(patch), kind=JSON_PATCH, good=(200,))
 
+    async def server_version(self) -> str:
+        """Raises `ApiError`."""
+        found = await self._object("/version", _ServerVersion)
+        return "" if found is None else found.git_version
+
     async def device_fields(self) -> frozenset[str]:
         """What fields the devices of slices have in the server's schema. Raises `ApiError`."""
         found = await self._object(f"/openapi/v3{RESOURCES}", _OpenAPI)
@@ -189,7 +198,7 @@ class HTTPApiServer:
             raise ApiError(f"{RESOURCES}: the server does not serve it")
         return found.items, found.metadata.resource_version
 
-    async def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]:
+    async def watch_slices(self, node: str, driver: str, version: str) -> AsyncGenerator[SliceChange, None]:
         """Raises `ApiError`, `GoneError`."""
         parameters = _slices_of(node, driver) | {
             "watch": "1",

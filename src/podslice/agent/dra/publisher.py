@@ -7,7 +7,8 @@ A slice whose fields the server drops, because a gate is off, is written once an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from podslice.core.dra.accounting import accounted, accounting_field
@@ -37,9 +38,10 @@ class SliceServer(Protocol):
     """What is asked of an API server. Every call may raise `ApiError`."""
 
     async def node_uid(self, node: str) -> str: ...
+    async def server_version(self) -> str: ...
     async def device_fields(self) -> frozenset[str]: ...
     async def list_slices(self, node: str, driver: str) -> tuple[list[Json], str]: ...
-    def watch_slices(self, node: str, driver: str, version: str) -> AsyncIterator[SliceChange]: ...
+    def watch_slices(self, node: str, driver: str, version: str) -> AsyncGenerator[SliceChange, None]: ...
     async def create_slice(self, one: Json) -> Json: ...
     async def replace_slice(self, one: Json) -> Json: ...
     async def delete_slice(self, one: Json) -> None: ...
@@ -70,6 +72,8 @@ class Publisher:
         self._sleep = sleep
         self._accounting = accounting
         self._field = ""
+        self._version = ""
+        """Of the server that was asked for the form last."""
         self._unanswered = asyncio.Event()
         self._slices: dict[str, Json] = {}
         self._listed = asyncio.Event()
@@ -87,8 +91,11 @@ class Publisher:
     async def follow(self) -> None:
         """Hear of everybody's changes, for ever."""
 
-        def watch(version: str) -> AsyncIterator[SliceChange]:
-            return self._api.watch_slices(self._node, DRIVER, version)
+        async def watch(version: str) -> AsyncIterator[SliceChange]:
+            await self._look_for_another_server()
+            async with contextlib.aclosing(self._api.watch_slices(self._node, DRIVER, version)) as changes:
+                async for change in changes:
+                    yield change
 
         watching = ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep)
         await asyncio.gather(watching.run(), self._probe_again())
@@ -102,6 +109,17 @@ class Publisher:
         self._listed.set()
         self.look()
         return version
+
+    async def _look_for_another_server(self) -> None:
+        """A watch ends in peace where one server of several is replaced, and the next one may be of another version."""
+        if not self._accounting:
+            return
+        with contextlib.suppress(ApiError):
+            version = await self._api.server_version()
+            if self._version and version != self._version:
+                await self._probe()
+                self.look()
+            self._version = version
 
     async def _probe(self) -> None:
         """The server that answers can be another one after every loss of connection. While it does not say what it
