@@ -54,6 +54,14 @@ def node_of(numa: int) -> Node:
     return Node(machine, config, predicates=False, policy=PodslicePolicy(claims=ClaimRules(cpus)))
 
 
+def node_of_cpus(count: int) -> Node:
+    """A machine on which each of so many CPUs is a device of its own."""
+    machine = from_synthetic(f"pack:1 numa:1(memory=1GiB) core:{count + 1} pu:1")
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    rules = ClaimRules(f"1-{count}" if count > 1 else "1", devices="perCPU")
+    return Node(machine, config, predicates=False, policy=PodslicePolicy(claims=rules))
+
+
 def stored(admin: Api, node: str) -> list[dict[str, Any]]:
     """The slices of a node in order of their names."""
     found = admin.call("GET", slices_of(node))["items"]
@@ -98,6 +106,39 @@ def test_published(cluster: Cluster, admin: Api, own_node: str, token: str, numa
     assert one["spec"]["pool"] == {"name": f"{own_node}/podslice.io", "generation": 1, "resourceSliceCount": 1}
     assert one["metadata"]["ownerReferences"][0]["kind"] == "Node"
     assert one["metadata"]["name"].startswith(f"0-podslice.io-{own_node}-")
+
+
+@pytest.mark.parametrize("count", [1, 128, 129, 300])
+def test_many_devices(cluster: Cluster, admin: Api, own_node: str, token: str, count: int) -> None:
+    """Pools of 1 to 300 devices are as many slices as are needed, of one generation and one count, each device once; of
+    fewer devices later there are fewer slices."""
+    wanted = [wanted_slices(node_of_cpus(one), own_node) for one in (count, 1)]
+
+    async def main() -> None:
+        async with publishing(cluster.kubeconfig(token=token), own_node, lambda: wanted[0]) as publisher:
+            await until(lambda: publisher.published)
+            assert publisher.dropped == ()
+            check(stored(admin, own_node), count)
+            del wanted[0]
+            publisher.look()
+            await until(lambda: not publisher._news.is_set() and devices_of(stored(admin, own_node)) == 1)
+
+    asyncio.run(main())
+    check(stored(admin, own_node), 1)
+
+
+def devices_of(slices: list[dict[str, Any]]) -> int:
+    return sum(len(one["spec"]["devices"]) for one in slices)
+
+
+def check(slices: list[dict[str, Any]], count: int) -> None:
+    """They are a whole pool of so many devices."""
+    names = [device["name"] for one in slices for device in one["spec"]["devices"]]
+    assert len(names) == len(set(names)) == count
+    pools = [one["spec"]["pool"] for one in slices]
+    assert {one["resourceSliceCount"] for one in pools} == {len(slices)} == {-(-count // 128)}
+    assert len({one["generation"] for one in pools}) == 1
+    assert [one["metadata"]["name"].split("-")[0] for one in slices] == [f"{place:x}" for place in range(len(slices))]
 
 
 @pytest.mark.parametrize("gate", ["DRAPartitionableDevices", "DRAConsumableCapacity"])

@@ -22,6 +22,7 @@ from podslice.core.config import topology_options
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import PodslicePolicy
+from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block, NUMANodeState
 from podslice.core.machine.model import Machine
@@ -162,6 +163,12 @@ class NodeView(msgspec.Struct, frozen=True):
     def assignable(self) -> Bits:
         """ASSIGNABLE: CPUs that can still be given away exclusively."""
         return assignable(self.shared, self.reserved)
+
+    @property
+    def ownable_next(self) -> Bits:
+        """CPUs that the next container can get for itself: with full-pcpus-only those of whole cores."""
+        free = self.assignable
+        return union(whole_cores_in(self.topology, free)) if self.cpu_options.full_pcpus_only else free
 
     @property
     def allocatable_cpus(self) -> Bits:

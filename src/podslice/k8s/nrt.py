@@ -12,14 +12,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from podslice.core.config.topology_options import LIMIT_OPTION
-from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.memory import NO_TABLE
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.managers.device_state import DeviceState
 from podslice.core.node import Node
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.values.cpuset import Bits, bits_of, union
+from podslice.core.values.cpuset import bits_of
 from podslice.core.values.quantity import hugepage_resource
 from podslice.core.view import NodeView
 from podslice.k8s.noderesourcetopology import LIMIT, OPTION, VERSIONS
@@ -53,7 +52,7 @@ def node_topology(node: Node, facts: Mapping[str, str] | None = None, *, name: s
     zoned = {resource for own in amounts.values() for resource in own}
     owning = [pod for pod in view.pods.values() if owns(pod, zoned)]
     names = ((pod.spec.metadata.namespace, pod.spec.metadata.name) for pod in owning)
-    unplaced = view.assignable & ~_assignable(view) if view.pins_cpus else 0
+    unplaced = view.assignable & ~view.ownable_next if view.pins_cpus else 0
     return _object(view.machine, amounts, name=name, attributes={
         "topologyManagerPolicy": view.config.topology_manager_policy,
         "topologyManagerScope": view.config.topology_manager_scope,
@@ -140,7 +139,7 @@ def _of_node(view: NodeView, node: NUMANode) -> Iterator[tuple[str, ZoneAmount]]
     cpus = view.topology.numa_nodes.get(node.id, 0)
     if cpus:
         own = cpus & ~view.reserved
-        free = _assignable(view) & own if view.pins_cpus else own
+        free = view.ownable_next & own if view.pins_cpus else own
         yield "cpu", ZoneAmount(cpus.bit_count(), own.bit_count(), free.bit_count())
     if view.binds_memory and node.id in view.memory:
         for kind, table in (view.memory[node.id].memory_map or {}).items():
@@ -156,14 +155,6 @@ def _devices(devices: DeviceState, numa: int) -> Iterator[tuple[str, ZoneAmount]
         free = healthy & ~devices.used.get(resource, 0)
         if here:
             yield resource, ZoneAmount(here.bit_count(), healthy.bit_count(), free.bit_count())
-
-
-def _assignable(view: NodeView) -> Bits:
-    """CPUs that the next container can get for itself: with full-pcpus-only those of whole cores."""
-    free = view.assignable
-    if not view.cpu_options.full_pcpus_only:
-        return free
-    return union(whole_cores_in(view.topology, free))
 
 
 # The object

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from podslice.contract.cluster import NodeUsage, NUMANodeUsage
-from podslice.core.machine.cores import whole_cores_in
-from podslice.core.values.cpuset import Bits, union
-from podslice.core.view import NodeView
 from podslice.kubectl.live import RemoteNode
 
 
@@ -20,7 +17,7 @@ def usage_of(remote: RemoteNode) -> NodeUsage:
         return NodeUsage(remote.name, *policies, None, None, None, (), None, None, "")
     exclusive = view.owned
     ownable = exclusive | view.assignable
-    free = _free(view)
+    free = view.ownable_next
     numa = tuple(
         NUMANodeUsage(number, (cpus & ownable).bit_count(), (cpus & free).bit_count())
         for number, cpus in sorted(view.topology.numa_nodes.items())
@@ -43,9 +40,3 @@ def usage_of(remote: RemoteNode) -> NodeUsage:
 def without_usage(node: str, problem: str) -> NodeUsage:
     """A row of a node that nobody could look at."""
     return NodeUsage(node, "", "", "", None, None, None, (), None, None, problem)
-
-
-def _free(view: NodeView) -> Bits:
-    if not view.cpu_options.full_pcpus_only:
-        return view.assignable
-    return union(whole_cores_in(view.topology, view.assignable))

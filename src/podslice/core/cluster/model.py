@@ -30,15 +30,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
-from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.core.answers import PodHolding
 from podslice.core.cluster.asking import Filtered, ModelLimits, Verdicts
 from podslice.core.cluster.classes import StateClasses
 from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victims_on
-from podslice.core.cluster.gangs import Gangs
-from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
+from podslice.core.cluster.fates import BindVerdict, Fate, Told
+from podslice.core.cluster.heldpods import HeldPods
+from podslice.core.cluster.holds import RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
 from podslice.core.cluster.uids import is_named, names_of
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
@@ -53,24 +52,6 @@ __all__ = ["BindVerdict", "ClusterModel", "Fate", "Filtered", "ModelLimits", "To
 BEST_SCORE = 10
 _NO_HOLD = "the node held for the pod is gone, and it does not fit any more: "
 _UNKNOWN_POD = "nothing is known of the pod"
-Fate: TypeAlias = Literal["agreed", "honoured", "foreign", "disputed", "refused"]
-"""What the journal said of a pod: the node came to what was expected, by itself or by the plan; nobody here had sent
-the pod; it came to something else; it refused a pod that was sent."""
-
-
-class BindVerdict(NamedTuple):
-    """`error` empty: the Binding may be written. `plan` is what the pod will have, None where it wants nothing."""
-
-    error: str = ""
-    plan: PodHolding | None = None
-
-
-class Told(NamedTuple):
-    """What became of a pod on a node. `expected` and `found`: what it was to have and what it has, if it differs."""
-
-    fate: Fate
-    expected: PodHolding | None = None
-    found: PodHolding | None = None
 
 
 class ClusterModel:
@@ -82,13 +63,7 @@ class ClusterModel:
         self.classes = StateClasses(memory=self.limits.memory, signatures=self.limits.signatures)
         self.verdicts = Verdicts(self.classes, self.limits)
         self._nodes = self.verdicts.nodes
-        self._holds: dict[str, Hold] = {}
-        self._further: dict[str, list[Hold]] = {}
-        """Of pods that are held on several nodes, the others than the one in `_holds`."""
-        self._deadlines: list[tuple[float, str]] = []
-        self._gangs = Gangs(self.limits.groups)
-        self._evicting: set[str] = set()
-        """UIDs of pods that are held where others have yet to leave."""
+        self._held = HeldPods(self.classes, self.verdicts, self.limits, self.counts)
 
     # Nodes
 
@@ -113,12 +88,7 @@ class ClusterModel:
         node = self._nodes.get(name)
         if node is None:
             return
-        for uid in list(node.holds):
-            elsewhere = [one for one in (self._holds[uid], *self._further.pop(uid, ())) if one.node != name]
-            if elsewhere:
-                self._holds[uid], self._further[uid] = elsewhere[0], elsewhere[1:]
-            else:
-                self._forget(self._holds.pop(uid))
+        self._held.lose(node)
         self.verdicts.remove(node)
         self.classes.leave(node.kind)
 
@@ -130,9 +100,8 @@ class ClusterModel:
         node.owners = names_of(dict.fromkeys(_owners(state)))
         node.sums = kind.sums(state)
         for uid in [uid for uid in node.holds if is_named(uid, node.owners)]:
-            self._settle(uid, node.name)
-            self._forget(node.holds.pop(uid))
-            del self._holds[uid]
+            self._held.settle(uid, node.name)
+            self._held.end(node, uid)
         node.replay(self.classes)
         self.verdicts.write(node)
 
@@ -143,13 +112,12 @@ class ClusterModel:
         only the API server's word moves it. `as_planned`: it says that it took a plan, which may be one of a service
         before this one."""
         node = self._nodes[name]
-        self._settle(uid, name)
+        self._held.settle(uid, name)
         hold = node.holds.get(uid)
         found = node.kind.answers.holding_of(state, uid)._replace(uid="")
         told = Told("foreign") if hold is None else self._compared(node, hold, found, as_planned=as_planned)
         if hold is not None:
-            self._forget(node.holds.pop(uid))
-            del self._holds[uid]
+            self._held.end(node, uid)
         self.counts[told.fate] += 1
         if told.fate == "disputed" and hold is not None:
             self.verdicts.distrust(hold.signature, node, now)
@@ -168,25 +136,23 @@ class ClusterModel:
 
     def refused(self, name: str, uid: str, state: NodeState, now: float) -> Told:
         """The node has refused a pod and is in this state now."""
-        self._settle(uid, name)
-        node, hold = self._nodes[name], self._holds.get(uid)
+        self._held.settle(uid, name)
+        node, hold = self._nodes[name], self._held.pods.get(uid)
         if hold is None or hold.node != name:
             self._adopt(node, node.kind.rules, state)
             return Told("foreign")
         self.counts["refused"] += 1
         self.verdicts.distrust(hold.signature, node, now)
-        self._forget(node.holds.pop(uid))
-        del self._holds[uid]
+        self._held.end(node, uid)
         self._adopt(node, node.kind.rules, state)
         return Told("refused", None if hold.answer is None else hold.answer.holding)
 
     def removed(self, name: str, uid: str, state: NodeState) -> None:
         """A pod is gone from the node, which is in this state now."""
-        self._settle(uid, name)
-        hold = self._holds.get(uid)
+        self._held.settle(uid, name)
+        hold = self._held.pods.get(uid)
         if hold is not None and hold.node == name:
-            self._forget(self._nodes[name].holds.pop(uid))
-            del self._holds[uid]
+            self._held.end(self._nodes[name], uid)
         self.changed(name, state)
 
     def changed(self, name: str, state: NodeState, rules: NodeRules | None = None) -> None:
@@ -203,22 +169,22 @@ class ClusterModel:
             return Filtered(list(names))
         self.expire(now)
         uid = pod.metadata.uid
-        self._begin(uid, group)
-        stays = self._asked_before(uid, names)
-        if stays and self._stays(uid, stays, now):
+        self._held.begin(uid, group)
+        stays = self._held.asked_before(uid, names)
+        if stays and self._held.stays(uid, stays, now):
             return Filtered([stays])
-        waits = uid in self._evicting and not self._holds[uid].fits
+        waits = self._held.waits(uid)
         if not waits:
-            self._drop(uid)
+            self._held.drop(uid)
         found = self.verdicts.among(signature, names)
-        if not found.nodes and self._makes_way(group):
+        if not found.nodes and self._held.makes_way(group):
             found = self.verdicts.among(signature, names)
         if found.nodes and waits:
-            self._drop(uid)
+            self._held.drop(uid)
         if len(found.nodes) == 1:
-            self._hold(uid, signature, found.nodes[0], now, group=group)
+            self._held.hold(uid, signature, found.nodes[0], now, group=group)
         elif group and not found.nodes:
-            self._falls_short(group, now)
+            self._held.falls_short(group, now)
         return found
 
     def prioritize(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
@@ -237,10 +203,10 @@ class ClusterModel:
         if not self._concerns(signature):
             return scores
         self.expire(now)
-        self._drop(pod.metadata.uid)
+        self._held.drop(pod.metadata.uid)
         for place, name in self.verdicts.places(signature, names):
             scores[name] = max(1, BEST_SCORE - place)
-            self._hold(pod.metadata.uid, signature, name, now, group=group)
+            self._held.hold(pod.metadata.uid, signature, name, now, group=group)
         return scores
 
     def choose(self, pod: Pod, now: float, *, names: Sequence[str] | None = None, group: str = "") -> str | None:
@@ -250,12 +216,12 @@ class ClusterModel:
         if not self._concerns(signature):
             return None
         self.expire(now)
-        self._drop(pod.metadata.uid)
+        self._held.drop(pod.metadata.uid)
         name = self.verdicts.best(signature, names)
-        if name is None and self._makes_way(group):
+        if name is None and self._held.makes_way(group):
             name = self.verdicts.best(signature, names)
         if name is not None:
-            self._hold(pod.metadata.uid, signature, name, now, group=group)
+            self._held.hold(pod.metadata.uid, signature, name, now, group=group)
         return name
 
     def preempt(
@@ -277,7 +243,7 @@ class ClusterModel:
             return None
         uid = pod.metadata.uid
         self.expire(now)
-        self._drop(uid)
+        self._held.drop(uid)
         found = []
         for node in self.verdicts.refusing(signature, names):
             here = running(node.name)
@@ -309,20 +275,13 @@ class ClusterModel:
         uid, signature = pod.metadata.uid, self.classes.signature(pod)
         if name not in self._nodes or not self._concerns(signature):
             return False
-        self._drop(uid)
-        self._hold(uid, signature, name, now, group="")
-        if uid not in self._holds:
-            return False
-        self._evicting.add(uid)
-        return self.keep_room(uid, now)
+        self._held.drop(uid)
+        self._held.hold(uid, signature, name, now, group="")
+        return self._held.evicting(uid, now)
 
     def keep_room(self, uid: str, now: float) -> bool:
         """Victims are still leaving: their room is kept a while longer. False where nothing is held for the pod."""
-        hold = self._holds.get(uid)
-        if hold is None or uid not in self._evicting:
-            return False
-        self._until(hold, now + self.limits.eviction_hold)
-        return True
+        return self._held.keep_room(uid, now)
 
     def wants(self, pod: Pod) -> bool:
         """True for a pod that could get something for itself on some node; others are none of our business."""
@@ -331,8 +290,8 @@ class ClusterModel:
     def bind(self, uid: str, name: str, now: float, pod: Pod | None = None) -> BindVerdict:
         """Whether a pod may be bound to a node now; then it stays held until the node has spoken. Where its hold is
         gone it is let in again, if `pod` is given and the node still takes it."""
-        self._settle(uid, name)
-        hold = self._holds.get(uid)
+        self._held.settle(uid, name)
+        hold = self._held.pods.get(uid)
         if hold is None or hold.node != name:
             if pod is None:
                 return BindVerdict(_UNKNOWN_POD)
@@ -342,64 +301,48 @@ class ClusterModel:
             filtered = self.filter(pod, [name], now, group="" if hold is None else hold.group)
             if not filtered.nodes:
                 return BindVerdict(_NO_HOLD + (filtered.unresolvable.get(name) or filtered.failed.get(name, "")))
-            hold = self._holds[uid]
+            hold = self._held.pods[uid]
         node = self._nodes[name]
         if not node.confirmed:
             return BindVerdict(NOT_CONFIRMED)
         if not hold.fits or not (hold.bound or node.stands(self.classes)):
-            self._drop(uid)
+            self._held.drop(uid)
             return BindVerdict(_NO_HOLD + RESERVED)
-        hold.bound, hold.until = True, FOREVER
-        self._gangs.drop(uid, hold.group)
+        self._held.bind(hold)
         self.counts["bound"] += 1
         return BindVerdict("", node.promise(self.classes, hold))
 
     def plan(self, uid: str) -> Holding | None:
         """What each container of a pod on its way is to have, for a node that takes plans; None where it would be
         refused."""
-        hold = self._holds.get(uid)
+        hold = self._held.pods.get(uid)
         return None if hold is None else self._nodes[hold.node].plan(self.classes, uid)
 
     def unbind(self, uid: str) -> None:
         """The API server refused the Binding: the pod is not on its way."""
-        self._drop(uid)
+        self._held.drop(uid)
 
     # Pods
 
     def assigned(self, pod: Pod, name: str, now: float) -> None:
         """The API server says that the pod is on a node, whoever sent it: it is held until the node has spoken."""
-        self._settle(pod.metadata.uid, name)
-        uid, node, hold = pod.metadata.uid, self._nodes.get(name), self._holds.get(pod.metadata.uid)
+        self._held.settle(pod.metadata.uid, name)
+        uid, node, hold = pod.metadata.uid, self._nodes.get(name), self._held.pods.get(pod.metadata.uid)
         if hold is not None and hold.node == name:
-            hold.bound, hold.until = True, FOREVER
-            self._gangs.drop(uid, hold.group)
+            self._held.bind(hold)
             return
-        self._drop(uid)
+        self._held.drop(uid)
         if node is None or is_named(uid, node.owners):
             return
-        self._hold(uid, self.classes.signature(pod), name, now, group="", bound=True)
+        self._held.hold(uid, self.classes.signature(pod), name, now, group="", bound=True)
 
     def deleted(self, uid: str, now: float) -> None:
         """The pod is gone from the API server. What its node may still be about to start stays held for a while."""
-        hold = self._holds.get(uid)
-        if hold is not None and hold.bound:
-            self._until(hold, now + self.limits.deleted)
-        elif hold is not None and hold.group:
-            self._release(hold.group)
-        else:
-            self._drop(uid)
+        self._held.deleted(uid, now)
 
     def expire(self, now: float) -> list[str]:
         """Drop what nobody came back for."""
-        gone = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            until, uid = heappop(self._deadlines)
-            hold = self._holds.get(uid)
-            if hold is not None and hold.until == until:
-                self._drop(uid)
-                fallen = [uid, *self._release(hold.group)]
-                self.counts["expired"] += len(fallen)
-                gone += fallen
+        gone = self._held.expire(now)
         self.verdicts.trust(now)
         return gone
 
@@ -409,114 +352,11 @@ class ClusterModel:
 
     def hold_of(self, uid: str) -> Hold | None:
         """Where a pod is on its way to; None for one that nothing is held for."""
-        return self._holds.get(uid)
+        return self._held.pods.get(uid)
 
     def held(self) -> tuple[Hold, ...]:
         """The pods on their way, in the order in which they were held."""
-        return tuple(self._holds.values())
-
-    # Holds
-
-    def _hold(self, uid: str, signature: Signature, name: str, now: float, *, group: str, bound: bool = False) -> None:
-        node = self._nodes[name]
-        if not node.kind.needs(signature).exclusive:
-            return
-        hold = Hold(uid, signature, name, since=now, group=group, bound=bound)
-        node.add(self.classes, hold)
-        if bound:
-            node.proven = None
-        if uid in self._holds:
-            self._further.setdefault(uid, []).append(hold)
-        else:
-            self._holds[uid] = hold
-        if not bound:
-            self._gangs.hold(uid, group)
-            self._until(hold, now + self._patience(group))
-        self.verdicts.write(node)
-
-    def _until(self, hold: Hold, until: float) -> None:
-        hold.until = until
-        heappush(self._deadlines, (until, hold.uid))
-
-    def _asked_before(self, uid: str, names: Sequence[str]) -> str:
-        """The node that is asked for alone; or where the pod may be bound already, for all that the API server said."""
-        hold = self._holds.get(uid)
-        if hold is not None and hold.bound and hold.node in names:
-            return hold.node
-        return names[0] if len(names) == 1 else ""
-
-    def _stays(self, uid: str, name: str, now: float) -> bool:
-        """The scheduler asks for the very node that is held."""
-        self._settle(uid, name)
-        hold = self._holds.get(uid)
-        if hold is None or hold.node != name or not hold.fits or not self._nodes[name].confirmed:
-            return False
-        if not hold.bound and not self._nodes[name].stands(self.classes):
-            return False
-        if not hold.bound:
-            self._until(hold, now + self._patience(hold.group))
-        return True
-
-    def _drop(self, uid: str) -> None:
-        hold = self._holds.pop(uid, None)
-        if hold is None:
-            return
-        self._forget(hold)
-        for one in (hold, *self._further.pop(uid, ())):
-            self._undo(one)
-
-    def _undo(self, hold: Hold) -> None:
-        node = self._nodes[hold.node]
-        del node.holds[hold.uid]
-        node.replay(self.classes)
-        self.verdicts.write(node)
-
-    def _settle(self, uid: str, name: str) -> None:
-        """Of the nodes that a pod is held on it goes to this one: on the others it is not expected any more."""
-        held = [one for one in (self._holds.get(uid), *self._further.get(uid, ())) if one is not None]
-        here = next((one for one in held if one.node == name), None)
-        if here is None or len(held) == 1:
-            return
-        del self._further[uid]
-        self._holds[uid] = here
-        for one in held:
-            if one is not here:
-                self._undo(one)
-
-    def _forget(self, hold: Hold) -> None:
-        self._evicting.discard(hold.uid)
-        self._gangs.drop(hold.uid, hold.group)
-
-    def _begin(self, uid: str, group: str) -> None:
-        """The first member of a group that is filtered again begins another simulation: what is held for it falls."""
-        if group and self._gangs.begins(uid, group):
-            self._release(group)
-
-    def _release(self, group: str) -> list[str]:
-        """What is held for a group falls together, but for who is bound."""
-        members = self._gangs.held(group)
-        for uid in members:
-            self._drop(uid)
-        return members
-
-    def _falls_short(self, group: str, now: float) -> None:
-        """A member found no node: the others' holds fall soon, unless they are bound."""
-        self._gangs.falls_short(group)
-        for uid in self._gangs.held(group):
-            self._until(self._holds[uid], now + self.limits.undone)
-
-    def _makes_way(self, group: str) -> bool:
-        """Another pod finds no node: groups that found none for all of theirs give up what is held. True where there
-        were any."""
-        held = [other for other in self._gangs.short if other != group and self._gangs.held(other)]
-        for other in held:
-            self._release(other)
-        return bool(held)
-
-    def _patience(self, group: str) -> float:
-        if not group:
-            return self.limits.hold
-        return self.limits.undone if group in self._gangs.short else self.limits.group_hold
+        return tuple(self._held.pods.values())
 
     # Whom it concerns
 
