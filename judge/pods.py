@@ -38,7 +38,20 @@ class PodDrawer:
             container["image"] = "x"
         if often(r, 0.05):
             spec["overhead"] = {"cpu": "250m", "memory": "64Mi"}
-        return {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+        drawn = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+        claimed = self._claimed(spec)
+        return {**drawn, "status": {"extendedResourceClaimStatus": claimed}} if claimed else drawn
+
+    def _claimed(self, spec: Json) -> Json:
+        """Now and then the scheduler has made a claim for some of the devices."""
+        containers = spec["containers"] + spec.get("initContainers", [])
+        mappings = [
+            {"containerName": one["name"], "resourceName": name, "requestName": f"r{place}"}
+            for place, one in enumerate(containers)
+            for name in one.get("resources", {}).get("limits", {})
+            if name in self._devices and often(self._r, 0.1)
+        ]
+        return {"resourceClaimName": "made", "requestMappings": mappings} if mappings else {}
 
     # Amounts
 

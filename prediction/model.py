@@ -40,7 +40,7 @@ from prediction.plugins import TellingPlugin
 
 Json = dict[str, Any]
 FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED_STATE_FILE)
-_COUNTED_CLAIMS = "nodeAllocatableResourceClaimStatuses"
+_CLAIMS = "nodeAllocatableResourceClaimStatuses", "extendedResourceClaimStatus"
 _INVALID = StartKind("invalid-configuration", "{problems}")
 
 
@@ -260,9 +260,9 @@ class Model:
 
 
 def _defaulted(kubelet: Kubelet, pod: Json) -> Pod:
-    """As the kubelet takes it: of the status only the claims that the scheduler has counted."""
-    counted = {key: own for key, own in pod.get("status", {}).items() if key == _COUNTED_CLAIMS}
-    return default_pod(pod_from_dict({**pod, "status": counted}), kubelet.manager.context.gates)
+    """As the kubelet takes it: of the status only what the scheduler says of claims."""
+    claims = {key: own for key, own in pod.get("status", {}).items() if key in _CLAIMS}
+    return default_pod(pod_from_dict({**pod, "status": claims}), kubelet.manager.context.gates)
 
 
 def _as_started(granted: PodAllocation) -> PodAllocation:

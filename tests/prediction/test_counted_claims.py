@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 from e2e.controlplane import MERGE, ControlPlane, Settings
 from e2e.programs import Programs
+from prediction.compare import device_state
 from prediction.kubelet import cgroup_version
 from prediction.machine import Shape
 from prediction.model import Model
 from prediction.node import NODE, OneNode, is_over, node_of
+from prediction.plugins import FOLDER, Plugins
+
+from podslice.core.machine.devices import inventory_from_data
+from podslice.statefiles.names import DEVICE_STATE_FILE
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
+GPU = "example.com/gpu"
 GATES = {"DRANodeAllocatableResources": True}
 CONFIG = {
     "featureGates": GATES,
@@ -80,24 +86,62 @@ def test_what_claims_count_for(node: OneNode) -> None:
     admitted waits for its claims, which nobody prepares."""
     model = Model(node.kubelet.machine, cgroup_version())
     model.start(node.kubelet.config_file, ())
-    verdicts = []
-    for pod, said in PODS_IN_ORDER:
-        name = pod["metadata"]["name"]
-        node.api.call("POST", PODS, pod)
-        status = {"nodeAllocatableResourceClaimStatuses": said}
-        stored = node.api.call("PATCH", f"{PODS}/{name}/status", {"status": status}, MERGE)
-        predicted = model.admit(stored)
-        target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
-        node.api.call("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
-        uid = stored["metadata"]["uid"]
-        found = node.until(name, lambda pod, uid=uid: is_over(pod) or waits(node, uid))  # type: ignore[misc]
-        told = found["status"].get("reason"), found["status"].get("message")
-        if predicted is None:
-            assert told == (None, None), name
-        else:
-            assert told == (predicted.reason, f"Pod was rejected: {predicted.message}"), name
-        verdicts.append(told[0])
+    verdicts = [
+        verdict(node, model, pod, {"nodeAllocatableResourceClaimStatuses": said}) for pod, said in PODS_IN_ORDER
+    ]
     assert verdicts == [None, "OutOfcpu", None, "OutOfmemory", None, None, None, "OutOfhugepages-2Mi", "OutOfcpu"]
+
+
+def verdict(node: OneNode, model: Model, pod: Json, status: Json) -> str | None:
+    """Why the kubelet refuses a pod with this status, None where it does not; podslice says the same."""
+    name = pod["metadata"]["name"]
+    node.api.call("POST", PODS, pod)
+    stored = node.api.call("PATCH", f"{PODS}/{name}/status", {"status": status}, MERGE)
+    predicted = model.admit(stored)
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+    node.api.call("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
+    uid = stored["metadata"]["uid"]
+    found = node.until(name, lambda pod: is_over(pod) or waits(node, uid) or "containerStatuses" in pod["status"])
+    told = found["status"].get("reason"), found["status"].get("message")
+    expected = (None, None) if predicted is None else (predicted.reason, f"Pod was rejected: {predicted.message}")
+    assert told == expected, name
+    return None if predicted is None else predicted.reason
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_extended_resources_of_claims(node: OneNode) -> None:
+    """What the scheduler made a claim for takes no device of a plugin, neither here nor there, and is asked of nobody;
+    but it counts against the next pod."""
+    listed = {"resource": GPU, "devices": [{"id": "a"}, {"id": "b"}]}
+    inventory = inventory_from_data([listed])
+    with Plugins(inventory, node.kubelet.folder) as plugins:
+        plugins.register()
+        node.kubelet.wait("devices", lambda: node.allocatable().get(GPU) == "2")
+        model = Model(node.kubelet.machine, cgroup_version(), inventory)
+        model.start(node.kubelet.config_file, ())
+        verdicts = [
+            verdict(node, model, with_gpus("claimed", 1), of_claim("claimed")),
+            verdict(node, model, with_gpus("too-many", 2), {}),
+            verdict(node, model, with_gpus("own", 1), {}),
+            verdict(node, model, with_gpus("claimed-beside", 2), of_claim("claimed-beside")),
+            verdict(node, model, with_gpus("one-more", 1), {}),
+        ]
+        assert verdicts == [None, f"OutOf{GPU}", None, None, f"OutOf{GPU}"]
+        assert device_state(node.kubelet.file(f"{FOLDER}/{DEVICE_STATE_FILE}")) == device_state(model.device_file())
+
+
+def with_gpus(name: str, count: int) -> Json:
+    amounts = {"cpu": "100m", GPU: str(count)}
+    container = {"name": "app", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    spec = {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def of_claim(name: str) -> Json:
+    """As the scheduler says that a claim is for a container's devices."""
+    mapping = {"containerName": "app", "resourceName": GPU, "requestName": "container-0-request-0"}
+    return {"extendedResourceClaimStatus": {"resourceClaimName": f"{name}-gpus", "requestMappings": [mapping]}}
 
 
 def waits(node: OneNode, uid: str) -> bool:

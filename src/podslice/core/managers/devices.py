@@ -226,6 +226,11 @@ class DeviceManager:
             return {}
         return self.state.counted(container.limits)
 
+    def _unclaimed(self, container: AdmissionContainer) -> dict[str, int]:
+        """Those of `_requests` that no claim is for; hints are given for all, as upstream does (memory-device 2.7)."""
+        requests = self._requests(container)
+        return {resource: count for resource, count in requests.items() if resource not in container.claimed}
+
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
@@ -233,7 +238,7 @@ class DeviceManager:
         (memory-device 2.7). Raises `AdmissionError` without a reason."""
         if self.state.reusable:
             self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
-        requests = self._requests(container)
+        requests = self._unclaimed(container) if container.claimed else self._requests(container)
         if not requests:
             return
         if self.context.leftovers:
@@ -362,7 +367,8 @@ class DeviceManager:
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
-        requests = {resource: count for resource, count in self._requests(container).items() if count}
+        wanted = self._unclaimed(container) if container.claimed else self._requests(container)
+        requests = {resource: count for resource, count in wanted.items() if count}
         if not requests:
             return
         before = self.context.quirks.pre_start_before_allocation

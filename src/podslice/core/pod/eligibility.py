@@ -26,6 +26,9 @@ _NANO = 10**9
 NOBODY_MIXED: Mapping[str, MixedShare] = MappingProxyType({})
 
 
+_NOTHING: frozenset[str] = frozenset()
+
+
 class QuotaRule(Protocol):
     """Of a policy with mixed containers. `throttled`: their CPU limits are enforced."""
 
@@ -42,6 +45,7 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
     `remainder`: thousandths of a CPU that a container with exclusive CPUs takes of shared ones, which may be 0; None
     for one that shares no CPUs, or shares all (docs/mixed.md). `hides_smt`: it runs on one thread of each core.
+    `claimed`: names in `limits` that devices of a claim are for (gate DRAExtendedResource, memory-device 2.7).
     """
 
     name: str
@@ -57,6 +61,7 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     spec: Container
     remainder: int | None = None
     hides_smt: bool = False
+    claimed: frozenset[str] = frozenset()
 
     @property
     def mixed(self) -> bool:
@@ -130,15 +135,16 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         if ignored:
             mixed = NOBODY_MIXED
         annotations = pod.metadata.annotations
-        claimed = annotations.get(CLAIMED, "").split(",") if annotations else ()
+        claiming = annotations.get(CLAIMED, "").split(",") if annotations else ()
         containers = tuple(
             _container(
                 container,
                 mixed.get(container.name),
                 init=init,
-                eligible=qos == "Guaranteed" and container.name not in claimed,
+                eligible=qos == "Guaranteed" and container.name not in claiming,
                 managed=managed,
                 hides_smt=container.name in hides_smt,
+                claimed=claimed_resources(pod, container.name, gates),
             )
             for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
             for container in group
@@ -157,6 +163,14 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             mixed=bool(mixed) and any(one.mixed for one in containers),
             hides_smt=bool(hides_smt) and any(one.hides_smt for one in containers),
         )
+
+
+def claimed_resources(pod: Pod, container: str, gates: Mapping[str, bool]) -> frozenset[str]:
+    """Extended resources of a container that the scheduler made a claim for, as the pod's status says."""
+    made = pod.status.extended_resource_claim_status
+    if made is None or not gates["DRAExtendedResource"]:
+        return _NOTHING
+    return frozenset(one.resource_name for one in made.request_mappings if one.container_name == container)
 
 
 def integral_cpus(quantity: Quantity | None) -> int:
@@ -188,7 +202,14 @@ def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | Non
 
 
 def _container(
-    container: Container, share: MixedShare | None, *, init: bool, eligible: bool, managed: bool, hides_smt: bool
+    container: Container,
+    share: MixedShare | None,
+    *,
+    init: bool,
+    eligible: bool,
+    managed: bool,
+    hides_smt: bool,
+    claimed: frozenset[str],
 ) -> AdmissionContainer:
     requests = container.resources.requests or {}
     limits = container.resources.limits or {}
@@ -214,6 +235,7 @@ def _container(
         spec=container,
         remainder=None if share is None else share.remainder,
         hides_smt=hides_smt and owned > 0,
+        claimed=claimed,
     )
 
 

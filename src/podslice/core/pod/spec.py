@@ -123,6 +123,21 @@ class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
 
 
+class ExtendedResourceRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """An extended resource of a container that a claim stands for."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """The claim that the scheduler made for extended resources of a pod."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+
+
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What is known of a running pod; it decides about resizes, quota and eviction."""
 
@@ -134,6 +149,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
     node_allocatable_resource_claim_statuses: tuple[Any, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel"):

@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import is_supported_pod_level_resource, requests_of
+from podslice.core.pod.eligibility import claimed_resources
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
-from podslice.core.pod.spec import Pod
+from podslice.core.pod.spec import Container, Pod, map_containers
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import (
     INVALID_NODE_INFO,
@@ -163,9 +165,26 @@ class NodeObject(NamedTuple):
 
 def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, qos: str = "") -> PodOnNode:
     """The predicates' view of a pod; `qos` where that is worked out already."""
-    requests = admission_requests(pod, gates)
+    taken = admission_requests(pod, gates)
+    asked = _without_claimed(pod, gates)
+    requests = taken if asked is pod else admission_requests(asked, gates)
     qos = qos or pod_qos(pod, gates)
-    return PodOnNode(pod, qos, requests, _taken(pod, requests, gates, quirks), gates, quirks)
+    return PodOnNode(pod, qos, requests, _taken(pod, taken, gates, quirks), gates, quirks)
+
+
+def _without_claimed(pod: Pod, gates: Mapping[str, bool]) -> Pod:
+    """A pod that does not ask for extended resources that claims are for (memory-device 3.4, step 6)."""
+
+    def without(container: Container) -> Container:
+        claimed, requests = claimed_resources(pod, container.name, gates), container.resources.requests or {}
+        if claimed.isdisjoint(requests):
+            return container
+        left = {name: amount for name, amount in requests.items() if name not in claimed}
+        return replace(container, resources=replace(container.resources, requests=left))
+
+    if pod.status.extended_resource_claim_status is None:
+        return pod
+    return replace(pod, spec=map_containers(pod.spec, without))
 
 
 def _taken(pod: Pod, requests: dict[str, int], gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
