@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, PodsliceError
 from podslice.agent.derived import pod_from_annotation, with_annotation
+from podslice.agent.dra.cdi import VARIABLE, claimed_in, short, variable
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.moves import inverse, read_request, read_result, undoing
 from podslice.agent.settings import settings_from_dict
@@ -55,6 +56,7 @@ from podslice.k8s.policy import policy_from_dict
 from podslice.k8s.yaml import Positions, load_documents
 from podslice.web.app import App
 from podslice.web.server import Handler
+from podslice.wire.podbytes import known_from, pod_message
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
 CONFIG = KubeletConfig(
@@ -291,8 +293,25 @@ def request(data: bytes) -> None:
         server.turns.release()
 
 
+def podsapi(data: bytes) -> None:
+    """A pod of the kubelet's Pods API: what is known of it is what its JSON would say."""
+    with contextlib.suppress(PodsliceError):
+        known = known_from(pod_message(data))
+        known.pod()
+
+
+def cdi(data: bytes) -> None:
+    """A container's environment: only variables that CDI files of ours write name devices of claims."""
+    environment = data.decode("utf-8", "replace").split("\n")
+    names = {one.partition("=")[0] for one in environment}
+    for claimed in claimed_in(environment):
+        assert short(claimed.claim) == claimed.claim
+        assert names & {variable(claimed.claim, claimed.index), f"{VARIABLE}{claimed.claim}_{claimed.index:02}"}
+
+
 READERS = {
     "annotation": annotation,
+    "cdi": cdi,
     "config": config,
     "devices": devices,
     "hwloc": hwloc,
@@ -300,6 +319,7 @@ READERS = {
     "machine": machine,
     "machineinfo": machineinfo,
     "moves": moves,
+    "podsapi": podsapi,
     "policy": policy,
     "quantity": quantity,
     "request": request,

@@ -8,6 +8,7 @@ from e2e.hollow_nodes import Fault
 
 from podslice.cluster.messages import BindRequest, PreemptRequest, ToldVictims
 from podslice.core.cluster.events import encode
+from podslice.core.cluster.holds import RESERVED
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
 from tests.clusterservice.bench import Bench, asked, pod_object, seen, shared_pod
 
@@ -91,6 +92,26 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
         assert why == ""
         bench.journals.feed("a", encode(stamped))
     assert (bench.disputes, bench.placing.model.held()) == ([], ())
+
+
+def test_plans_of_a_service_before() -> None:
+    """With `honour` a pod that is bound and has not started takes what another service told its node: where that is
+    nobody knows here, so no other pod is let in until the node has spoken."""
+    bench = Bench("a", policy="honour")
+    bench.tell(pod_object("p", "4"))
+    bench.placing.filter(asked(pod_object("p", "4"), ["a"]), "")
+    assert bind(bench, "p", "a") == ""
+    bench.tell(bound := pod_object("p", "4", "a"), node_hears=False)
+    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"]), "").nodes == ["a"]
+    bench.begin_again()
+    bench.journals.catch_up(["a"])
+    (hold,) = bench.placing.model.held()
+    assert (hold.uid, hold.bound, hold.plan) == ("uid-p", True, None)
+    refused = bench.placing.filter(asked(pod_object("q", "2"), ["a"]), "")
+    assert refused.unresolvable == {"a": RESERVED}
+    bench.nodes.pod_news(None, seen(bound))
+    assert bench.placing.model.held() == ()
+    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"]), "").nodes == ["a"]
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -7,6 +7,7 @@ taken back by arithmetic, and without holds the state is the node's again.
 A kubelet may start pods in another order than they came. So a further pod is only let in when every order of all
 unconfirmed pods admits every one of them. A node that takes plans (`honour`) gives bound pods what was planned, in any
 order, but may decline a plan that is worse than its own choice: there every order counts, with any of the plans taken.
+While it has a bound pod whose plan nobody here knows, of a service before this one, no further pod is let in.
 Of a node whose kubelet decides alone (`observe`), one pod at a time is on its way.
 """
 
@@ -178,7 +179,7 @@ class HeldNode:
         if answer.holding is None:
             alone = classes.admit(self.kind, self.base, signature)
             return RESERVED if alone.holding is not None else refused_by_managers(self.kind.rules, alone.reason)
-        if not all(hold.fits for hold in self.holds.values()):
+        if not all(hold.fits for hold in self.holds.values()) or self._plans_unknown:
             return RESERVED
         coming = [*self._coming(), Coming(signature, answer.holding)]
         return "" if self._in_any_order(classes, coming) else RESERVED
@@ -188,10 +189,16 @@ class HeldNode:
         fewer on their way, or some of them admitted first, they do as before."""
         if len(self.holds) < 2 or self.proven is self.base:
             return True
-        if not self._in_any_order(classes, self._coming()):
+        if self._plans_unknown or not self._in_any_order(classes, self._coming()):
             return False
         self.proven = self.base
         return True
+
+    @property
+    def _plans_unknown(self) -> bool:
+        """True while a pod is bound that was told what to take by a service before this one, or by nobody: where it
+        goes is only known once the node has spoken."""
+        return self.policy == "honour" and any(hold.bound and hold.plan is None for hold in self.holds.values())
 
     def _coming(self) -> list[Coming]:
         """The pods on their way; one that is not bound will be told what it would have now."""
