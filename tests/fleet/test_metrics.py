@@ -121,3 +121,18 @@ def test_shared_pools_by_hand() -> None:
     off = fleet_class(cpu_manager_policy="none", topology_manager_policy="none")
     result = run_cell(fleet_of(1, off), Workload.of(shapes, [0], [0], None), CellOptions(), 1)
     assert [list(result.nodes.shared_milli), list(result.nodes.shared_cpus)] == [[5000], [16]]
+
+
+@pytest.mark.parametrize(("told", "mean"), [(None, 15_000), ((10, 32), 21_000)])
+def test_how_far_apart_a_pod_is(told: tuple[int, int] | None, mean: int) -> None:
+    """Ten of seven and eight CPUs are on both NUMA nodes: half of the pairs are as far apart as the machine says, or as
+    the kernel assumes. A pod of five is on one."""
+    kind = fleet_class(topology_manager_policy="none")
+    if told is not None:
+        nodes = [replace(node, distances=told if node.id == 0 else told[::-1]) for node in kind.rules.machine.nodes]
+        machine = replace(kind.rules.machine, nodes=tuple(nodes))
+        kind = replace(kind, rules=replace(kind.rules, machine=machine))
+    workload = Workload.of([shape("10"), shape("5")], [0, 1], [0, 0])
+    summary = run_cell(fleet_of(1, kind), workload, CellOptions(), 1).summary
+    assert (summary["owners_across_numa"], summary["owners_on_one_numa"]) == (1, 1)
+    assert summary["owners_distance_x_1000"] == mean + 10_000

@@ -17,7 +17,7 @@ import msgspec
 from podslice.core.fleet.result import CellResult, NodeColumns, PodColumns, RefusalCount
 from podslice.core.values.cpuset import Bits
 
-VERSION = 3
+VERSION = 4
 _LEVEL = 6
 
 

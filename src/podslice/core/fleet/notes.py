@@ -171,6 +171,7 @@ class Notes:
             "owners_on_one_numa": queue.alignment.one,
             "owners_across_numa": queue.alignment.across,
             "owners_with_split_cores": queue.alignment.split_cores,
+            "owners_distance_x_1000": queue.alignment.distance,
             "empty_nodes": int((columns.used[:, 0] == 0).sum()),
             "measured_ms": max(0, horizon - self._options.warmup_ms),
             **dict(
