@@ -28,7 +28,7 @@ from podslice.agent.supervise import Supervisor
 from podslice.cluster.apiclient import PODS as ALL_PODS
 from podslice.cluster.apiclient import RUNNING, HTTPClusterApi
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
-from podslice.cluster.watching import ObjectTable, PodNews, Trouble
+from podslice.cluster.watching import ObjectTable, PodNews, Trouble, at_once
 from podslice.k8s.clusterobjects import ScheduledPod, read_pod
 from podslice.wire.apiconnection import ApiConnection
 
@@ -219,7 +219,13 @@ class HollowCluster:
 def bound_pods(api: HTTPClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
     """Pods that have a node and may still run, as kubelets watch them."""
     return ObjectTable(
-        api, ALL_PODS, f"{RUNNING},spec.nodeName!=", read=read_pod, key=lambda pod: pod.uid, news=news, trouble=trouble
+        api,
+        ALL_PODS,
+        f"{RUNNING},spec.nodeName!=",
+        read=at_once(read_pod),
+        key=lambda pod: pod.uid,
+        news=news,
+        trouble=trouble,
     )
 
 

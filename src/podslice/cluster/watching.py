@@ -162,7 +162,7 @@ class ObjectTable(Generic[V]):
             self._news(old, None)
 
 
-def _at_once(read: Callable[[ObjectData], V]) -> Callable[[ObjectData], Awaitable[V]]:
+def at_once(read: Callable[[ObjectData], V]) -> Callable[[ObjectData], Awaitable[V]]:
     async def reading(data: ObjectData) -> V:
         return read(data)
 
@@ -182,7 +182,7 @@ def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble, **options: Any) 
         news(old, new)
 
     return ObjectTable(
-        api, PODS, RUNNING, read=_at_once(read_pod), key=lambda pod: pod.uid, news=told, trouble=trouble, **options
+        api, PODS, RUNNING, read=at_once(read_pod), key=lambda pod: pod.uid, news=told, trouble=trouble, **options
     )
 
 
@@ -193,4 +193,4 @@ def node_table(api: ClusterApi, news: NodeNews, trouble: Trouble) -> ObjectTable
         if old != new:
             news(old, new)
 
-    return ObjectTable(api, NODES, "", read=_at_once(read_node), key=lambda node: node.name, news=told, trouble=trouble)
+    return ObjectTable(api, NODES, "", read=at_once(read_node), key=lambda node: node.name, news=told, trouble=trouble)
