@@ -104,7 +104,7 @@ class DriverThread:
         await server.close()
 
     def _watch_calls(self) -> None:
-        book, read = self.driver.book, self.driver.service._read
+        book, read = self.driver.book, self.driver.service._prepare_read
         prepare = book.prepare
 
         def prepared(claim: PreparedClaim) -> PreparedClaim:
@@ -118,7 +118,7 @@ class DriverThread:
             return await read(asked)
 
         book.prepare = prepared  # type: ignore[method-assign]
-        self.driver.service._read = reading  # type: ignore[method-assign]
+        self.driver.service._prepare_read = reading  # type: ignore[method-assign]
 
     @property
     def registered(self) -> bool:
