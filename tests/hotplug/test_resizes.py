@@ -166,3 +166,17 @@ def check_resize(here: Node, wish: Pod) -> None:
         small = got if got.bit_count() < online.bit_count() else online
         assert small & ~(online if small is got else got) == 0
     assert got.bit_count() == now.containers[0].exclusive_cpus
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_owners_over_two_nodes_are_where_they_are(scope: str) -> None:
+    """An owner on both NUMA nodes that has lost CPUs of one is admitted again where its others are, also by a policy
+    that would find no place for what it once had."""
+    here = node(topology_manager_policy="restricted", topology_manager_scope=scope)
+    assert here.admit(one(10)).admitted
+    for gone in ("9", "2-3", "8-15"):
+        here.change_machine(off(gone))
+        before = here.state.cpu.assignments
+        assert here.admit(one(10)).admitted, gone
+        assert here.state.cpu.assignments == before
+        here.change_machine(MACHINE)
