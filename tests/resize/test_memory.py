@@ -176,9 +176,10 @@ def test_one_verdict_about_cpus_and_memory(policy: str, outcome: str, expected: 
         assert held(here) == ("2-9", "0", 3)
 
 
-def test_both_go_to_a_second_node_together() -> None:
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_both_go_to_a_second_node_together(scope: str) -> None:
     """What needs two nodes when it is alone gets two: of CPUs and of memory."""
-    here = node()
+    here = node(topology_manager_scope=scope)
     here.admit(one("4", "2Gi"))
     assert resized(here, ("20", "12Gi")).outcome == "Allocated"
     assert held(here) == ("2-21", "0,1", 12)
