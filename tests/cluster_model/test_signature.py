@@ -8,7 +8,7 @@ import pytest
 from judge.values import draw_node
 from msgspec.structs import replace
 
-from podslice import Node, Pod
+from podslice import ExtendedResourceClaim, ExtendedResourceRequest, Node, Pod
 from podslice.core.cluster.signature import Signatures, signature_key
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.holding import Holding, holding_of
@@ -19,14 +19,23 @@ from tests.conftest import make_pod
 def renamed(pod: Pod, r: Random) -> Pod:
     """The same pod by other names, with another UID, in another namespace, with labels and images."""
 
+    names: dict[str, str] = {}
+
     def other(container: Container) -> Container:
-        return replace(container, name=f"c{r.randrange(10**9)}-{container.name}"[:63], image=f"image-{r.random()}")
+        names[container.name] = f"c{r.randrange(10**9)}-{container.name}"[:63]
+        return replace(container, name=names[container.name], image=f"image-{r.random()}")
 
     uid = f"{r.randrange(1 << 60):x}"
     metadata = replace(
         pod.metadata, name=f"other-{uid}", uid=uid, namespace="elsewhere", labels={"app": uid}, generation=3
     )
-    return replace(pod, metadata=metadata, spec=map_containers(pod.spec, other))
+    spec = map_containers(pod.spec, other)
+    made = pod.status.extended_resource_claim_status
+    if made is None:
+        return replace(pod, metadata=metadata, spec=spec)
+    mappings = tuple(replace(one, container_name=names[one.container_name]) for one in made.request_mappings)
+    status = replace(pod.status, extended_resource_claim_status=ExtendedResourceClaim("other", mappings))
+    return replace(pod, metadata=metadata, spec=spec, status=status)
 
 
 def decided(node: Node, pod: Pod) -> tuple[str, Holding | None]:
@@ -67,9 +76,11 @@ def test_names_decide_nothing(profile: str, seeds: int) -> None:
 
 
 def test_what_counts() -> None:
-    """Amounts, their spelling, the order of containers, sidecars, the pod level and annotations of a policy make
-    another signature."""
+    """Amounts, their spelling, the order of containers, sidecars, the pod level, annotations of a policy and what the
+    scheduler says of claims make another signature."""
     pod = make_pod("p", ("a", "1"), ("b", "2"))
+    counted = {"resourceClaimName": "x", "containers": ["a"], "resources": {"cpu": "2"}}
+    mapped = [ExtendedResourceRequest(name, "example.com/gpu") for name in "ab"]
     others = [
         make_pod("p", ("b", "2"), ("a", "1")),
         make_pod("p", ("a", "1"), ("b", "3")),
@@ -78,6 +89,11 @@ def test_what_counts() -> None:
         make_pod("p", ("b", "2"), init=(("a", "1", True),)),
         make_pod("p", ("a", "1"), ("b", "2"), budget="4"),
         replace(pod, metadata=replace(pod.metadata, annotations={"podslice.io/resize": "below-baseline=allow"})),
+        replace(pod, status=replace(pod.status, node_allocatable_resource_claim_statuses=(counted,))),
+        *(
+            replace(pod, status=replace(pod.status, extended_resource_claim_status=ExtendedResourceClaim("x", (one,))))
+            for one in mapped
+        ),
     ]
     keys = [signature_key(one) for one in (pod, *others)]
     assert len(set(keys)) == len(keys)

@@ -16,6 +16,7 @@ from podslice.core.config.annotations import policy_annotations
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import MixedCPUs, PodslicePolicy
 from podslice.core.machine.devices import is_extended_resource_name
+from podslice.core.pod.counted_claims import counted_claims
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
@@ -109,6 +110,22 @@ def signature_key(pod: Pod) -> SignatureKey:
         (metadata.labels or {}).get(OS_LABEL),
         tuple(sorted(spoken.items())),
         (names, metadata.namespace) if spoken else (),
+        _claims(pod),
+    )
+
+
+def _claims(pod: Pod) -> tuple[object, ...]:
+    """What the scheduler says of a pod's claims: what they count for, and which extended resources they are for, by the
+    place of their container."""
+    status = pod.status
+    made = status.extended_resource_claim_status
+    if made is None and not status.node_allocatable_resource_claim_statuses:
+        return ()
+    places = {one.name: place for place, one in enumerate((*pod.spec.init_containers, *pod.spec.containers))}
+    claimed = () if made is None else made.request_mappings
+    return (
+        tuple(_amounts(one.resources) for one in counted_claims(pod)),
+        tuple((places.get(one.container_name), one.resource_name) for one in claimed),
     )
 
 
