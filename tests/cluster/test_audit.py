@@ -21,10 +21,13 @@ from podslice.agent.apiclient import TOPOLOGIES, HTTPApiServer
 from podslice.agent.apievents import ApiEvents
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.dra.driver import wanted_slices
+from podslice.agent.dra.statuses import ClaimStatuses
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.statuspatch import status_patch
 from podslice.agent.topologyobject import TopologyObject
+from podslice.core.dra.objects import ResourceClaim
+from podslice.core.pod.spec import from_dict
 from podslice.k8s.nodestate import NODE_STATES, node_state, status_of
 from tests.agent.test_cluster_chart import ON
 from tests.agent.test_cluster_chart import cluster as chart
@@ -32,6 +35,7 @@ from tests.agent.test_journal import Followed
 from tests.clock import until
 from tests.cluster.beside import ACCOUNT, NODES, Beside, StreamingNodes, service_beside, streaming
 from tests.cluster.deployed import FOLDER, apply, deploy, deploy_rights, manifests
+from tests.cluster.test_claim_conditions import PROBLEM, allocated, devices_of
 from tests.cluster.test_node_states import NODE, pod_of_an_agent
 from tests.cluster.test_slices import SLICES, node_of, publishing, stored
 from tests.cluster.test_topologies import KIND
@@ -148,8 +152,9 @@ def test_the_agents_rights(programs: None, tmp_path: Path) -> None:
 
 
 def test_the_drivers_rights(programs: None, tmp_path: Path) -> None:
-    """An agent publishes the devices of its node, changes them, takes away what is not its own, and reads a claim:
-    every right of the role for drivers is used, nothing else is asked for, nothing forbidden."""
+    """An agent publishes the devices of its node, changes them, takes away what is not its own, reads a claim and says
+    what is wrong with one: every right of the role for drivers is used, nothing else is asked for, nothing forbidden.
+    That it may write of its own devices the server asks itself, for the claim's status."""
     log = AuditLog(tmp_path, "system:serviceaccount:podslice:podslice-agent")
     with (
         ControlPlane(find_programs(), tmp_path / "plane", Settings(api_server=log.options)) as plane,
@@ -163,7 +168,7 @@ def test_the_drivers_rights(programs: None, tmp_path: Path) -> None:
         _, token = pod_of_an_agent(admin)
         asyncio.run(as_a_driver(plane.kubeconfig_of(token), admin))
         (role,) = [one for one in shipped if one["kind"] == "ClusterRole"]
-        assert log.asked() == granted([role])
+        assert log.asked() == granted([role]) - {("resource.k8s.io", "resourceclaims/driver", "associated-node:patch")}
         assert log.forbidden() == []
 
 
@@ -179,6 +184,12 @@ async def as_a_driver(config: Json, admin: Api) -> None:
         await until(lambda: len(stored(admin, NODE)) == 1)
     server = HTTPApiServer(KubeConfig.from_dict(config).get())
     assert await server.read_claim("default", "none") is None
+    prepare_namespace(admin, "conditions")
+    statuses = ClaimStatuses(server, NODE, trouble=lambda what, why: None)
+    statuses.tell(from_dict(allocated(admin, "odd", NODE), ResourceClaim), PROBLEM)
+    while statuses.waiting:
+        await statuses.write_first()
+    assert devices_of(admin, "odd")["podslice.io"]["conditions"][0]["reason"] == PROBLEM.reason
     await server.close()
 
 

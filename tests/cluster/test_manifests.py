@@ -21,6 +21,8 @@ APART = {
     ("", "nodes", "get"),
     *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
     ("resource.k8s.io", "resourceclaims", "get"),
+    ("resource.k8s.io", "resourceclaims/status", "patch"),
+    ("resource.k8s.io", "resourceclaims/driver", "associated-node:patch"),
 }
 """What is given to agents that write objects of their node, which other tests may have applied."""
 PEOPLE = {("", "nodes", "get"), ("", "pods", "get"), ("", "events", "list")}
