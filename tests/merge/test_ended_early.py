@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -13,9 +14,10 @@ from podslice.cli.admit import _print
 from podslice.core.hints.needs import Need, enough
 from podslice.core.hints.search import Purse, Span, fewest, lowest
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.merge.fit import ClosestFit
 from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.cpuset import iter_bits
+from podslice.core.values.cpuset import Bits, iter_bits, lowest_bits
 
 
 def machine(nodes: int) -> Machine:
@@ -126,3 +128,21 @@ def test_socket_spans_by_definition() -> None:
         ]
         found = lowest((1 << n) - 1, size, needs, Purse(1 << 40), span=span)
         assert found == min(fitting, default=None), (seed, list(iter_bits(found or 0)))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("nodes", "size"), [(24, 12), (32, 10)])
+def test_ties_end_an_exchange(nodes: int, size: int) -> None:
+    """On a ring every neighbourhood is as close as the next one: a search that exchanges nodes because there is no time
+    for more ends with the lowest, and does not walk around for ever."""
+    distances = {one: tuple(10 + min(-step % nodes, step % nodes) for step in range(-one, nodes - one))
+                 for one in range(nodes)}  # fmt: skip
+    fit = ClosestFit(dict(distances), {one: one for one in range(nodes)})
+    asked: list[Bits] = []
+
+    def find(among: Bits, needs: Sequence[Need]) -> Bits | None:
+        asked.append(among)
+        return lowest_bits(among, size) if not needs and among.bit_count() >= size else None
+
+    assert fit.best((1 << nodes) - 1, size, find, Purse(exact_nodes=8)) == (1 << size) - 1
+    assert len(asked) > 20, "no nodes were exchanged"
