@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import threading
 import time
 import uuid
@@ -15,11 +14,10 @@ from typing import Any
 
 import grpc
 import pytest
-from e2e.controlplane import MERGE, ControlPlane, Settings, StatusError
+from e2e.controlplane import MERGE, StatusError
 from e2e.programs import Programs
 from lightkube.config.kubeconfig import KubeConfig
-from prediction.machine import Shape
-from prediction.node import NODE, OneNode, node_of
+from prediction.node import NODE, OneNode
 
 from podslice.agent.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra import service
@@ -28,19 +26,10 @@ from podslice.agent.settings import DRASettings
 from podslice.core.dra.prepared import PreparedClaim
 from podslice.wire.proto import dra_pb2 as api
 from tests.agent.claimhelpers import Desk
+from tests.prediction.counting import CONFIG, PODS, counting_node
 
 Json = dict[str, Any]
 CLAIMS, SLICES = f"{RESOURCES}/namespaces/default/resourceclaims", f"{RESOURCES}/resourceslices"
-PODS = "/api/v1/namespaces/default/pods"
-GATES = {"DRANodeAllocatableResources": True}
-CONFIG = {
-    "featureGates": GATES,
-    "cpuManagerPolicy": "static",
-    "reservedSystemCPUs": "0",
-    "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
-}
-"""Without CPU Manager a kubelet writes the CPUs of the machine that it sees into a real cgroup. What else runs here may
-have taken all memory: nobody is evicted for that."""
 GPU = "gpu.example.com"
 PATIENCE = 240.0
 pytestmark = pytest.mark.timeout(900)
@@ -216,19 +205,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(programs: Programs) -> Iterator[Place]:
-    """Two NUMA nodes of eight CPUs each."""
-    options = Settings(nodes=(NODE,), gates=GATES, api_server=("--disable-admission-plugins=ServiceAccount",))
-    shape = Shape("two nodes", sockets=2, nodes=2, cores=4)
-    with (
-        tempfile.TemporaryDirectory(prefix="podslice-") as name,
-        ControlPlane(programs, Path(name, "plane"), options) as plane,
-        node_of(plane, programs, Path(name), shape) as node,
-    ):
-        node.kubelet.start(CONFIG)
-        driver = DriverThread(Path(name, "agent"), node, plane.kubeconfig("admin"))
+    with counting_node(programs) as (plane, node, folder):
+        driver = DriverThread(folder / "agent", node, plane.kubeconfig("admin"))
         driver.start()
         wait("the driver is registered", lambda: driver.registered)
-        yield Place(node, driver, Path(name, "agent"))
+        yield Place(node, driver, folder / "agent")
         driver.stop()
 
 

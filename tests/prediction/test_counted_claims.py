@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.controlplane import MERGE, ControlPlane, Settings
+from e2e.controlplane import MERGE
 from e2e.programs import Programs
 from prediction.compare import device_state
 from prediction.kubelet import cgroup_version
-from prediction.machine import Shape
 from prediction.model import Model
-from prediction.node import NODE, OneNode, is_over, node_of
+from prediction.node import NODE, OneNode, is_over
 from prediction.plugins import FOLDER, Plugins
 
 from podslice.core.machine.devices import inventory_from_data
 from podslice.statefiles.names import DEVICE_STATE_FILE
+from tests.prediction.counting import PODS, counting_node
 
 Json = dict[str, Any]
-PODS = "/api/v1/namespaces/default/pods"
 GPU = "example.com/gpu"
-GATES = {"DRANodeAllocatableResources": True}
-CONFIG = {
-    "featureGates": GATES,
-    "cpuManagerPolicy": "static",
-    "reservedSystemCPUs": "0",
-    "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
-}
 
 
 def wanted(name: str, cpu: str, *claims: Json, init: str = "", whole: str = "") -> tuple[Json, list[Json]]:
@@ -67,16 +57,8 @@ PODS_IN_ORDER = (
 
 @pytest.fixture(scope="module")
 def node(programs: Programs) -> Iterator[OneNode]:
-    """Two NUMA nodes of eight CPUs each, and the gate on."""
-    options = Settings(nodes=(NODE,), gates=GATES, api_server=("--disable-admission-plugins=ServiceAccount",))
-    shape = Shape("two nodes", sockets=2, nodes=2, cores=4)
-    with (
-        tempfile.TemporaryDirectory(prefix="podslice-") as name,
-        ControlPlane(programs, Path(name, "plane"), options) as plane,
-        node_of(plane, programs, Path(name), shape) as node,
-    ):
-        node.kubelet.start(CONFIG)
-        yield node
+    with counting_node(programs) as (_, found, _):
+        yield found
 
 
 @pytest.mark.slow
