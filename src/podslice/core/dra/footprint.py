@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from podslice.core.dra.pools import full_name
+from podslice.core.dra.pools import full_name, quantity_of
 from podslice.core.dra.usage import DeviceGrant
 from podslice.core.pod.counted_claims import CountedClaim
 from podslice.core.pod.demand import add_into, containers_in_order, is_pod_level_requests_set, pod_requests, requests_of
@@ -85,6 +85,5 @@ def _amounts(grants: Iterable[DeviceGrant]) -> ResourceList:
                 continue
             consumed = (grant.consumed or {}).get(full_name(grant.offered.driver, mapping.capacity_key))
             if consumed is not None:
-                nano = consumed * factor.nano // _NANO
-                add_into(total, {resource: Quantity(nano, scale=-9 if nano % _NANO else 0)})
+                add_into(total, {resource: quantity_of(consumed * factor.nano // _NANO)})
     return total

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.dra.objects import ALL, DeviceRequest, DeviceSubRequest, DeviceToleration
-from podslice.core.dra.pools import ConsumableCapacity, OfferedDevice, Pool, full_name
+from podslice.core.dra.pools import ConsumableCapacity, OfferedDevice, Pool, full_name, quantity_of
 from podslice.core.dra.search import AbandonedError, Deepest, Search, SearchLimitError, WantedClaim, tolerates
 from podslice.core.dra.selecting import Selecting, SelectorError
 from podslice.core.dra.usage import DeviceUsage, asked_of, can_serve
-from podslice.core.values.quantity import Quantity
 
 replace = msgspec.structs.replace
 
@@ -147,7 +146,7 @@ def amount_text(nano: int) -> str:
     whole, rest = divmod(nano, 10**9)
     if not rest and whole and whole % (1 << 20) == 0:
         return f"{whole >> 30}Gi" if whole % (1 << 30) == 0 else f"{whole >> 20}Mi"
-    return str(Quantity(nano, scale=-9 if rest else 0))
+    return str(quantity_of(nano))
 
 
 def _short(name: str) -> str:
@@ -209,7 +208,7 @@ def _form_changes(
         yield "count", f"ask for {form.count - 1} instead of {form.count}", replace(form, count=form.count - 1)
     for name, asked in form.capacity.requests.items():
         for free in _free(pools, usage, name, asked.nano):
-            amounts = {**form.capacity.requests, name: Quantity(free, scale=-9 if free % 10**9 else 0)}
+            amounts = {**form.capacity.requests, name: quantity_of(free)}
             text = f"ask for {amount_text(free)} {_short(name)} instead of {amount_text(asked.nano)}"
             yield f"capacity.requests[{name}]", text, replace(form, capacity=replace(form.capacity, requests=amounts))
     everything = DeviceToleration(operator="Exists")

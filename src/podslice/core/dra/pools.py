@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from podslice.core.dra.objects import DeviceTaint, OfferedCapacity, ResourceSlice, ResourceSliceSpec, SliceDevice
 from podslice.core.scheduling.node_affinity import Labels
+from podslice.core.values.quantity import Quantity
 
 DeviceID = tuple[str, str, str]
 """Driver, pool and name of a device."""
@@ -178,6 +179,11 @@ def offered(driver: str, pool: str, device: SliceDevice) -> OfferedDevice:
 def full_name(driver: str, name: str) -> str:
     """The name of an attribute or a capacity; without a domain it is in its driver's."""
     return name if "/" in name else f"{driver}/{name}"
+
+
+def quantity_of(nano: int) -> Quantity:
+    """Billionths as a quantity, a whole one where it can be."""
+    return Quantity(nano, scale=-9 if nano % 10**9 else 0)
 
 
 def _capacity(one: OfferedCapacity) -> ConsumableCapacity:
