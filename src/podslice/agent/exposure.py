@@ -6,11 +6,11 @@ container's own.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.agent.moments import rfc3339
 from podslice.agent.records import Pinning
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
@@ -98,7 +98,7 @@ def exposed(
         cpu_class="" if view.cpu_classes is None else view.cpu_classes.name_of(own or placement.cpus),
         numa=_numa(view, placement),
         devices=_devices(view, uid, name),
-        next=None if upcoming is None else NextCPUs(format_bits(upcoming.cpus), _moment(upcoming.not_before)),
+        next=None if upcoming is None else NextCPUs(format_bits(upcoming.cpus), rfc3339(upcoming.not_before)),
     )
 
 
@@ -121,7 +121,3 @@ def _devices(view: NodeView, uid: str, name: str) -> dict[str, dict[str, list[in
                 nodes.setdefault(one, []).extend([numa] if numa >= 0 else [])
         found[resource] = dict(sorted(nodes.items()))
     return found
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,9 +9,9 @@ over, it leaves our own condition alone. Seen with v1.36.2 (tests/prediction).
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
+from podslice.agent.moments import rfc3339
 from podslice.agent.records import ReportedRefusal
 from podslice.core.config.annotations import REFUSED, REFUSED_CONDITION
 from podslice.core.pod.spec import Container
@@ -25,7 +25,7 @@ _KILLED = 137
 def status_patch(uid: str, refusal: ReportedRefusal, now: float) -> dict[str, Any]:
     """A strategic merge patch of `pods/status`. The UID makes sure that it is this pod and not its successor; `now` is
     Unix time."""
-    when = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = rfc3339(now)
     note = f"{when} {refusal.reason}: {refusal.why or refusal.message}"[:_LONGEST_MESSAGE]
     return {
         "metadata": {"uid": uid, "annotations": {REFUSED: note}},

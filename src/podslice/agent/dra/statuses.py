@@ -7,12 +7,12 @@ server that does not let the agent do it is told apart from one that is away, sa
 from __future__ import annotations
 
 import asyncio
-import datetime
 import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from podslice.agent.dra.service import ClaimReader
+from podslice.agent.moments import rfc3339
 from podslice.core.dra.conditions import Patch, status_patch
 from podslice.core.dra.names import pool_name
 from podslice.core.dra.objects import ResourceClaim
@@ -95,8 +95,7 @@ class ClaimStatuses:
         self._news.set()
 
     def _patch(self, told: _Word) -> Patch:
-        now = datetime.datetime.fromtimestamp(self._now(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return status_patch(told.claim, told.problem, pool=self._pool, now=now, said=told.said)
+        return status_patch(told.claim, told.problem, pool=self._pool, now=rfc3339(self._now()), said=told.said)
 
     async def run(self) -> None:
         """Write what there is to say, for ever."""

@@ -1,0 +1,10 @@
+"""Times as the Kubernetes API writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix time, in whole seconds of UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
