@@ -39,7 +39,7 @@ def test_what_is_left_in_cycles_does_not_grow_with_the_pods() -> None:
         work = fleets.churn(shapes, pods)
         progress: list[int] = []
 
-        def collected(arrived: int, seen: list[int] = progress) -> None:
+        def collected(share: float, seen: list[int] = progress) -> None:
             seen.append(gc.collect())
 
         run_cell(fleets.fleet_of(4, kind), work, CellOptions(), 1, progress=collected)

@@ -16,10 +16,10 @@ import pytest
 from podslice.core.values.cpuset import parse_bits
 from podslice.fleet.node_history import node_at_end
 from podslice.fleet.node_maps import node_maps
-from podslice.fleet.plan import NotEnoughError, least_nodes, removal_order
 from podslice.fleet.plots import Scale, Strip, heat_strip, steps
 from podslice.fleet.report import heat_strips
 from podslice.fleet.run import kept_study
+from podslice.fleet.sizing import NotEnoughError, least_nodes, removal_order
 from podslice.fleet.store import RunStore
 from podslice.fleet.summary import summarize
 from tests.documents import read_document

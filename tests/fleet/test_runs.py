@@ -23,7 +23,6 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from click.testing import CliRunner, Result
 
-from podslice.cli.fleet.progress import RunProgress, span_text
 from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
@@ -447,60 +446,6 @@ def test_differences_are_paired_by_seed() -> None:
     assert (open_ := difference(single, one, "unmet")) is not None
     assert open_.verdict == "open"
     assert [candidate.name for candidate in ranked([one, less, single])] == ["single", "less", "one"]
-
-
-# Progress
-
-
-class Stream:
-    """A stream that remembers, and says whether it is a terminal."""
-
-    def __init__(self, *, terminal: bool) -> None:
-        self.text = ""
-        self.terminal = terminal
-
-    def write(self, text: str) -> int:
-        self.text += text
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is kept back."""
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-
-def test_progress_in_lines() -> None:
-    """Without a terminal a line comes at once, then every ten seconds, and at the end."""
-    now = [0.0]
-    stream: Any = Stream(terminal=False)
-    progress = RunProgress(3, "auto", stream=stream, clock=lambda: now[0])
-    progress.begin()
-    for at in (4.0, 12.0, 13.0):
-        now[0] = at
-        progress.done("key")
-    assert stream.text.splitlines() == [
-        "podslice: 0 of 3 cells",
-        "podslice: 2 of 3 cells, about 6 s left",
-        "podslice: 3 of 3 cells",
-    ]
-
-
-def test_progress_as_bar_and_json() -> None:
-    """A terminal has a bar that is wiped; JSON is a line for every cell."""
-    stream: Any = Stream(terminal=True)
-    progress = RunProgress(2, "auto", stream=stream, clock=lambda: 1.0)
-    progress.begin()
-    progress.done("key")
-    progress.end()
-    assert "[........................] 0 of 2 cells" in stream.text
-    assert stream.text.endswith("\r\x1b[K")
-    plain: Any = Stream(terminal=False)
-    told = RunProgress(2, "json", stream=plain, clock=lambda: 1.0)
-    told.begin()
-    told.done("a")
-    assert [json.loads(line)["done"] for line in plain.text.splitlines()] == [0, 1]
-    assert [span_text(value) for value in (0.5, 40, 200, 9000)] == ["0.5 s", "40 s", "3 min", "2.5 h"]
 
 
 MANIFESTS = """

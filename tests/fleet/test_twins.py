@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
+from podslice.cli.fleet.progress import RunProgress
 from podslice.fleet import plan
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.codec import encode
@@ -118,15 +119,15 @@ def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     looked: list[str] = []
     sized = plan._sized
 
-    def looking(study: Study, cell: FleetCell, tolerated: plan.Tolerated) -> plan.CellSize:
+    def looking(study: Study, cell: FleetCell, terms: plan.PlanTerms, told: Any) -> plan.CellSize:
         looked.append(cell.kubelet)
-        return sized(study, cell, tolerated)
+        return sized(study, cell, terms, told)
 
     monkeypatch.setattr(plan, "_sized", looking)
-    tolerated = plan.Tolerated(5.0, 300_000)
-    both = plan.plan_nodes(study_of(tmp_path, scenario(kubelets)), tolerated, lambda name: None)
+    terms, listener = plan.PlanTerms(5.0, 300_000), RunProgress(2, "none")
+    both = plan.plan_nodes(study_of(tmp_path, scenario(kubelets)), terms, listener)
     assert looked == ["container"]
     assert [one.name for one in both.configurations] == ["container", "pod"]
-    alone = plan.plan_nodes(study_of(tmp_path, scenario({"pod": kubelets["pod"]})), tolerated, lambda name: None)
+    alone = plan.plan_nodes(study_of(tmp_path, scenario({"pod": kubelets["pod"]})), terms, listener)
     assert looked == ["container", "pod"]
     assert {one.by_seed for one in both.configurations} == {alone.configurations[0].by_seed}

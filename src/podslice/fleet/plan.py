@@ -1,7 +1,7 @@
 """The least number of nodes: for every configuration and seed, as few as leave no more unmet than is tolerated.
 
-Nodes go away in a random order of the seed, the same for all configurations, and bisection finds how many may. Packing
-is not monotone: one node more can hold less. So neighbours of what is found are looked at too, and what is odd is said.
+Nodes go away in a random order of the seed, the same for all configurations, of all classes alike, by weights of
+classes, or of one class after the other while all others stay. Bisection finds how many may go.
 """
 
 from __future__ import annotations
@@ -9,104 +9,38 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from podslice.core.errors import InputError, PodsliceError
-from podslice.core.fleet.nodes import Fleet
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.streams import shuffle, stream
-from podslice.core.fleet.workload import NEVER, Workload
 from podslice.fleet.cells import CellInputs, FleetCell, Study
 from podslice.fleet.growth import GrowingWorkload, most_growth
-from podslice.fleet.plan_file import PlannedConfiguration, PlannedNodes
+from podslice.fleet.plan_file import PlannedClass, PlannedConfiguration, PlannedNodes
 from podslice.fleet.pool import local_executor, run_tasks, study_of
+from podslice.fleet.shares import Listener, ShareTeller
+from podslice.fleet.sizing import NotEnoughError, least_nodes, removal_order, unmet_share, weighted_order
 from podslice.fleet.twins import groups
 
-_PROBES = 2
+_NEARLY = 0.99
+"""The share of a cell that is not done, when more was asked than was thought."""
+_PROBES, _GROWTH_QUESTIONS = 3, 10
+"""About how many questions there are beside those of bisection, and about growth."""
 
 
-class NotEnoughError(ValueError):
-    """All nodes of the scenario are not enough."""
-
-
-def unmet_share(made: CellInputs, nodes: Sequence[int], patience: int) -> tuple[float, Counter[str]]:
-    """Demand that did not run within `patience` milliseconds of its arrival, in percent, on some of the nodes; and the
-    shapes of pods that never ran."""
-    kept = sorted(nodes)
-    fleet = Fleet(made.fleet.classes, tuple(made.fleet.nodes[number] for number in kept))
-    options = replace(made.options, metrics=(), events=(), cpus=False, sample_ms=0, sample_share=0)
-    work = on_nodes(made.workload, kept)
-    bound = run_cell(fleet, work, options, made.seed).pods.bound
-    by_gpu = any(shape.gpus for shape in work.shapes)
-    requests = [shape.gpu_request if by_gpu else shape.cpu_request for shape in work.shapes]
-    asked = sum(requests[shape] for shape in work.shape)
-    never: Counter[str] = Counter()
-    unmet = 0
-    for pod, shape in enumerate(work.shape):
-        if bound[pod] < 0:
-            never[work.shapes[shape].name] += 1
-        if bound[pod] < 0 or bound[pod] - work.arrival[pod] > patience:
-            unmet += requests[shape]
-    return (100 * unmet / asked if asked else 0.0), never
-
-
-def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
-    """The pods with some of the nodes only: those of DaemonSets go with their nodes, for others the scheduler
-    decides."""
-    places = {number: place for place, number in enumerate(kept)}
-    pods = [
-        pod
-        for pod, node in enumerate(work.node)
-        if node == NEVER or node in places or work.shapes[work.shape[pod]].owner != "daemonset"
-    ]
-    shape, arrival, length = ([column[pod] for pod in pods] for column in (work.shape, work.arrival, work.length))
-    node = [places.get(work.node[pod], NEVER) for pod in pods]
-    there = {place: work.there[pod] for place, pod in enumerate(pods) if pod in work.there and work.node[pod] in places}
-    return Workload.of(work.shapes, shape, arrival, length, node, there)
-
-
-def least_nodes(enough: Callable[[int], bool], most: int) -> tuple[int, tuple[int, ...]]:
-    """The least number that is enough, and smaller ones that are enough too although a greater one is not. Raises
-    `NotEnoughError`."""
-    known: dict[int, bool] = {}
-
-    def ask(count: int) -> bool:
-        if count not in known:
-            known[count] = enough(count)
-        return known[count]
-
-    if not ask(most):
-        raise NotEnoughError
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if ask(middle):
-            high = middle
-        else:
-            low = middle
-    odd = [count for count in range(max(1, high - 1 - _PROBES), high - 1) if ask(count)]
-    odd += [count for count in range(high + 1, min(most, high + _PROBES) + 1) if not ask(count)]
-    return high, tuple(odd)
-
-
-def removal_order(nodes: int, seed: int) -> list[int]:
-    """Nodes in the order in which they stay: the last ones go first."""
-    order = list(range(nodes))
-    shuffle(stream(seed, "plan"), order)
-    return order
-
-
-class Tolerated(NamedTuple):
-    """What may stay unmet, in percent, and after how many milliseconds demand counts as unmet. `growth`: it is asked
-    too how many more pods would do."""
+class PlanTerms(NamedTuple):
+    """What is asked: what may stay unmet, in percent, and after how many milliseconds demand counts as unmet. `growth`:
+    also how many more pods would do. `by_class`: also how many nodes of each class may go while all others stay.
+    `weights`: of so many nodes that go so many are of a class, by the pattern of its name; other classes stay."""
 
     percent: float
     patience: int
     growth: bool = False
+    by_class: bool = False
+    weights: tuple[tuple[str, int], ...] = ()
 
 
 class SizeTask(NamedTuple):
@@ -115,34 +49,45 @@ class SizeTask(NamedTuple):
     scenario: str
     folder: str
     key: str
-    tolerated: Tolerated
+    terms: PlanTerms
 
 
 class CellSize(NamedTuple):
-    """What a cell needs: the least number of nodes, numbers that contradict it, whether all nodes are enough, and pods
-    that never ran if not, by shape; or a line about why there is none. `growth`: in percent, if it was asked for."""
+    """What a cell needs: the least number of nodes, numbers that contradict it (a line each), whether all nodes are
+    enough, and pods that never ran if not, by shape; or a line about why there is none. `growth`: in percent, if it was
+    asked for. `fewer`: nodes that may go, by class, if that was asked for."""
 
     key: str
     least: int
-    odd: tuple[int, ...] = ()
+    odd: tuple[str, ...] = ()
     enough: bool = True
     never: tuple[str, ...] = ()
     problem: str = ""
     growth: int | None = None
+    fewer: tuple[tuple[str, int], ...] = ()
 
 
 def size_cell(task: SizeTask) -> CellSize:
     """Find it. What a worker does."""
     try:
         study = study_of(task.scenario, task.folder)
-        return _sized(study, next(one for one in study.cells if one.key == task.key), task.tolerated)
+        cell = next(one for one in study.cells if one.key == task.key)
+        return _sized(study, cell, task.terms, ShareTeller(task.key))
     except PodsliceError as error:
         return CellSize(task.key, 0, problem=str(error))
 
 
-def plan_nodes(study: Study, tolerated: Tolerated, told: Callable[[str], None], *, workers: int = 1) -> PlannedNodes:
+class PlanListener(Listener, Protocol):
+    """Who wants to know how far a plan is."""
+
+    def done(self, key: str) -> None:
+        """All of a configuration is found."""
+
+
+def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, workers: int = 1) -> PlannedNodes:
     """What every configuration needs; the same however many processes find it. Raises `InputError`,
     `ClassStartError`."""
+    weights_of(study, terms)
     by_name: dict[str, list[FleetCell]] = {}
     for cell in study.cells:
         parts = (cell.alternative, cell.configuration, cell.scheduler, cell.transform)
@@ -150,67 +95,148 @@ def plan_nodes(study: Study, tolerated: Tolerated, told: Callable[[str], None], 
     name_of = {cell.key: name for name, cells in by_name.items() for cell in cells}
     left = Counter(name_of.values())
     sizes_found: dict[str, CellSize] = {}
-    for size in _all_sizes(study, tolerated, workers):
+    for size in _all_sizes(study, terms, workers, listener):
         if size.problem:
             raise InputError(f"cell {size.key}: {size.problem}")
         sizes_found[size.key] = size
         left[name_of[size.key]] -= 1
         if not left[name_of[size.key]]:
-            told(name_of[size.key])
+            listener.done(name_of[size.key])
     shared = _shared_parts(by_name)
+    totals = Counter(study.cluster.classes[node.kind].name for node in study.cluster.nodes)
     anomalies: list[str] = []
     planned = []
     for name, cells in by_name.items():
         short = " · ".join(part for place, part in enumerate(name.split(" · ")) if place in shared) or cells[0].kubelet
         found = [sizes_found[cell.key] for cell in cells]
         anomalies += (
-            f"{short}, seed {cell.seed}: {count} nodes contradict {size.least}"
-            for cell, size in zip(cells, found, strict=True)
-            for count in size.odd
+            f"{short}, seed {cell.seed}: {line}" for cell, size in zip(cells, found, strict=True) for line in size.odd
         )
-        planned.append(_planned(short, found))
+        planned.append(_planned(short, found, totals))
     return PlannedNodes(
-        study.scenario.name, len(study.cluster.nodes), tolerated.percent, tuple(planned), tuple(anomalies)
+        study.scenario.name,
+        len(study.cluster.nodes),
+        terms.percent,
+        tuple(planned),
+        tuple(anomalies),
+        dict(weights_of(study, terms)),
     )
 
 
-def _all_sizes(study: Study, tolerated: Tolerated, workers: int) -> Iterator[CellSize]:
+def weights_of(study: Study, terms: PlanTerms) -> dict[str, int]:
+    """The weights of classes of nodes by name; none where they go away at random. Raises `InputError`."""
+    names = [one.name for one in study.cluster.classes]
+    for pattern, _ in terms.weights:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            remedy = f"classes are {', '.join(names[:6])}"
+            raise InputError(f"no class of nodes is called {pattern}", path="--weight", remedy=remedy)
+    found = {name: weight for name in names for pattern, weight in terms.weights if fnmatchcase(name, pattern)}
+    if terms.weights and not any(found.values()):
+        raise InputError("no class of nodes has a weight", path="--weight", remedy="give one of them at least 1")
+    return found
+
+
+def sized_cells(study: Study) -> dict[str, tuple[FleetCell, ...]]:
+    """The cells of a plan by the key of the one that is looked at for all of them."""
+    return groups(study, study.cells)
+
+
+def _all_sizes(study: Study, terms: PlanTerms, workers: int, listener: Listener) -> Iterator[CellSize]:
     """Of all cells, as they come; those that come to the same are looked at once."""
-    same = groups(study, study.cells)
-    for found in _found_sizes(study, [cells[0] for cells in same.values()], tolerated, min(workers, len(same))):
+    same = sized_cells(study)
+    firsts = [cells[0] for cells in same.values()]
+    for found in _found_sizes(study, firsts, terms, min(workers, len(same)), listener):
+        listener.share(found.key, 1.0)
         for cell in same.get(found.key, ()):
             yield found._replace(key=cell.key)
 
 
-def _found_sizes(study: Study, cells: Sequence[FleetCell], tolerated: Tolerated, workers: int) -> Iterator[CellSize]:
+def _found_sizes(
+    study: Study, cells: Sequence[FleetCell], terms: PlanTerms, workers: int, listener: Listener
+) -> Iterator[CellSize]:
     if workers <= 1:
-        yield from (_sized(study, cell, tolerated) for cell in cells)
+        for cell in cells:
+            yield _sized(study, cell, terms, ShareTeller(cell.key, listener.share))
         return
     scenario, folder = json.dumps(msgspec.to_builtins(study.scenario)), str(study.inputs.folder.absolute())
-    tasks = [SizeTask(scenario, folder, cell.key, tolerated) for cell in cells]
+    tasks = [SizeTask(scenario, folder, cell.key, terms) for cell in cells]
     with local_executor(workers) as executor:
-        yield from run_tasks(executor, size_cell, tasks, lambda: None)
+        yield from run_tasks(executor, size_cell, tasks, listener)
 
 
-def _sized(study: Study, cell: FleetCell, tolerated: Tolerated) -> CellSize:
+# One cell
+
+
+class _Asking:
+    """Questions about one cell: is this enough? How far they are is told by about how many there will be."""
+
+    def __init__(self, terms: PlanTerms, told: Callable[[float], None]) -> None:
+        self._terms = terms
+        self._told = told
+        self._asked = 0
+        self._expected = 0
+
+    def expect(self, questions: int) -> None:
+        """So many more will come, or about so many."""
+        self._expected += questions
+
+    def suffice(self, made: CellInputs, nodes: Sequence[int]) -> bool:
+        """True where no more stays unmet on these nodes than is tolerated."""
+        unmet, _ = unmet_share(made, nodes, self._terms.patience, self._progress)
+        self._asked += 1
+        return unmet <= self._terms.percent
+
+    def never(self, made: CellInputs, nodes: Sequence[int]) -> tuple[str, ...]:
+        """Shapes of pods that never run on these nodes."""
+        return tuple(sorted(unmet_share(made, nodes, self._terms.patience)[1]))
+
+    def _progress(self, share: float) -> None:
+        self._told(min((self._asked + share) / max(self._expected, 1), _NEARLY))
+
+
+def _sized(study: Study, cell: FleetCell, terms: PlanTerms, told: Callable[[float], None]) -> CellSize:
     made = study.build(cell)
-    order = removal_order(len(made.fleet.nodes), cell.seed)
-
-    def suffices(count: int) -> bool:
-        return unmet_share(made, order[:count], tolerated.patience)[0] <= tolerated.percent
-
+    names = [one.name for one in study.cluster.classes]
+    kinds = [node.kind for node in made.fleet.nodes]
+    order, staying = removal_order(len(kinds), cell.seed), 0
+    weights = weights_of(study, terms)
+    if weights:
+        by_kind = {kind: weights.get(name, 0) for kind, name in enumerate(names)}
+        order, staying = weighted_order(order, kinds, by_kind)
+    alone = sorted(set(kinds)) if terms.by_class else []
+    asking = _Asking(terms, told)
+    asking.expect(sum(map(_questions, [len(order), *(kinds.count(kind) for kind in alone)])))
+    asking.expect(_GROWTH_QUESTIONS if terms.growth else 0)
     growing = GrowingWorkload(made.workload, cell.seed)
-
-    def carries(percent: int) -> bool:
-        more = made._replace(workload=growing.by(percent))
-        return unmet_share(more, order, tolerated.patience)[0] <= tolerated.percent
-
-    growth = most_growth(carries) if tolerated.growth else None
+    growth = None
+    if terms.growth:
+        growth = most_growth(lambda percent: asking.suffice(made._replace(workload=growing.by(percent)), order))
     try:
-        return CellSize(cell.key, *least_nodes(suffices, len(order)), growth=growth)
+        least, odd = least_nodes(lambda count: asking.suffice(made, order[:count]), len(order), max(staying - 1, 0))
     except NotEnoughError:
-        never = unmet_share(made, order, tolerated.patience)[1]
-        return CellSize(cell.key, len(order), (), enough=False, never=tuple(sorted(never)), growth=growth)
+        return CellSize(cell.key, len(order), enough=False, never=asking.never(made, order), growth=growth)
+    lines = [f"{count} nodes contradict {least}" for count in odd]
+    fewer: list[tuple[str, int]] = []
+    if weights:
+        gone = Counter(kinds[node] for node in order[least:])
+        fewer = [(name, gone[kind]) for kind, name in enumerate(names) if weights.get(name)]
+    for kind in alone:
+        rest = [node for node in order if kinds[node] != kind]
+        own = [node for node in order if kinds[node] == kind]
+        kept, odd = least_nodes(partial(_is_enough, asking, made, rest, own), len(own), -1 if rest else 0)
+        lines += [f"{count} nodes of class {names[kind]} contradict {kept}" for count in odd]
+        fewer.append((names[kind], len(own) - kept))
+    return CellSize(cell.key, least, tuple(lines), growth=growth, fewer=tuple(fewer))
+
+
+def _is_enough(asking: _Asking, made: CellInputs, rest: list[int], own: list[int], count: int) -> bool:
+    """True where so many of a class' nodes do beside the rest; all of them do."""
+    return count == len(own) or asking.suffice(made, rest + own[:count])
+
+
+def _questions(nodes: int) -> int:
+    """About how many questions bisection has."""
+    return nodes.bit_length() + _PROBES
 
 
 def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
@@ -218,7 +244,7 @@ def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
     return {place for place in range(4) if len({one[place] for one in parts}) > 1}
 
 
-def _planned(name: str, found: Sequence[CellSize]) -> PlannedConfiguration:
+def _planned(name: str, found: Sequence[CellSize], totals: Counter[str]) -> PlannedConfiguration:
     counts = tuple(one.least for one in found)
     ordered = sorted(counts)
     p90 = ordered[-(-len(ordered) * 9 // 10) - 1]
@@ -226,11 +252,21 @@ def _planned(name: str, found: Sequence[CellSize]) -> PlannedConfiguration:
     enough = all(one.enough for one in found)
     growth = tuple(one.growth for one in found if one.growth is not None)
     middle = round(median(counts))
-    return PlannedConfiguration(name, middle, ordered[0], ordered[-1], p90, counts, enough, tuple(never), growth)
+    classes = tuple(_of_class(kind, totals[kind], found) for kind, _ in found[0].fewer) if enough else ()
+    return PlannedConfiguration(
+        name, middle, ordered[0], ordered[-1], p90, counts, enough, tuple(never), growth, classes
+    )
+
+
+def _of_class(name: str, nodes: int, found: Sequence[CellSize]) -> PlannedClass:
+    by_seed = tuple(dict(one.fewer)[name] for one in found)
+    ordered = sorted(by_seed, reverse=True)
+    p90 = ordered[-(-len(ordered) * 9 // 10) - 1]
+    return PlannedClass(name, nodes, round(median(by_seed)), ordered[-1], ordered[0], p90, by_seed)
 
 
 def sizes(plan: PlannedNodes) -> Iterator[str]:
-    """What a plan says, a sentence for each configuration."""
+    """What a plan says, a sentence for each configuration, and for each class of nodes that was asked about."""
     for one in plan.configurations:
         if not one.enough:
             shapes = f"; on none of them ran pods of {'; '.join(one.never[:3])}" if one.never else ""
@@ -238,6 +274,10 @@ def sizes(plan: PlannedNodes) -> Iterator[str]:
             continue
         fewer = plan.nodes - one.median
         yield f"{one.name}: {one.median} nodes ({one.least} to {one.most}), {fewer} fewer than the scenario has"
+        for kind in one.classes:
+            rest = "" if plan.weights else ", if all others stay"
+            yield f"{one.name}: {kind.fewer} of the {kind.nodes} nodes of class {kind.name} fewer " \
+                  f"({kind.least} to {kind.most}){rest}"  # fmt: skip
         if one.growth:
             least, most = min(one.growth), max(one.growth)
             yield f"{one.name}: all {plan.nodes} nodes take {round(median(one.growth))} % more pods ({least} to {most})"

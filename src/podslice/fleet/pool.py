@@ -28,6 +28,8 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -43,6 +45,7 @@ from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.collecting import rare_collections
 from podslice.fleet.keeper import CellKeeper, stop_worker_at
 from podslice.fleet.scenario_file import scenario_from_data
+from podslice.fleet.shares import Listener, SharePipe, ShareTeller, Tell, tell_through
 
 _PATIENCE = 2.0
 """Seconds that workers have to keep a checkpoint when they are to stop."""
@@ -76,29 +79,37 @@ class CellAnswer(NamedTuple):
     warning: str = ""
 
 
-def simulate(task: Task) -> CellAnswer:
-    """Make a cell, or the rest of one that has a checkpoint. What a worker does."""
+def simulate(task: Task, tell: Tell | None = None) -> CellAnswer:
+    """Make a cell, or the rest of one that has a checkpoint. What a worker does; without `tell` it tells how far it is
+    as its process does."""
     keeper = CellKeeper(Path(task.checkpoint), task.identity) if task.checkpoint else None
     begun, problem = keeper.begun() if keeper else (b"", "")
     warning = f"the checkpoint of cell {task.key} {problem}; it begins anew" if problem else ""
     try:
         study = study_of(task.scenario, _folder(task))
-        outcome = simulated(study, task.key, task.verify, begun=begun, keeper=keeper)
+        told = ShareTeller(task.key, tell)
+        outcome = simulated(study, task.key, task.verify, begun=begun, keeper=keeper, progress=told)
     except PodsliceError as error:
         return CellAnswer(task.key, b"", {}, str(error))
     return CellAnswer(task.key, encode(outcome), outcome.result.summary, warning=warning)
 
 
 def simulated(
-    study: Study, key: str, verify: int | None = None, *, begun: bytes = b"", keeper: CellKeeper | None = None
+    study: Study,
+    key: str,
+    verify: int | None = None,
+    *,
+    begun: bytes = b"",
+    keeper: CellKeeper | None = None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> CellOutcome:
-    """What the cell of this key comes to. Raises `InputError` and `ClassStartError`."""
+    """What the cell of this key comes to; `progress` as of `run_cell`. Raises `InputError` and `ClassStartError`."""
     cell = next(one for one in study.cells if one.key == key)
     made = study.build(cell)
     options = made.options if verify is None else replace(made.options, verify=verify)
     with rare_collections(), keeper.watching() if keeper else nullcontext():
         offer = keeper.offer if keeper else None
-        result = run_cell(made.fleet, made.workload, options, made.seed, offer=offer, begun=begun)
+        result = run_cell(made.fleet, made.workload, options, made.seed, progress=progress, offer=offer, begun=begun)
     return CellOutcome(
         result,
         tuple(
@@ -141,8 +152,10 @@ def _unpacked(files: tuple[tuple[str, bytes], ...]) -> str:
 _KEPT: list[Any] = []
 
 
-def _begin_worker() -> None:
+def _begin_worker(shares: Connection | None = None) -> None:
     """Ctrl-C is for the process that began the run, which tells its workers to stop."""
+    if shares is not None:
+        tell_through(shares)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_worker_at(signal.SIGTERM)
     if parent := multiprocessing.parent_process():
@@ -157,12 +170,20 @@ def _end_after(parent: BaseProcess) -> None:
     os._exit(1)
 
 
+class LocalExecutor(ProcessPoolExecutor):
+    """Processes of this machine, which tell how far they are through `shares`."""
+
+    def __init__(self, workers: int, context: BaseContext) -> None:
+        self.shares = SharePipe()
+        super().__init__(workers, mp_context=context, initializer=_begin_worker, initargs=(self.shares.writer,))
+
+
 @contextmanager
-def local_executor(workers: int) -> Iterator[Executor]:
+def local_executor(workers: int) -> Iterator[LocalExecutor]:
     """Processes of this machine. Whoever leaves by an exception leaves at once; the processes are ended."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # half a second of processor time, once for all workers
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    executor = LocalExecutor(workers, context)
     try:
         yield executor
     except BaseException:
@@ -171,8 +192,10 @@ def local_executor(workers: int) -> Iterator[Executor]:
         _end(processes)
         if isinstance(manager, threading.Thread):  # at the interpreter's end it must not be closing its pipe
             manager.join(_PATIENCE)
+        executor.shares.close()
         raise
     executor.shutdown()
+    executor.shares.close()
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:
@@ -233,16 +256,18 @@ class _FarExecutor(Executor):
 
 
 def run_tasks(
-    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], idle: Callable[[], None]
+    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], listener: Listener
 ) -> Iterator[AnswerT]:
-    """The answers as they come; `idle` is called while nothing comes. Raises `InputError` where the workers are
-    lost."""
+    """The answers as they come; `listener` is told meanwhile how far workers of this machine are. Raises `InputError`
+    where the workers are lost."""
     waiting: set[Future[AnswerT]] = {executor.submit(work, task) for task in tasks}
     try:
         while waiting:
             done, waiting = wait(waiting, timeout=_TICK, return_when=FIRST_COMPLETED)
-            if not done:
-                idle()
+            if isinstance(executor, LocalExecutor):
+                for key, share in executor.shares.heard():
+                    listener.share(key, share)
+            listener.idle()
             for future in done:
                 yield future.result()
     except BrokenExecutor:

@@ -322,9 +322,17 @@ def _planned(planned: PlannedNodes | None) -> h.Node:
         for one in planned.configurations
     ]
     rows = [[one.name, str(one.median), str(one.least), str(one.most), str(one.p90)] for one in planned.configurations]
+    of_classes = [
+        [one.name, kind.name, *map(str, (kind.nodes, kind.fewer, kind.least, kind.most, kind.p90))]
+        for one in planned.configurations
+        for kind in one.classes
+    ]
+    how = "which go together, by weight" if planned.weights else "while all others stay"
+    heads = ["Configuration", "Class", "Nodes", "Fewer", "Least", "Most", "90 % of seeds"]
     return [
         bar_chart(bars, label="Nodes needed"),
         _behind(["Configuration", "Median", "Least", "Most", "90th percentile"], rows),
+        [h.p[f"Nodes fewer of each class, {how}."], _behind(heads, of_classes)] if of_classes else None,
     ]
 
 

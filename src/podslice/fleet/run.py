@@ -6,7 +6,7 @@ Whatever ends it (a key, a full disk, a worker that is lost), what is kept stays
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from podslice.fleet.keeper import stoppable
 from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor, run_tasks, simulate
 from podslice.fleet.scenario import FleetScenario
 from podslice.fleet.scenario_file import load_scenario
+from podslice.fleet.shares import Listener
 from podslice.fleet.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
 from podslice.host.version import running_version
 from podslice.k8s.yaml import dump
@@ -198,12 +199,16 @@ def make_cells(
     tasks: list[Task],
     store: RunStore,
     identity: str,
-    idle: Callable[[], None],
+    listener: Listener,
     same: Mapping[str, Sequence[FleetCell]],
 ) -> Iterator[CellAnswer]:
-    """Make the cells and keep each, with those that come to the `same`. Raises `InputError` for what a cell cannot be
-    made of, or kept."""
-    answers = map(simulate, tasks) if executor is None else run_tasks(executor, simulate, tasks, idle)
+    """Make the cells and keep each, with those that come to the `same`; `listener` is told how far they are. Raises
+    `InputError` for what a cell cannot be made of, or kept."""
+    answers: Iterator[CellAnswer]
+    if executor is None:
+        answers = (simulate(task, listener.share) for task in tasks)
+    else:
+        answers = run_tasks(executor, simulate, tasks, listener)
     for answer in answers:
         if answer.problem:
             raise InputError(f"cell {answer.key}: {answer.problem}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from podslice.cli.fleet.progress import RunProgress, span_text
+from podslice.cli.fleet.progress import PROGRESS, RunProgress, span_text
 from podslice.cli.fleet.shown import print_summary
 from podslice.cli.output import print_warnings, prose_width, quiet_option
 from podslice.core.errors import InputError
@@ -40,8 +40,7 @@ _PROBE = 500
               help="Form of the tables.")  # fmt: skip
 @click.option("--print", "print_only", is_flag=True, help="Print the scenario with all defaults, and its id.")
 @click.option("--dry-run", is_flag=True, help="Say what would be simulated, and how long it takes.")
-@click.option("--progress", "form_of_progress", type=click.Choice(["auto", "bar", "lines", "json", "none"]),
-              default="auto", show_default=True, help="How to tell how far it is.")  # fmt: skip
+@PROGRESS
 @quiet_option
 def run(
     *,
@@ -110,14 +109,14 @@ def _make(
     from podslice.fleet.run import executor_of, make_cells, tasks_of
     from podslice.fleet.twins import groups
 
-    progress = RunProgress(len(cells), told)
     same = {one.key: (one,) for one in cells} if verify else groups(study, cells)
     firsts = longest_first(study, [group[0] for group in same.values()])
     tasks = tasks_of(study, firsts, store, verify=verify, sent=bool(dask))
+    progress = RunProgress(len(cells), told, work=same.keys())
     progress.begin()
     try:
         with executor_of(workers, dask) as executor:
-            for answer in make_cells(executor, tasks, store, study.id, progress.idle, same):
+            for answer in make_cells(executor, tasks, store, study.id, progress, same):
                 print_warnings((answer.warning,) if answer.warning else ())
                 progress.done(answer.key)
     except KeyboardInterrupt:

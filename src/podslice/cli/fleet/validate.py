@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from podslice.cli.fleet.progress import PROGRESS, RunProgress
 from podslice.cli.group import CommandGroup
 from podslice.cli.output import OUTPUT, emit
-from podslice.cli.progress import progress
 from podslice.contract.fleet import FleetValidation
 from podslice.core.errors import InputError
 from podslice.fleet.fgd import (
@@ -58,6 +58,7 @@ def validate() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file for runs that are done; what is in it already is not run again.",
 )
+@PROGRESS
 @OUTPUT("table")
 def validate_fgd(
     *,
@@ -67,6 +68,7 @@ def validate_fgd(
     seeds: int,
     workers: int,
     keep: Path | None,
+    form_of_progress: str,
     output: str,
 ) -> None:
     """Reproduce the published tables of FGD (Beware of Fragmentation, USENIX ATC 2023): how many of 6,212 GPUs are
@@ -91,8 +93,13 @@ def validate_fgd(
     runs = plan(traces, quick=quick, seeds=seeds, workloads=workloads)
     kept = KeptCurves(keep)
     left = sum(run not in kept.curves for run in runs)
-    for _ in progress(run_all(folder, runs, kept, workers), total=left, what="runs"):
-        pass
+    progress = RunProgress(left, form_of_progress, what="runs")
+    progress.begin()
+    try:
+        for run in run_all(folder, runs, kept, workers):
+            progress.done(f"{run.workload} {run.policy} {run.seed}")
+    finally:
+        progress.end()
     verdict = compare(traces, {run: kept.curves[run] for run in runs})
     if output == "table":
         _print(verdict)

@@ -32,7 +32,7 @@ from podslice.core.managers.memory_state import MemoryState
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits
 
-FORMAT = 5
+FORMAT = 6
 _OF_INPUTS: dict[type, frozenset[str]] = {
     Clock: frozenset({"_arrivals"}),
     PodQueue: frozenset(

@@ -52,6 +52,8 @@ class Clock:
         self._heap: list[tuple[int, int, int]] = []
         self._ahead = len(arrivals)
         """Events to come that change something."""
+        self.changed = 0
+        """Events so far that changed something."""
         self.now = FleetEvent(0, EventKind.END, 0)
         self.reached = self.now
         """The latest place in the order of events: what is put before it comes after it all the same."""
@@ -60,6 +62,11 @@ class Clock:
     def alive(self) -> bool:
         """True while something will still change by itself."""
         return self._ahead > 0
+
+    @property
+    def arrived(self) -> int:
+        """Pods that have come so far."""
+        return self._next
 
     def put(self, at: int, kind: EventKind, number: int) -> None:
         """Something will happen."""
@@ -81,6 +88,7 @@ class Clock:
                 return
             if event.kind in _CHANGING:
                 self._ahead -= 1
+                self.changed += 1
             self.now = event
             if event > self.reached:
                 self.reached = event

@@ -15,10 +15,9 @@ from podslice.core.fleet.notes import Notes
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.queue import PodQueue
 from podslice.core.fleet.result import CellResult
-from podslice.core.fleet.workload import Workload
+from podslice.core.fleet.workload import NEVER, Workload
 
-_TOLD_EVERY = 1000
-_OFFERED_EVERY = 256
+_TOLD_EVERY = 256
 Offer = Callable[[Callable[[], bytes]], None]
 """Is told now and then how to take the run as it is."""
 
@@ -29,11 +28,11 @@ def run_cell(
     options: CellOptions,
     seed: int,
     *,
-    progress: Callable[[int], None] = lambda arrived: None,
+    progress: Callable[[float], None] = lambda share: None,
     offer: Offer | None = None,
     begun: bytes = b"",
 ) -> CellResult:
-    """Simulate it. `progress` is told how many pods have arrived, now and then; `offer` how to take a checkpoint; the
+    """Simulate it. `progress` is told now and then how far it is, from 0 to 1; `offer` how to take a checkpoint; the
     run goes on from the one that is `begun`. Raises `msgspec.DecodeError` and others where that is none."""
     clock = Clock(workload.arrival)
     queue = PodQueue(fleet, workload, options, seed, clock)
@@ -43,6 +42,8 @@ def run_cell(
     else:
         _begin(queue, options, clock)
     offered = offer if can_be_taken(queue) else None
+    changes = _changes(workload)
+    progress(_share(clock, len(workload), changes))
     for count, event in enumerate(clock):
         if 0 <= options.until_ms < event.at:
             break
@@ -58,16 +59,29 @@ def run_cell(
         elif event.kind is EventKind.ARRIVAL:
             queue.arrive(event.number)
             notes.arrived(event)
-            if event.number % _TOLD_EVERY == 0:
-                progress(event.number)
         else:
             notes.sample(event.at)
             if clock.alive:
                 clock.put(event.at + options.sample_ms, EventKind.SAMPLE, event.number + 1)
-        if offered is not None and count % _OFFERED_EVERY == _OFFERED_EVERY - 1:
-            offered(lambda: taken(queue, notes))
-    progress(len(workload))
+        if count % _TOLD_EVERY == _TOLD_EVERY - 1:
+            progress(_share(clock, len(workload), changes))
+            if offered is not None:
+                offered(lambda: taken(queue, notes))
+    progress(1.0)
     return notes.result()
+
+
+def _share(clock: Clock, pods: int, changes: int) -> float:
+    """How far a cell is: the share of its pods that have come, or of the `changes` there will be."""
+    if changes:
+        return min(clock.changed / changes, 1.0)
+    return clock.arrived / pods if pods else 1.0
+
+
+def _changes(workload: Workload) -> int:
+    """How many pods come and go, where all come at one moment and some go; else 0, as those that come tell it."""
+    ends = len(workload) - workload.length.count(NEVER)
+    return len(workload) + ends if ends and workload.arrival[0] == workload.arrival[-1] else 0
 
 
 def _begin(queue: PodQueue, options: CellOptions, clock: Clock) -> None:
