@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_cell_goes_on_from_any_checkpoint(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left between any two events and taken up by a new process, a cell comes to the same in every figure."""
-    monkeypatch.setattr(run, "_OFFERED_EVERY", 1)
+    monkeypatch.setattr(run, "_TOLD_EVERY", 1)
     workload = churn(SHAPES, 160, gap=400)
     options = CellOptions(**CASES[case], cpus=True)
     kept: list[bytes] = []
@@ -80,7 +80,7 @@ def test_a_cell_goes_on_from_any_checkpoint(case: str, monkeypatch: pytest.Monke
 
 def test_a_resumed_cell_keeps_the_same_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a resumed run would keep next is what the run itself would have kept: nothing is lost on the way."""
-    monkeypatch.setattr(run, "_OFFERED_EVERY", 50)
+    monkeypatch.setattr(run, "_TOLD_EVERY", 50)
     workload, options = churn(SHAPES, 300, gap=400), CellOptions(cpus=True, sample_ms=5000)
     kept: list[bytes] = []
     run_cell(two_classes(), workload, options, 3, offer=lambda take: kept.append(take()))
@@ -91,7 +91,7 @@ def test_a_resumed_cell_keeps_the_same_checkpoints(monkeypatch: pytest.MonkeyPat
 
 def test_pods_that_were_there_are_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """More CPUs than an integer of 64 bits has: sets of CPUs are kept whole."""
-    monkeypatch.setattr(run, "_OFFERED_EVERY", 10)
+    monkeypatch.setattr(run, "_TOLD_EVERY", 10)
     wide = fleet_class("pack:2 numa:1(memory=16GiB) core:96 pu:1")
     workload, options = churn([shape("5"), shape("17")], 60), CellOptions(cpus=True)
     kept: list[bytes] = []
@@ -102,7 +102,7 @@ def test_pods_that_were_there_are_still_there(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_not_plain_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that keeps something that no checkpoint can hold is found by the first checkpoint."""
-    monkeypatch.setattr(run, "_OFFERED_EVERY", 10)
+    monkeypatch.setattr(run, "_TOLD_EVERY", 10)
     begin = PodQueue.begin
 
     def with_more(queue: PodQueue) -> None:
@@ -116,7 +116,7 @@ def test_what_is_not_plain_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_whole_states_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """With profile kubelet-1.36 no checkpoint is offered."""
-    monkeypatch.setattr(run, "_OFFERED_EVERY", 1)
+    monkeypatch.setattr(run, "_TOLD_EVERY", 1)
     monkeypatch.setattr(run, "can_be_taken", lambda queue: False)
     offered: list[object] = []
     run_cell(fleet_of(1), Workload.of([shape("1")], [0], [0]), CellOptions(), 1, offer=offered.append)
