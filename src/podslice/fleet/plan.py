@@ -21,7 +21,7 @@ from podslice.fleet.cells import CellInputs, FleetCell, Study
 from podslice.fleet.growth import GrowingWorkload, most_growth
 from podslice.fleet.plan_file import PlannedClass, PlannedConfiguration, PlannedNodes
 from podslice.fleet.pool import local_executor, run_tasks, study_of
-from podslice.fleet.shares import Listener, ShareTeller
+from podslice.fleet.shares import ShareListener, ShareTeller
 from podslice.fleet.sizing import NotEnoughError, least_nodes, removal_order, unmet_share, weighted_order
 from podslice.fleet.twins import groups
 
@@ -77,7 +77,7 @@ def size_cell(task: SizeTask) -> CellSize:
         return CellSize(task.key, 0, problem=str(error))
 
 
-class PlanListener(Listener, Protocol):
+class PlanListener(ShareListener, Protocol):
     """Who wants to know how far a plan is."""
 
     def done(self, key: str) -> None:
@@ -141,7 +141,7 @@ def sized_cells(study: Study) -> dict[str, tuple[FleetCell, ...]]:
     return groups(study, study.cells)
 
 
-def _all_sizes(study: Study, terms: PlanTerms, workers: int, listener: Listener) -> Iterator[CellSize]:
+def _all_sizes(study: Study, terms: PlanTerms, workers: int, listener: ShareListener) -> Iterator[CellSize]:
     """Of all cells, as they come; those that come to the same are looked at once."""
     same = sized_cells(study)
     firsts = [cells[0] for cells in same.values()]
@@ -152,7 +152,7 @@ def _all_sizes(study: Study, terms: PlanTerms, workers: int, listener: Listener)
 
 
 def _found_sizes(
-    study: Study, cells: Sequence[FleetCell], terms: PlanTerms, workers: int, listener: Listener
+    study: Study, cells: Sequence[FleetCell], terms: PlanTerms, workers: int, listener: ShareListener
 ) -> Iterator[CellSize]:
     if workers <= 1:
         for cell in cells:

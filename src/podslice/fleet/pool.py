@@ -45,7 +45,7 @@ from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.collecting import rare_collections
 from podslice.fleet.keeper import CellKeeper, stop_worker_at
 from podslice.fleet.scenario_file import scenario_from_data
-from podslice.fleet.shares import Listener, SharePipe, ShareTeller, Tell, tell_through
+from podslice.fleet.shares import ShareListener, SharePipe, ShareTeller, Tell, tell_through
 
 _PATIENCE = 2.0
 """Seconds that workers have to keep a checkpoint when they are to stop."""
@@ -256,7 +256,7 @@ class _FarExecutor(Executor):
 
 
 def run_tasks(
-    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], listener: Listener
+    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], listener: ShareListener
 ) -> Iterator[AnswerT]:
     """The answers as they come; `listener` is told meanwhile how far workers of this machine are. Raises `InputError`
     where the workers are lost."""

@@ -20,7 +20,7 @@ from podslice.fleet.keeper import stoppable
 from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor, run_tasks, simulate
 from podslice.fleet.scenario import FleetScenario
 from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.shares import Listener
+from podslice.fleet.shares import ShareListener
 from podslice.fleet.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
 from podslice.host.version import running_version
 from podslice.k8s.yaml import dump
@@ -199,7 +199,7 @@ def make_cells(
     tasks: list[Task],
     store: RunStore,
     identity: str,
-    listener: Listener,
+    listener: ShareListener,
     same: Mapping[str, Sequence[FleetCell]],
 ) -> Iterator[CellAnswer]:
     """Make the cells and keep each, with those that come to the `same`; `listener` is told how far they are. Raises

@@ -19,7 +19,7 @@ Tell = Callable[[str, float], None]
 """Is told the key of a cell and its share, from 0 to 1."""
 
 
-class Listener(Protocol):
+class ShareListener(Protocol):
     """Who wants to know how far a run is."""
 
     def share(self, key: str, share: float) -> None:
