@@ -16,7 +16,7 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import CPUSet
 from podslice.fleet.cells import Study
-from podslice.fleet.kube_objects import read_objects
+from podslice.fleet.kube_objects import read_documents
 from podslice.fleet.node_history import node_at_end
 from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.store import RunStore
@@ -308,11 +308,11 @@ def test_a_dump_is_read_once(dump: tuple[Path, Node], tmp_path: Path, monkeypatc
     folder, _ = dump
     seen: list[Path] = []
 
-    def counted(path: Path, kind: str = "") -> list[dict[str, Any]]:
+    def counted(path: Path) -> list[Any]:
         seen.append(path)
-        return read_objects(path, kind)
+        return read_documents(path)
 
-    monkeypatch.setattr("podslice.fleet.kube_import.read_objects", counted)
+    monkeypatch.setattr("podslice.fleet.kube_dump.read_documents", counted)
     assert fleet("import", folder, "--out", tmp_path / "cluster").exit_code == 0
     assert sorted(seen) == [folder / "nodes.json", folder / "pods.json"]
 

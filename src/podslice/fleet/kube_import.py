@@ -6,9 +6,7 @@ Every file is read once and known by what is in it; folders with something of ea
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +15,11 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
 from podslice.fleet.kube import MACHINE_ENDINGS, captured_machine, node_files, of_node
-from podslice.fleet.kube_budgets import BUDGET, budget_of_object
-from podslice.fleet.kube_objects import name_of, part, read_objects
-from podslice.fleet.kube_pods import SEEN_LAST, cluster_pods, ended_at, moment
-from podslice.fleet.kube_reduce import Names, reduced, reduced_file
+from podslice.fleet.kube_budgets import BUDGET
+from podslice.fleet.kube_dump import pods_of_dump, read_dump
+from podslice.fleet.kube_objects import name_of
+from podslice.fleet.kube_pods import cluster_pods, moment
+from podslice.fleet.kube_reduce import Names, reduced_file
 from podslice.fleet.run import startable, started_from
 from podslice.fleet.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
@@ -39,12 +38,12 @@ _OF_NODES = {
     MACHINES: ("the machine", "podslice topology --capture machines/NODE.tar.xz, on the node"),
     STATES: ("the state", "copy /var/lib/kubelet/*_state and device-plugins/kubelet_internal_checkpoint to state/NODE"),
 }
-_TIME = re.compile(r"(\d{4}-?\d{2}-?\d{2}T\d{2}:?\d{2}:?\d{2})")
 
 
 class Imported(NamedTuple):
-    """What was found: nodes by the source of their machine, pods on nodes and pending, lines about where pods are at
-    the beginning, and about what is missing, assumed, and does not fit."""
+    """What was found: nodes by the source of their machine, pods on nodes and pending (of a history: that come later),
+    lines about where pods are at the beginning, and about what is missing, assumed, and does not fit. `since`: of a
+    history, when it begins."""
 
     nodes: int
     by_source: dict[str, int]
@@ -54,13 +53,7 @@ class Imported(NamedTuple):
     missing: tuple[str, ...]
     assumed: tuple[str, ...]
     problems: tuple[str, ...]
-
-
-class _Dump(NamedTuple):
-    """Reduced objects by kind; those of pods by file, with the time of the file in milliseconds since 1970."""
-
-    objects: dict[str, list[dict[str, Any]]]
-    pods: list[tuple[int, list[dict[str, Any]]]]
+    since: str = ""
 
 
 def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "") -> Imported:
@@ -73,12 +66,14 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     if since:
         moment(since, "--since")
     names = Names(hidden=anonymise)
-    dump = _read(folder, names)
+    dump = read_dump(folder, names)
     if "Node" not in dump.objects:
         raise InputError("holds no nodes", source=str(folder), remedy=_WANTED["Node"][1])
     hidden = len(dump.objects.pop(BUDGET, ())) if anonymise else 0
-    if dump.pods:
-        dump.objects["Pod"] = _history(dump.pods) if since else _latest(dump.pods)
+    pods = pods_of_dump(dump, names, since, folder)
+    since = pods.since
+    if pods.objects:
+        dump.objects["Pod"] = pods.objects
     copied = _copies(folder, dump.objects["Node"], names)
     for kind, items in dump.objects.items():
         _write_text(out / _FILES[kind], json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
@@ -86,84 +81,14 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
         _write(out / name, data)
     _write_text(out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since))
     told = _told(out, set(dump.objects), copied, since)
-    if not hidden:
-        return told
     line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, which they go by, are not told"
-    return told._replace(problems=(*told.problems, line))
+    return told._replace(
+        assumed=(*told.assumed, *pods.assumed),
+        problems=(*told.problems, *pods.problems, *([line] if hidden else ())),
+    )
 
 
-# Reading
-
-
-def _read(folder: Path, names: Names) -> _Dump:
-    found = _Dump({}, [])
-    for path in sorted(folder.iterdir()):
-        if not path.is_file() or path.suffix not in (".json", ".yaml", ".yml"):
-            continue
-        pods: list[dict[str, Any]] = []
-        for data in _known_objects(path):
-            if data["kind"] == BUDGET:
-                budget_of_object(data, path)
-            (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(reduced(data, names))
-        if pods:
-            found.pods.append((_time_of(path), pods))
-    return found
-
-
-def _known_objects(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [one for one in read_objects(path) if one["kind"] in _FILES]
-    except InputError:
-        if path.suffix == ".json":
-            raise
-        return []
-
-
-def _time_of(path: Path) -> int:
-    """When a dump was made: as its name says (pods-2026-01-31T12:00:00Z.json), else when the file was written."""
-    match = _TIME.search(path.name)
-    if match is None:
-        return round(path.stat().st_mtime * 1000)
-    try:
-        return round(datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError:
-        raise InputError("has no time in its name", source=str(path), remedy="pods-2026-01-31T12:00:00Z.json") from None
-
-
-def _key(pod: Mapping[str, Any]) -> tuple[str, str, str]:
-    metadata = part(pod, "metadata")
-    return str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid"))
-
-
-def _latest(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """The pods of the last dump; dumps of one moment, such as of single namespaces, are one."""
-    last = max(at for at, _ in dumps)
-    named = any(at != last for at, _ in dumps) and _are_of_one_moment(dumps)
-    return [pod for at, pods in dumps if at == last or named for pod in pods]
-
-
-def _are_of_one_moment(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> bool:
-    """True where no pod is in two of them."""
-    keys = [_key(pod) for _, pods in dumps for pod in pods]
-    return len(set(keys)) == len(keys)
-
-
-def _history(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """All pods of several dumps. One that is in a dump and not in the next has ended half-way between."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    seen: dict[tuple[str, str, str], int] = {}
-    ordered = sorted(dumps, key=lambda dump: dump[0])
-    for number, (_, pods) in enumerate(ordered):
-        for pod in pods:
-            found[_key(pod)] = pod
-            seen[_key(pod)] = number
-    for key, pod in found.items():
-        last = seen[key]
-        if last + 1 < len(ordered) and ended_at(pod) is None:
-            end = (ordered[last][0] + ordered[last + 1][0]) // 2
-            text = datetime.fromtimestamp(end / 1000, UTC).isoformat().replace("+00:00", "Z")
-            pod["metadata"]["annotations"] = {SEEN_LAST: text}
-    return list(found.values())
+# Files of nodes
 
 
 def _copies(folder: Path, nodes: Sequence[Mapping[str, Any]], names: Names) -> dict[str, bytes]:
@@ -227,6 +152,7 @@ def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -
         tuple(_missing(kinds, copied, len(names))),
         tuple(f"{count} nodes of {line}" for line, count in assumed.items()),
         (*(dumped.problems if dumped else ()), *not_started, *begun),
+        since,
     )
 
 

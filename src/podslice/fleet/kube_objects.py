@@ -7,7 +7,7 @@ is named by those who need it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,17 @@ _REMEDY = "make the dump again"
 def read_objects(path: Path, kind: str = "") -> list[dict[str, Any]]:
     """The objects of a kind (all of them without) in a file: a List, a typed list, or one object; JSON or YAML. Raises
     `InputError`."""
-    found = [one for document in _documents(path) for one in _objects(document)]
+    found = objects_in(read_documents(path))
     return [one for one in found if not kind or one["kind"] == kind]
 
 
-def _documents(path: Path) -> list[Any]:
+def objects_in(documents: Iterable[Any]) -> list[dict[str, Any]]:
+    """The objects in documents: of each a List, a typed list, or one object."""
+    return [one for document in documents for one in _objects(document)]
+
+
+def read_documents(path: Path) -> list[Any]:
+    """What is in a file of JSON or YAML. Raises `InputError`."""
     source = str(path)
     data = read_bytes(source, MAX_DUMP)
     try:

@@ -32,9 +32,11 @@ def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
     kubectl get --raw /api/v1/nodes/NODE/proxy/configz > dump/configz/NODE.json
     podslice topology --capture dump/machines/NODE.tar.xz         # on the node
     cp -r /var/lib/kubelet/*_state dump/state/NODE/                # on the node
+    curl -G PROMETHEUS/api/v1/query_range -d query=kube_pod_container_resource_requests ... > dump/requests.json
 
     With state files (kubelet_internal_checkpoint among them) pods start with the very CPUs, memory and devices that
     they have; with NodeResourceTopology so that what is in use of each NUMA node agrees; else they are admitted again.
+    Metrics are a history of pods, as several dumps are.
 
     \b
     Examples:
@@ -50,7 +52,10 @@ def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
 def _tell(found: Imported, out: Path) -> None:
     machines = ", ".join(f"{_SOURCES[source]} for {count}" for source, count in sorted(found.by_source.items()))
     echo(f"{counted(found.nodes, 'node')}: machines {machines}")
-    echo(f"{counted(found.placed, 'pod')} on nodes, {found.pending} pending")
+    if found.since:
+        echo(f"{counted(found.placed, 'pod')} on nodes at {found.since}, {found.pending} come later")
+    else:
+        echo(f"{counted(found.placed, 'pod')} on nodes, {found.pending} pending")
     for line in found.started:
         echo(wrapped(line, prose_width()))
     for title, lines in (("Missing", found.missing), ("Assumed", found.assumed), ("Left out", found.problems)):

@@ -1,0 +1,156 @@
+"""Exports of metrics in files: what Prometheus answers to a query, and the text that exporters and `promtool` write.
+
+A range query's answer is a JSON document (`resultType: matrix`); an instant query's has one sample of each series. Text
+is the exposition format of Prometheus (times in milliseconds) or OpenMetrics (in seconds, ends with `# EOF`); lines
+without a time are of the moment at which the file was made. What cannot be read is counted, a line for each kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podslice.core.errors import InputError
+from podslice.fleet.kube_objects import MAX_DUMP
+from podslice.k8s.files import read_bytes
+
+TEXT_ENDINGS = (".prom", ".om", ".txt", ".metrics")
+_RESULTS = ("matrix", "vector")
+_LINE = re.compile(
+    r"""(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(?P<labels>(?:[^"}]|"(?:\\.|[^"\\])*")*)\})?\s+"""
+    r"""(?P<value>\S+)(?:\s+(?P<time>[-+0-9.eE]+))?(?:\s*\#.*)?\s*$"""
+)
+_LABEL = re.compile(r"""\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:\\.|[^"\\])*)"\s*(?:,|$)""")
+_ESCAPED = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
+_NAME = "__name__"
+_REMEDY = "make the export again"
+
+
+class Series(NamedTuple):
+    """A metric with its labels, and its samples in order of time: milliseconds since 1970, and the value."""
+
+    name: str
+    labels: Mapping[str, str]
+    samples: tuple[tuple[int, float], ...]
+
+
+class MetricsExport(NamedTuple):
+    """What was in a file, and a line for each kind of thing that could not be read."""
+
+    series: tuple[Series, ...]
+    problems: tuple[str, ...]
+
+
+def is_metrics(document: Any) -> bool:
+    """True for what Prometheus answers to a query."""
+    return _answer(document) is not None
+
+
+def _answer(document: Any) -> Mapping[str, Any] | None:
+    """The part that has the result. An answer that is an error has none."""
+    if not isinstance(document, dict):
+        return None
+    data = document.get("data", document)
+    if isinstance(data, dict) and "resultType" in data:
+        return data
+    return {} if document.get("status") == "error" and "errorType" in document else None
+
+
+def metrics_of(document: Mapping[str, Any], path: Path) -> MetricsExport:
+    """The series of an answer of Prometheus. Raises `InputError` for one that has none."""
+    answer = _answer(document)
+    if not answer:
+        said = str(document.get("error") or "without a reason")
+        raise InputError(f"Prometheus refused the query: {said[:200]}", source=str(path), remedy=_REMEDY)
+    kind, result = answer.get("resultType"), answer.get("result")
+    if kind not in _RESULTS or not isinstance(result, list):
+        remedy = "ask /api/v1/query_range for one metric, without functions"
+        raise InputError(f"is an answer of type {kind!r}, not matrix", source=str(path), path="data", remedy=remedy)
+    wrong: Counter[str] = Counter()
+    found = tuple(one for item in result if (one := _series(item, path, wrong)) is not None)
+    warnings = document.get("warnings")
+    lines = [f"{path.name}: Prometheus warns: {one}" for one in warnings] if isinstance(warnings, list) else []
+    return MetricsExport(found, (*lines, *_counted(wrong, path)))
+
+
+def _series(item: Any, path: Path, wrong: Counter[str]) -> Series | None:
+    labels = item.get("metric") if isinstance(item, dict) else None
+    values = (item.get("values") or [item.get("value")]) if isinstance(item, dict) else None
+    if not isinstance(labels, dict) or not isinstance(values, list):
+        wrong["series without labels or samples"] += 1
+        return None
+    plain = {str(key): str(value) for key, value in labels.items()}
+    name = plain.pop(_NAME, "") or _name_in(path)
+    samples = [one for value in values if (one := _sample(value, wrong)) is not None]
+    return Series(name, plain, tuple(sorted(samples))) if samples else None
+
+
+def _name_in(path: Path) -> str:
+    """Queries with a function have no name: then the file is called as the metric."""
+    return path.name.partition(".")[0]
+
+
+def _sample(value: Any, wrong: Counter[str]) -> tuple[int, float] | None:
+    try:
+        at, amount = value
+        found = round(float(at) * 1000), float(amount)
+    except (TypeError, ValueError, OverflowError):
+        wrong["samples that are no numbers"] += 1
+        return None
+    if not isfinite(found[1]) or found[1] < 0:
+        wrong["samples that are no amounts, such as NaN"] += 1
+        return None
+    return found
+
+
+def _counted(wrong: Counter[str], path: Path) -> Iterator[str]:
+    for what, count in sorted(wrong.items()):
+        yield f"{path.name}: {count} {what} left out"
+
+
+# Text
+
+
+def text_metrics(path: Path, made: int) -> MetricsExport | None:
+    """The series of a file of text; None where no line is one of a metric. `made`: when the file was, in milliseconds
+    since 1970. Raises `InputError`."""
+    try:
+        text = read_bytes(str(path), MAX_DUMP).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    lines = text.splitlines()
+    scale = 1000.0 if lines and lines[-1].strip() == "# EOF" else 1.0
+    wrong: Counter[str] = Counter()
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[int, float]]] = {}
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _LINE.match(line)
+        labels = None if match is None else _labels(match["labels"] or "")
+        if match is None or labels is None:
+            wrong["lines that are of no metric"] += 1
+            continue
+        at = made / 1000 if match["time"] is None else float(match["time"]) * scale / 1000
+        sample = _sample((at, match["value"]), wrong)
+        if sample is not None:
+            found.setdefault((match["name"], tuple(sorted(labels.items()))), []).append(sample)
+    if not found:
+        return None
+    series = tuple(Series(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
+    ends = [] if text.endswith("\n") else [f"{path.name}: breaks off; what is before that is used"]
+    return MetricsExport(series, (*ends, *_counted(wrong, path)))
+
+
+def _labels(text: str) -> dict[str, str] | None:
+    found, place = {}, 0
+    while place < len(text.rstrip()):
+        match = _LABEL.match(text, place)
+        if match is None:
+            return None
+        found[match[1]] = re.sub(r"\\.", lambda one: _ESCAPED.get(one[0], one[0]), match[2])
+        place = match.end()
+    return found

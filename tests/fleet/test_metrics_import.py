@@ -1,0 +1,339 @@
+"""Exports of metrics as workloads: what Prometheus answers, what exporters write, what is missing or odd in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.core.errors import InputError
+from podslice.fleet.kube_pods import cluster_pods
+from podslice.fleet.metrics_pods import MetricsPods, metrics_pods
+from podslice.fleet.metrics_read import Series, is_metrics, metrics_of, text_metrics
+from podslice.fleet.starter import sample_cluster
+from tests.fleet.test_runs import fleet, rows
+
+BEGIN = 1_767_225_600
+"""2026-01-01T00:00:00Z."""
+REQUESTS, LIMITS = "kube_pod_container_resource_requests", "kube_pod_container_resource_limits"
+
+
+def one(
+    name: str, pod: str, at: range | list[int], value: float = 2, *, resource: str = "cpu", **labels: str
+) -> dict[str, Any]:
+    """A series of a range query: a sample at each second `at`."""
+    told = {"__name__": name, "namespace": "prod", "pod": pod, "container": "app", "resource": resource, **labels}
+    return {"metric": told, "values": [[BEGIN + second, str(value)] for second in at]}
+
+
+def answer(*series: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What /api/v1/query_range answers."""
+    return {"status": "success", "data": {"resultType": "matrix", "result": list(series)}, **more}
+
+
+def pods_in(*series: dict[str, Any], resources: tuple[str, ...] = ()) -> MetricsPods:
+    return metrics_pods(metrics_of(answer(*series), Path("m.json")).series, resources)
+
+
+def times(pod: dict[str, Any]) -> tuple[str, str]:
+    metadata = pod["metadata"]
+    return metadata["creationTimestamp"][11:19], metadata.get("annotations", {}).get("podslice.dev/seen-last", "")[
+        11:19
+    ]
+
+
+def test_a_pod_is_there_from_its_first_to_its_last_sample() -> None:
+    """Who was there at the first moment came before, who is there at the last one stays; others come and go half-way
+    between two moments."""
+    found = pods_in(
+        one(REQUESTS, "all", range(0, 601, 60), uid="1", node="n"),
+        one(REQUESTS, "middle", range(120, 301, 60), uid="2", node="n"),
+        one(REQUESTS, "early", range(0, 61, 60), uid="3", node="n"),
+    )
+    told = {pod["metadata"]["name"]: times(pod) for pod in found.pods}
+    assert told == {
+        "all": ("00:00:00", ""), "middle": ("00:01:30", "00:05:30"), "early": ("00:00:00", "00:01:30")
+    }  # fmt: skip
+    assert found.begin == BEGIN * 1000
+    assert "metrics have 11 moments, 60 s apart: what comes and goes between two of them does so half-way" in (
+        found.assumed
+    )
+
+
+def test_amounts_become_containers() -> None:
+    """Cores, bytes and devices of requests and limits, of containers and init containers; a device's limit is its
+    request; resources are named as nodes name them, else as they are guessed to be, which is said."""
+    at = range(0, 61, 60)
+    found = pods_in(
+        one(REQUESTS, "a", at, 0.25, uid="1", node="n", unit="core"),
+        one(REQUESTS, "a", at, 1 << 30, resource="memory", uid="1", node="n"),
+        one(REQUESTS, "a", at, 2, resource="nvidia_com_mig_1g_5gb", uid="1", node="n"),
+        one(REQUESTS, "a", at, 1, resource="vendor_io_fpga", uid="1", node="n"),
+        one(REQUESTS, "a", at, 4 << 20, resource="hugepages_2Mi", uid="1", node="n"),
+        one(LIMITS, "a", at, 0.5, uid="1", node="n"),
+        one("kube_pod_init_container_resource_requests", "a", at, 1, uid="1", node="n", container="init"),
+        one("kube_pod_container_resource_requests_memory_bytes", "a", at, 5, uid="1", container="old", resource=""),
+        resources=("cpu", "nvidia.com/mig-1g.5gb"),
+    )
+    spec = found.pods[0]["spec"]
+    assert spec["containers"][0] == {
+        "name": "app",
+        "resources": {
+            "requests": {"cpu": "250m", "hugepages-2Mi": f"{4 << 20}", "memory": f"{1 << 30}",
+                         "nvidia.com/mig-1g.5gb": "2", "vendor.io/fpga": "1"},
+            "limits": {"cpu": "500m", "nvidia.com/mig-1g.5gb": "2", "vendor.io/fpga": "1"},
+        },
+    }  # fmt: skip
+    assert spec["containers"][1] == {"name": "old", "resources": {"requests": {"memory": "5"}}}
+    assert spec["initContainers"] == [{"name": "init", "resources": {"requests": {"cpu": "1000m"}}}]
+    assert spec["nodeName"] == "n"
+    assert "resource vendor_io_fpga of metrics is taken to be vendor.io/fpga" in found.assumed
+    assert not any("limits" in line for line in found.assumed)
+
+
+def test_what_other_metrics_tell() -> None:
+    """Owner, priority class, the moments at which pods were made and ended; pods without requests are there too."""
+    at = range(0, 601, 60)
+    found = pods_in(
+        one(REQUESTS, "job", range(120, 601, 60), uid="1", node="n"),
+        one("kube_pod_owner", "job", range(120, 601, 60), 1, uid="1", owner_kind="Job"),
+        one("kube_pod_created", "job", range(120, 601, 60), BEGIN + 100, uid="1"),
+        one("kube_pod_status_phase", "job", range(300, 601, 60), 1, uid="1", phase="Succeeded"),
+        one("kube_pod_info", "idle", at, 1, uid="2", node="n", created_by_kind="<none>", priority_class="high"),
+        one("kube_pod_completion_time", "idle", at, BEGIN + 599, uid="2"),
+    )
+    idle, job = found.pods
+    assert (job["metadata"]["ownerReferences"], times(job)) == ([{"kind": "Job"}], ("00:01:40", "00:05:00"))
+    assert (idle["spec"]["containers"], idle["spec"]["priorityClassName"]) == ([{"name": "main"}], "high")
+    assert (idle["metadata"]["ownerReferences"], times(idle)) == ([], ("00:00:00", "00:09:59"))
+    assert any("tell no limits, so pods are Burstable" in line for line in found.assumed)
+
+
+def test_gaps_and_names_that_come_again() -> None:
+    """With a UID a pod without samples for a while is one; without, its name is of another pod then. A gap of all is
+    nobody's, and a pod that waited for its node is one."""
+    everyone = [*range(0, 601, 60), *range(1800, 2401, 60)]
+    holed = [second for second in everyone if not 180 <= second <= 420]
+    found = pods_in(
+        one(REQUESTS, "all", everyone, uid="1", node="n"),
+        one(REQUESTS, "holed", holed, uid="2", node="n"),
+        one(REQUESTS, "db-0", holed, node="n"),
+        one(REQUESTS, "moved", range(0, 301, 60), node="n"),
+        one(REQUESTS, "moved", range(360, 601, 60), node="m"),
+        one(REQUESTS, "waited", range(0, 121, 60), node=""),
+        one(REQUESTS, "waited", range(180, 601, 60), node="n"),
+    )
+    told: dict[str, list[tuple[str, tuple[str, str]]]] = {}
+    for pod in found.pods:
+        told.setdefault(pod["metadata"]["name"], []).append((pod["spec"]["nodeName"], times(pod)))
+    assert told == {
+        "all": [("n", ("00:00:00", ""))],
+        "holed": [("n", ("00:00:00", ""))],
+        "db-0": [("n", ("00:00:00", "00:02:30")), ("n", ("00:07:30", ""))],
+        "moved": [("n", ("00:00:00", "00:05:30")), ("m", ("00:05:30", "00:20:00"))],
+        "waited": [("n", ("00:00:00", "00:20:00"))],
+    }
+    assert "1 pod without samples for a while ran on meanwhile" in found.assumed
+    assert any(line.startswith("2 pods without the label uid came again under the same name") for line in found.assumed)
+    assert any("60 s apart, up to 1200 s" in line for line in found.assumed)
+
+
+def test_queries_between_each_others_moments() -> None:
+    """Limits that were asked for seven seconds later make no gaps, and end nothing."""
+    found = pods_in(
+        one(REQUESTS, "a", range(0, 601, 60), uid="1", node="n"),
+        one(LIMITS, "a", range(7, 608, 60), uid="1", node="n"),
+        one(REQUESTS, "b", range(0, 601, 60), node="n"),
+    )
+    assert [times(pod) for pod in found.pods] == [("00:00:00", "")] * 2
+    assert not any("without samples" in line for line in found.assumed)
+
+
+def test_replicas_and_resizes() -> None:
+    """What two Prometheus say is one pod; of requests that changed the largest counts, and that is said."""
+    grown = one(REQUESTS, "a", range(0, 121, 60), uid="1", node="n", prometheus_replica="b")
+    grown["values"][1][1] = "5"
+    found = pods_in(one(REQUESTS, "a", range(0, 121, 60), uid="1", node="n", prometheus_replica="a"), grown)
+    (pod,) = found.pods
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "5000m"}
+    assert "the requests of 1 pod changed while they ran; the largest are taken" in found.assumed
+
+
+def test_what_cannot_be_used_is_counted() -> None:
+    """Other metrics, series without the labels that are needed, samples that are no amounts: a line each, and the rest
+    is used. Unknown labels are passed over."""
+    spoilt = one(REQUESTS, "a", range(0, 181, 60), uid="1", node="n", future="label")
+    spoilt["values"][1:3] = [[BEGIN + 60, "NaN"], ["soon", "1"]]
+    nameless = one(REQUESTS, "", [0])
+    export = metrics_of(
+        answer(spoilt, nameless, one("up", "x", [0]), one(REQUESTS, "b", [0], container=""), {"metric": 1},
+               warnings=["results truncated"]),
+        Path("m.json"),
+    )  # fmt: skip
+    assert export.problems == (
+        "m.json: Prometheus warns: results truncated",
+        "m.json: 1 samples that are no amounts, such as NaN left out",
+        "m.json: 1 samples that are no numbers left out",
+        "m.json: 1 series without labels or samples left out",
+    )
+    found = metrics_pods(export.series)
+    assert [pod["metadata"]["name"] for pod in found.pods] == ["a"]
+    assert found.problems == (
+        "1 series of metric up say nothing of pods' requests",
+        f"1 series of {REQUESTS} without the label container",
+        f"1 series of {REQUESTS} without the label pod",
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"status": "error", "errorType": "bad_data", "error": "exceeded maximum resolution of 11,000 points"},
+         "Prometheus refused the query: exceeded maximum resolution of 11,000 points (make the export again)"),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}},
+         "is an answer of type 'scalar', not matrix"),
+        ({"data": {"resultType": "matrix"}}, "is an answer of type 'matrix', not matrix"),
+    ],
+)  # fmt: skip
+def test_answers_without_series_are_refused(document: dict[str, Any], said: str) -> None:
+    """With what Prometheus said, and what to ask."""
+    assert is_metrics(document)
+    with pytest.raises(InputError) as caught:
+        metrics_of(document, Path("m.json"))
+    assert said in str(caught.value)
+
+
+def test_a_query_with_a_function_is_known_by_its_file(tmp_path: Path) -> None:
+    """Its series have no name; an instant query has one sample of each."""
+    document = {"resultType": "vector", "result": [{"metric": {"pod": "a", "container": "c", "resource": "cpu"},
+                                                   "value": [BEGIN, "1"]}]}  # fmt: skip
+    export = metrics_of(document, tmp_path / f"{REQUESTS}.monday.json")
+    assert export.series == (
+        Series(REQUESTS, {"pod": "a", "container": "c", "resource": "cpu"}, ((BEGIN * 1000, 1.0),)),
+    )
+
+
+TEXT = f"""# HELP {REQUESTS} The number of requested request resource by a container.
+# TYPE {REQUESTS} gauge
+{REQUESTS}{{namespace="prod",pod="a",uid="1",container="a\\"b,}}c",node="n",resource="cpu",unit="core"}} 0.5
+{REQUESTS}{{namespace="prod",pod="a",uid="1",container="d",node="n",resource="memory",}} 1.073741824e+09 1767225660000
+kube_node_info 1
+not a metric at all
+{REQUESTS}{{namespace="prod",pod="b" 3
+"""
+
+
+def test_text_of_an_exporter(tmp_path: Path) -> None:
+    """Labels with quotes and braces, times of lines or of the file; broken lines are counted."""
+    path = tmp_path / "ksm.prom"
+    path.write_text(TEXT)
+    export = text_metrics(path, BEGIN * 1000)
+    assert export is not None
+    assert [(dict(one.labels)["container"], one.samples) for one in export.series[:2]] == [
+        ('a"b,}c', ((BEGIN * 1000, 0.5),)),
+        ("d", ((BEGIN * 1000 + 60_000, float(1 << 30)),)),
+    ]
+    assert export.problems == ("ksm.prom: 2 lines that are of no metric left out",)
+    path.write_text(TEXT.strip()[:-3])
+    cut = text_metrics(path, BEGIN * 1000)
+    assert cut is not None
+    assert cut.problems[0] == "ksm.prom: breaks off; what is before that is used"
+    path.write_text(f'{REQUESTS}{{pod="a"}} 1 1767225660.5\n# EOF\n')
+    seconds = text_metrics(path, 0)
+    assert seconds is not None
+    assert seconds.series[0].samples == ((1767225660500, 1.0),)
+    path.write_text("Dear all,\nthis is no metric.\n")
+    assert text_metrics(path, 0) is None
+    path.write_bytes(b"\xff\xfe\x00")
+    assert text_metrics(path, 0) is None
+
+
+# As a workload
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    (folder / "nodes.json").write_text(sample_cluster()[0])
+    return folder
+
+
+def shipped(dump: Path) -> None:
+    """Eight pods that run all the time, and twelve that come every minute and stay for five."""
+    series = []
+    for number in range(20):
+        at = range(0, 1201, 60) if number < 8 else range(60 * (number - 7), 60 * (number - 2), 60)
+        told = {"uid": f"u{number}", "node": f"worker-{number % 8}"}
+        for name in (REQUESTS, LIMITS):
+            series.append(one(name, f"app-{number}", at, 4, **told))
+            series.append(one(name, f"app-{number}", at, 8 << 30, resource="memory", **told))
+    half = len(series) // 2
+    (dump / "requests.json").write_text(json.dumps(answer(*series[:half])))
+    (dump / "more.json").write_text(json.dumps(answer(*series[half:])))
+
+
+def test_metrics_become_a_workload_that_runs(dump: Path, tmp_path: Path) -> None:
+    """Without any dump of pods they are a history from the first sample on; who was there then is on its node, the
+    others come one after the other."""
+    shipped(dump)
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    assert "8 pods on nodes at 2026-01-01T00:00:00Z, 12 come later" in said
+    assert "Assumed: metrics have 21 moments, 60 s apart" in said
+    assert 'since: "2026-01-01T00:00:00Z"' in (tmp_path / "cluster" / "scenario.yaml").read_text()
+    done = fleet("run", tmp_path / "cluster" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
+    assert done.exit_code == 0, done.output
+    pods = rows(tmp_path / "run" / "tables" / "pods.csv.gz")
+    assert [int(pod["arrival_ms"]) for pod in pods] == [0] * 8 + [60_000 * n - 30_000 for n in range(1, 13)]
+    assert [pod["node"] for pod in pods[:8]] == [f"worker-{number}" for number in range(8)]
+    ran = [int(pod["ended_ms"]) - int(pod["arrival_ms"]) for pod in pods if pod["ended_ms"]]
+    assert ran.count(300_000) == 12
+
+
+def test_metrics_beside_dumps_of_pods(dump: Path, tmp_path: Path) -> None:
+    """With --since both are one history, and a pod of both is there once; without, the dump alone counts, and that is
+    said. No name is in an anonymised copy."""
+    shipped(dump)
+    pod = {
+        "metadata": {"name": "app-0", "namespace": "prod", "uid": "u0", "creationTimestamp": "2025-12-31T00:00:00Z"},
+        "spec": {"nodeName": "worker-0", "containers": [{"name": "app", "resources": {"requests": {"cpu": "4"}}}]},
+        "status": {"phase": "Running"},
+    }
+    (dump / "pods-2026-01-01T00:10:00Z.json").write_text(json.dumps({"kind": "PodList", "items": [pod]}))
+    alone = fleet("import", dump, "--out", tmp_path / "alone")
+    assert "metrics of 20 pods are not used beside a dump" in " ".join(alone.output.split())
+    both = fleet("import", dump, "--out", tmp_path / "both", "--since", "2026-01-01T00:00:00Z")
+    assert both.exit_code == 0, both.output
+    nodes = frozenset(f"worker-{number}" for number in range(8))
+    found = cluster_pods(tmp_path / "both" / "pods.json", nodes, "2026-01-01T00:00:00Z").pods
+    assert sorted(one.name for one in found) == sorted(f"prod/app-{number}" for number in range(20))
+    assert (
+        fleet("import", dump, "--out", tmp_path / "x", "--anonymise", "--since", "2026-01-01T00:00:00Z").exit_code == 0
+    )
+    text = (tmp_path / "x" / "pods.json").read_text()
+    assert "app-" not in text
+    assert "prod" not in text
+    assert len(json.loads(text)["items"]) == 20
+
+
+def test_a_truncated_export_is_refused(dump: Path, tmp_path: Path) -> None:
+    """File and remedy in a line, and nothing is written."""
+    shipped(dump)
+    path = dump / "requests.json"
+    path.write_text(path.read_text()[:-100])
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert "requests.json: breaks off, or is no JSON (make the dump again)" in str(result.exception)
+    assert not (tmp_path / "cluster").exists()
+
+
+def test_metrics_without_pods_are_no_workload(dump: Path, tmp_path: Path) -> None:
+    """Other metrics alone are refused with what to export; nothing is written."""
+    (dump / "up.json").write_text(json.dumps(answer(one("up", "x", [0]))))
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert "its metrics tell of no pods: 1 series of metric up say nothing of pods' requests" in str(result.exception)
+    assert "export kube_pod_container_resource_requests" in str(result.exception)
+    assert not (tmp_path / "cluster").exists()
