@@ -11,7 +11,7 @@ import pytest
 from podslice.core.errors import InputError
 from podslice.fleet.kube_pods import cluster_pods
 from podslice.fleet.metrics_pods import MetricsPods, metrics_pods
-from podslice.fleet.metrics_read import Series, is_metrics, metrics_of, text_metrics
+from podslice.fleet.metrics_read import MetricSeries, is_metrics, metrics_of, text_metrics
 from podslice.fleet.starter import sample_cluster
 from tests.fleet.test_runs import fleet, rows
 
@@ -211,7 +211,7 @@ def test_a_query_with_a_function_is_known_by_its_file(tmp_path: Path) -> None:
                                                    "value": [BEGIN, "1"]}]}  # fmt: skip
     export = metrics_of(document, tmp_path / f"{REQUESTS}.monday.json")
     assert export.series == (
-        Series(REQUESTS, {"pod": "a", "container": "c", "resource": "cpu"}, ((BEGIN * 1000, 1.0),)),
+        MetricSeries(REQUESTS, {"pod": "a", "container": "c", "resource": "cpu"}, ((BEGIN * 1000, 1.0),)),
     )
 
 

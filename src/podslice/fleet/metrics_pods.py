@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from podslice.fleet.kube_pods import SEEN_LAST
-from podslice.fleet.metrics_read import Series
+from podslice.fleet.metrics_read import MetricSeries
 from podslice.render.prose import counted
 
 _AMOUNT = re.compile(
@@ -40,7 +40,7 @@ class MetricsPods(NamedTuple):
 
 class _Grid:
     """The moments at which anything was seen, and how far apart those of one series usually are (0: not known), in
-    milliseconds. Series of several queries may lie between each other's moments."""
+    milliseconds. MetricSeries of several queries may lie between each other's moments."""
 
     def __init__(self, moments: Iterable[int], steps: Counter[int]) -> None:
         self.moments = sorted(moments)
@@ -80,7 +80,7 @@ class _Life:
         """By (init container, name): requests and limits by resource."""
 
 
-def metrics_pods(series: Iterable[Series], resources: Iterable[str] = ()) -> MetricsPods:
+def metrics_pods(series: Iterable[MetricSeries], resources: Iterable[str] = ()) -> MetricsPods:
     """The pods; `resources` are those of nodes, by whose names metrics' resources are understood."""
     reader = _Reader(resources)
     for one in series:
@@ -101,7 +101,7 @@ class _Reader:
         self._guessed: dict[str, str] = {}
         self._has_limits = False
 
-    def read(self, one: Series) -> None:
+    def read(self, one: MetricSeries) -> None:
         """One series more."""
         amount = _AMOUNT.match(one.name)
         if amount is None and one.name not in (_INFO, _OWNER, _CONTAINER, _CREATED, _COMPLETED, _PHASE):
@@ -123,14 +123,14 @@ class _Reader:
         else:
             self._read_info(one, life)
 
-    def _life(self, one: Series, name: str) -> _Life:
+    def _life(self, one: MetricSeries, name: str) -> _Life:
         namespace = one.labels.get("exported_namespace") or one.labels.get("namespace") or "default"
         uid = one.labels.get("uid", "")
         life = self._lives.setdefault((namespace, name, uid), _Life())
         life.namespace, life.name, life.uid = namespace, name, uid
         return life
 
-    def _read_amount(self, one: Series, amount: re.Match[str], life: _Life) -> None:
+    def _read_amount(self, one: MetricSeries, amount: re.Match[str], life: _Life) -> None:
         container = one.labels.get("exported_container") or one.labels.get("container", "")
         resource = _OLD.get(amount["of"] or "") or self._resource(one.labels.get("resource", ""))
         if not container or not resource:
@@ -144,13 +144,13 @@ class _Reader:
         life.changed |= min(values) != max(values)
         fields[amount["field"]][resource] = max(known, *values)
 
-    def _seen(self, one: Series, life: _Life) -> None:
+    def _seen(self, one: MetricSeries, life: _Life) -> None:
         times = [at for at, _ in one.samples]
         life.times.setdefault(one.labels.get("node", ""), set()).update(times)
         self._moments.update(times)
         self._steps.update(after - before for before, after in pairwise(times) if after > before)
 
-    def _read_info(self, one: Series, life: _Life) -> None:
+    def _read_info(self, one: MetricSeries, life: _Life) -> None:
         self._seen(one, life)
         kind = one.labels.get("owner_kind") or one.labels.get("created_by_kind") or ""
         life.owner = kind if kind not in ("", "<none>") else life.owner
@@ -158,7 +158,7 @@ class _Reader:
         if one.name == _CONTAINER and (container := one.labels.get("container", "")):
             life.containers.setdefault((False, container), {"requests": {}, "limits": {}})
 
-    def _read_phase(self, one: Series, life: _Life) -> None:
+    def _read_phase(self, one: MetricSeries, life: _Life) -> None:
         over = [at for at, value in one.samples if value == 1.0 and one.labels.get("phase") in ("Succeeded", "Failed")]
         if over and life.ended is None:
             life.ended = over[0]

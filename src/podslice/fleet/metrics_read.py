@@ -30,7 +30,7 @@ _NAME = "__name__"
 _REMEDY = "make the export again"
 
 
-class Series(NamedTuple):
+class MetricSeries(NamedTuple):
     """A metric with its labels, and its samples in order of time: milliseconds since 1970, and the value."""
 
     name: str
@@ -41,7 +41,7 @@ class Series(NamedTuple):
 class MetricsExport(NamedTuple):
     """What was in a file, and a line for each kind of thing that could not be read."""
 
-    series: tuple[Series, ...]
+    series: tuple[MetricSeries, ...]
     problems: tuple[str, ...]
 
 
@@ -77,7 +77,7 @@ def metrics_of(document: Mapping[str, Any], path: Path) -> MetricsExport:
     return MetricsExport(found, (*lines, *_counted(wrong, path)))
 
 
-def _series(item: Any, path: Path, wrong: Counter[str]) -> Series | None:
+def _series(item: Any, path: Path, wrong: Counter[str]) -> MetricSeries | None:
     labels = item.get("metric") if isinstance(item, dict) else None
     values = (item.get("values") or [item.get("value")]) if isinstance(item, dict) else None
     if not isinstance(labels, dict) or not isinstance(values, list):
@@ -86,7 +86,7 @@ def _series(item: Any, path: Path, wrong: Counter[str]) -> Series | None:
     plain = {str(key): str(value) for key, value in labels.items()}
     name = plain.pop(_NAME, "") or _name_in(path)
     samples = [one for value in values if (one := _sample(value, wrong)) is not None]
-    return Series(name, plain, tuple(sorted(samples))) if samples else None
+    return MetricSeries(name, plain, tuple(sorted(samples))) if samples else None
 
 
 def _name_in(path: Path) -> str:
@@ -140,7 +140,7 @@ def text_metrics(path: Path, made: int) -> MetricsExport | None:
             found.setdefault((match["name"], tuple(sorted(labels.items()))), []).append(sample)
     if not found:
         return None
-    series = tuple(Series(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
+    series = tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
     ends = [] if text.endswith("\n") else [f"{path.name}: breaks off; what is before that is used"]
     return MetricsExport(series, (*ends, *_counted(wrong, path)))
 
