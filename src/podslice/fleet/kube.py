@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from podslice.core.errors import InputError
 from podslice.core.fleet.nodes import FleetNode
 from podslice.core.fleet.shapes import NodeTaint
+from podslice.core.machine.devices import DeviceInventory, inventory_from_data
 from podslice.core.machine.model import Machine
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.fleet.inputs import canonical
-from podslice.fleet.kube_devices import filed_devices
-from podslice.fleet.kube_objects import CONFIGZ, listed, name_of, part, read_objects
+from podslice.fleet.kube_devices import LISTED_DEVICES, filed_devices
+from podslice.fleet.kube_objects import CONFIGZ, listed, name_of, part, read_documents, read_objects
 from podslice.fleet.kube_start import NOTHING_TOLD, ToldStart
 from podslice.fleet.machines import NodeClass
 from podslice.fleet.scenario import AS_WRITTEN
@@ -103,15 +104,16 @@ class _NodeReader:
         self._files = node_files(folders.states, name)
         self._devices, self._spread = self._described.devices, ""
         if DEVICE_STATE_FILE in self._files:
-            self._read_devices()
+            self._read_devices(folders.states)
 
-    def _read_devices(self) -> None:
+    def _read_devices(self, folder: Path | None) -> None:
         try:
             checkpoint = decode(self._files[DEVICE_STATE_FILE])
         except CheckpointError as error:
             place = f"state of node {self._name}"
             raise InputError(str(error), source=place, path=DEVICE_STATE_FILE, remedy="copy the file again") from None
-        found = filed_devices(checkpoint, self._machine, self._described.devices if self._zones else None)
+        told = self._described.devices if self._zones else None
+        found = filed_devices(checkpoint, self._machine, told, listed_devices(folder, self._name))
         self._devices = found.inventory
         self._files = {**self._files, DEVICE_STATE_FILE: found.file}
         if found.spread:
@@ -165,6 +167,12 @@ def node_files(folder: Path | None, name: str) -> dict[str, bytes]:
     """The state files of a node by name; none where there are none. Raises `InputError`."""
     path = of_node(folder, name, ("",))
     return {} if path is None else read_state_directory(path)
+
+
+def listed_devices(folder: Path | None, name: str) -> DeviceInventory | None:
+    """What the device plugins of a node listed, where an agent told it. Raises `InputError`."""
+    path = of_node(folder, name, (f"/{LISTED_DEVICES}",))
+    return None if path is None else inventory_from_data(read_documents(path)[0], source=str(path))
 
 
 def configured_by(files: Mapping[str, bytes]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from podslice.core.machine.devices import Device, DeviceInventory, DeviceResourc
 from podslice.core.machine.model import Machine
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint, PodDevicesEntry, encode
 
+LISTED_DEVICES = "devices.json"
+"""Beside the state files of a node: what its device plugins listed, as in a file of devices."""
+
 
 class FiledDevices(NamedTuple):
     """The devices of a checkpoint; the checkpoint with their new ids; and resources whose devices' NUMA nodes were
@@ -24,9 +27,19 @@ class FiledDevices(NamedTuple):
     spread: tuple[str, ...]
 
 
-def filed_devices(checkpoint: DeviceCheckpoint, machine: Machine, told: DeviceInventory | None) -> FiledDevices:
-    """The devices of a node by its checkpoint; `told`: what an object of the cluster tells of them."""
+def filed_devices(
+    checkpoint: DeviceCheckpoint,
+    machine: Machine,
+    told: DeviceInventory | None,
+    plugins: DeviceInventory | None = None,
+) -> FiledDevices:
+    """The devices of a node by its checkpoint; `told`: what an object of the cluster tells of them; `plugins`: what
+    device plugins listed, under the ids that the checkpoint has."""
     entries = checkpoint.entries or []
+    exact = {
+        one.resource: {device.id: tuple(device.numa or ()) for device in one.devices}
+        for one in (plugins.resources if plugins else ())
+    }
     places: dict[str, dict[str, tuple[int, ...]]] = {}
     for entry in entries:
         own = places.setdefault(entry.resource, {})
@@ -39,7 +52,8 @@ def filed_devices(checkpoint: DeviceCheckpoint, machine: Machine, told: DeviceIn
     for resource in sorted(names):
         held = [name for entry in entries if entry.resource == resource for name in entry.device_ids()]
         every = sorted({*held, *((checkpoint.registered or {}).get(resource) or ())})
-        known = places.get(resource, {})
+        own = exact.get(resource, {})
+        known = {**{name: own[name] for name in every if name in own}, **places.get(resource, {})}
         unknown = [name for name in every if name not in known]
         found, guessed = _placed(unknown, known, resource, machine, told)
         spread += [resource] if guessed else []

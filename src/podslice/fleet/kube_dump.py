@@ -16,6 +16,7 @@ from podslice.fleet.kube_budgets import BUDGET, budget_of_object
 from podslice.fleet.kube_objects import objects_in, part, read_documents
 from podslice.fleet.kube_pods import SEEN_LAST, ended_at
 from podslice.fleet.kube_reduce import Names, reduced
+from podslice.fleet.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentSnapshot, pods_of_agent, snapshot_of
 from podslice.fleet.metrics_pods import metrics_pods, time_text
 from podslice.fleet.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, metrics_of, text_metrics
 from podslice.render.prose import counted
@@ -25,12 +26,14 @@ _TIME = re.compile(r"(\d{4}-?\d{2}-?\d{2}T\d{2}:?\d{2}:?\d{2})")
 
 
 class Dump(NamedTuple):
-    """Reduced objects by kind; those of pods by file, with the time of the file in milliseconds since 1970; and exports
-    of metrics."""
+    """Reduced objects by kind; those of pods by file, with the time of the file in milliseconds since 1970; exports of
+    metrics; what agents told, by node, and a line about each that told nothing."""
 
     objects: dict[str, list[dict[str, Any]]]
     pods: list[tuple[int, list[dict[str, Any]]]]
     metrics: list[MetricsExport]
+    agents: dict[str, AgentSnapshot]
+    problems: list[str]
 
 
 class DumpedHistory(NamedTuple):
@@ -44,7 +47,7 @@ class DumpedHistory(NamedTuple):
 
 def read_dump(folder: Path, names: Names) -> Dump:
     """What is in a folder. Raises `InputError`."""
-    found = Dump({}, [], [])
+    found = Dump({}, [], [], {}, [])
     for path in sorted(folder.iterdir()):
         if not path.is_file():
             continue
@@ -55,13 +58,27 @@ def read_dump(folder: Path, names: Names) -> Dump:
         pods: list[dict[str, Any]] = []
         documents = _documents(path)
         found.metrics.extend(metrics_of(one, path) for one in documents if is_metrics(one))
-        for data in (one for one in objects_in(documents) if one["kind"] in KINDS):
+        for data in objects_in(documents):
+            if data["kind"] in SNAPSHOTS:
+                _hear(found, snapshot_of(data, path), data["kind"])
+            if data["kind"] not in KINDS:
+                continue
             if data["kind"] == BUDGET:
                 budget_of_object(data, path)
             (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(reduced(data, names))
         if pods:
             found.pods.append((_time_of(path), pods))
     return found
+
+
+def _hear(dump: Dump, snapshot: AgentSnapshot | str, kind: str) -> None:
+    """One agent's word more. A `LiveNode`, which somebody asked for, goes before a `NodeState`."""
+    if isinstance(snapshot, str):
+        dump.problems.append(snapshot)
+        return
+    dump.problems.extend(snapshot.problems)
+    if kind == LIVE_NODE or snapshot.node not in dump.agents:
+        dump.agents[snapshot.node] = snapshot
 
 
 def _documents(path: Path) -> list[Any]:
@@ -76,8 +93,10 @@ def _documents(path: Path) -> list[Any]:
 def pods_of_dump(dump: Dump, names: Names, since: str, folder: Path) -> DumpedHistory:
     """The pods of all dumps and exports of a folder: as they are now, or a history. Raises `InputError` for metrics
     without any."""
+    if not dump.metrics and not dump.pods:
+        return DumpedHistory([reduced(pod, names) for pod in _of_agents(dump, folder)], "")
     if not dump.metrics:
-        return DumpedHistory(_history(dump.pods) if since else _latest(dump.pods) if dump.pods else [], since)
+        return DumpedHistory(_history(dump.pods) if since else _latest(dump.pods), since)
     said = tuple(line for one in dump.metrics for line in one.problems)
     found = metrics_pods((one for export in dump.metrics for one in export.series), _resources(dump.objects["Node"]))
     if not found.pods and not dump.pods:
@@ -93,6 +112,15 @@ def pods_of_dump(dump: Dump, names: Names, since: str, folder: Path) -> DumpedHi
     more = [reduced(one, names) for one in found.pods]
     new = [one for one in more if not _is_known(one, uids, known)]
     return DumpedHistory([*dumped, *new], since or time_text(found.begin), found.assumed, (*said, *found.problems))
+
+
+def _of_agents(dump: Dump, folder: Path) -> Iterator[dict[str, Any]]:
+    """Pods that agents told of, or that they keep beside the state files of their nodes."""
+    for one in dump.agents.values():
+        yield from one.pods
+    for beside in sorted((folder / "state").iterdir()) if (folder / "state").is_dir() else ():
+        if beside.name not in dump.agents:
+            yield from pods_of_agent(beside, beside.name)
 
 
 def _is_known(pod: Mapping[str, Any], uids: Collection[Any], names: Collection[tuple[str, ...]]) -> bool:

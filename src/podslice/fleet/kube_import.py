@@ -15,6 +15,7 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
 from podslice.fleet.kube import MACHINE_ENDINGS, captured_machine, node_files, of_node
+from podslice.fleet.kube_agents import POLICY, agent_files, made_nodes
 from podslice.fleet.kube_budgets import BUDGET
 from podslice.fleet.kube_dump import pods_of_dump, read_dump
 from podslice.fleet.kube_objects import name_of
@@ -24,6 +25,7 @@ from podslice.fleet.run import startable, started_from
 from podslice.fleet.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
 from podslice.render.prose import counted
+from podslice.statefiles.names import POLICY_STATE_FILE
 
 CONFIGZ, MACHINES, STATES = "configz", "machines", "state"
 """Folders with a file or a folder for each node."""
@@ -67,6 +69,10 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
         moment(since, "--since")
     names = Names(hidden=anonymise)
     dump = read_dump(folder, names)
+    unlabelled: tuple[str, ...] = ()
+    if "Node" not in dump.objects:
+        made, unlabelled = made_nodes(dump, names)
+        dump.objects.update({"Node": made} if made else {})
     if "Node" not in dump.objects:
         raise InputError("holds no nodes", source=str(folder), remedy=_WANTED["Node"][1])
     hidden = len(dump.objects.pop(BUDGET, ())) if anonymise else 0
@@ -74,17 +80,22 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     since = pods.since
     if pods.objects:
         dump.objects["Pod"] = pods.objects
-    copied = _copies(folder, dump.objects["Node"], names)
+    agents = agent_files(dump, names)
+    copied = _beside(agents.files, _copies(folder, dump.objects["Node"], names))
+    if agents.policy:
+        _write(out / POLICY, agents.policy)
     for kind, items in dump.objects.items():
         _write_text(out / _FILES[kind], json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
     for name, data in copied.items():
         _write(out / name, data)
-    _write_text(out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since))
+    _write_text(
+        out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since, POLICY if agents.policy else "")
+    )
     told = _told(out, set(dump.objects), copied, since)
     line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, which they go by, are not told"
     return told._replace(
         assumed=(*told.assumed, *pods.assumed),
-        problems=(*told.problems, *pods.problems, *([line] if hidden else ())),
+        problems=(*told.problems, *unlabelled, *agents.problems, *pods.problems, *([line] if hidden else ())),
     )
 
 
@@ -105,8 +116,18 @@ def _copies(folder: Path, nodes: Sequence[Mapping[str, Any]], names: Names) -> d
             machine = msgspec.structs.replace(machine, name=new, source="")
             found[f"{MACHINES}/{new}.yaml"] = dump_machine(machine, "yaml").encode()
         for name, data in node_files(_existing(folder / STATES), old).items():
-            found[f"{STATES}/{new}/{name}"] = reduced_file(data, names, str(folder / STATES / old / name))
+            if name != POLICY_STATE_FILE or not names.hidden:
+                found[f"{STATES}/{new}/{name}"] = reduced_file(data, names, str(folder / STATES / old / name))
     return found
+
+
+def _beside(told: Mapping[str, bytes], copied: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What agents told, beside copies: a state that was copied counts as a whole, of configurations that of the agent,
+    which decides."""
+    states = {tuple(name.split("/")[:2]) for name in copied if name.startswith(f"{STATES}/")}
+    kept = {name: data for name, data in told.items() if tuple(name.split("/")[:2]) not in states}
+    configurations = {name: data for name, data in told.items() if name.startswith(f"{CONFIGZ}/")}
+    return {**kept, **copied, **configurations}
 
 
 def _existing(folder: Path) -> Path | None:
@@ -169,7 +190,7 @@ def _missing(kinds: set[str], copied: Mapping[str, bytes], nodes: int) -> Iterat
 # Writing
 
 
-def _scenario(kinds: set[str], folders: set[str], since: str) -> str:
+def _scenario(kinds: set[str], folders: set[str], since: str, policy: str) -> str:
     nodes = ["kubernetes: nodes.json"]
     nodes += ["topology: nrt.json"] if "NodeResourceTopology" in kinds else []
     fields = {CONFIGZ: "configurations", MACHINES: "machines", STATES: "states"}
@@ -177,6 +198,7 @@ def _scenario(kinds: set[str], folders: set[str], since: str) -> str:
     pods = f'{{cluster: pods.json, since: "{since}"}}' if since else "{cluster: pods.json}"
     work = f"  - {pods}" if "Pod" in kinds else "  - {trace: pods.csv} # give one: there was no dump of pods"
     budgets = "\nbudgets: [{file: budgets.json}] # count with preemption: on" if BUDGET in kinds else ""
+    now = f"{{policy: {policy}}}" if policy else "{}"
     return f"""# A cluster as podslice fleet import found it. Pods that are on nodes come first and are where they are.
 apiVersion: podslice.dev/fleet/v1
 name: live
@@ -186,7 +208,7 @@ nodes:
 workload:
 {work}
 kubelets:
-  now: {{}} # as the nodes say; add others to compare
+  now: {now} # as the nodes say; add others to compare
   # single: {{set: {{cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node}}}}
 schedulers:
   kube: {{}}{budgets}
