@@ -16,9 +16,17 @@ from podslice.core.machine.form import to_data
 from podslice.fleet.cells import Study
 from podslice.fleet.scenario_file import load_scenario
 from podslice.k8s.nodestate import node_state, status_of
+from podslice.k8s.policy import policy_from_dict
 from tests.documents import check_document
 from tests.fleet.test_runs import fleet
 from tests.fleet.test_start import CONFIG, DEVICES, GONE, KEPT, MACHINE, lived, node_object, owned, pod, run_rows, typed
+
+ELASTIC = {
+    "apiVersion": "podslice.io/v1alpha1",
+    "kind": "PodslicePolicy",
+    "metadata": {"name": "elastic"},
+    "spec": {"resize": {"exclusive": True}},
+}
 
 
 def live_node(node: Node, name: str = "worker-0", **other: Any) -> dict[str, Any]:
@@ -229,3 +237,35 @@ def test_a_live_node_that_is_none_is_refused(
     assert said in str(result.exception)
     assert result.exit_code != 0
     assert not (tmp_path / "cluster").exists()
+
+
+def test_the_policy_of_all_agents_is_the_scenarios(node: Node, dump: Path, tmp_path: Path) -> None:
+    """It is a file of the scenario and every pod has what it had; with two policies none is taken, and that is said;
+    and so is an agent that decides by another profile."""
+    policy = msgspec.to_builtins(policy_from_dict(ELASTIC))
+    (dump / "agent.json").write_text(json.dumps(live_node(node, policy=policy)))
+    assert fleet("import", dump, "--out", tmp_path / "one").exit_code == 0
+    study = Study(load_scenario(tmp_path / "one" / "scenario.yaml"), tmp_path / "one")
+    assert study.start(study.cells[0]).classes[0].rules.policy == policy_from_dict(ELASTIC)
+    assert cpus_of(tmp_path / "one", tmp_path / "run")[:3] == expected(node)
+    second = live_node(node, "worker-1", pods=[], profile="kubelet-1.36")
+    (dump / "second.json").write_text(json.dumps(second))
+    nodes = [node_object("worker-0"), node_object("worker-1")]
+    (dump / "nodes.json").write_text(json.dumps({"kind": "List", "items": nodes}))
+    result = fleet("import", dump, "--out", tmp_path / "two")
+    said = " ".join(result.output.split())
+    assert "agents have different PodslicePolicies, which are left out" in said
+    assert "node worker-1: its agent decides by profile kubelet-1.36" in said
+    assert not (tmp_path / "two" / "policy.yaml").exists()
+
+
+def test_a_state_that_was_copied_goes_before_what_the_agent_told(node: Node, dump: Path, tmp_path: Path) -> None:
+    """As a whole: no file of the other is beside it."""
+    (dump / "agent.json").write_text(json.dumps(live_node(lived(KEPT, []))))
+    place = dump / "state" / "worker-0"
+    place.mkdir(parents=True)
+    for file, data in node.manager_files.items():
+        (place / file).write_bytes(data)
+    assert fleet("import", dump, "--out", tmp_path / "cluster").exit_code == 0
+    assert not (tmp_path / "cluster" / "state" / "worker-0" / "devices.json").exists()
+    assert cpus_of(tmp_path / "cluster", tmp_path / "run")[:3] == expected(node)

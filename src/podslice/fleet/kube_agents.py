@@ -69,8 +69,17 @@ def _policy(dump: Dump, names: Names) -> tuple[bytes, tuple[str, ...]]:
         return b"", ("the PodslicePolicy of agents is left out: it may tell names and labels",)
     if len(found) > 1:
         return b"", ("agents have different PodslicePolicies, which are left out: give them by policyByClass",)
-    data = {"apiVersion": API_VERSION, "kind": KIND, "spec": found[0]}
+    data = {"apiVersion": API_VERSION, "kind": KIND, "spec": _as_written(found[0])}
     return json.dumps(data, indent=1).encode(), ()
+
+
+def _as_written(value: Any) -> Any:
+    """Numbers as people write them in YAML: 60, not 60.0, and nothing for what is not set."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_as_written(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _gone(dump: Dump, names: Names) -> Iterator[str]:
