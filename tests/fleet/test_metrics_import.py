@@ -244,6 +244,11 @@ def test_text_of_an_exporter(tmp_path: Path) -> None:
     seconds = text_metrics(path, 0)
     assert seconds is not None
     assert seconds.series[0].samples == ((1767225660500, 1.0),)
+    path.write_text(f'{{__name__="{REQUESTS}", pod="a"}} 1 1767225660000\n{{pod="a"}} 1 1767225660000\n')
+    dumped = text_metrics(path, 0)
+    assert dumped is not None
+    assert dumped.series == (MetricSeries(REQUESTS, {"pod": "a"}, ((1767225660000, 1.0),)),)
+    assert dumped.problems == ("ksm.prom: 1 lines that are of no metric left out",)
     path.write_text("Dear all,\nthis is no metric.\n")
     assert text_metrics(path, 0) is None
     path.write_bytes(b"\xff\xfe\x00")
@@ -337,3 +342,26 @@ def test_metrics_without_pods_are_no_workload(dump: Path, tmp_path: Path) -> Non
     assert "its metrics tell of no pods: 1 series of metric up say nothing of pods' requests" in str(result.exception)
     assert "export kube_pod_container_resource_requests" in str(result.exception)
     assert not (tmp_path / "cluster").exists()
+
+
+def test_times_that_are_none() -> None:
+    """Samples before 1970 or after the year 9999, and pods made or ended then: counted, and the rest is used."""
+    odd = one(REQUESTS, "a", [0, 60], uid="1", node="n")
+    odd["values"] += [[-5, "1"], [1e15, "1"], ["inf", "1"]]
+    export = metrics_of(answer(odd, one("kube_pod_created", "a", [0], 1e18, uid="1")), Path("m.json"))
+    assert export.problems == (
+        "m.json: 2 samples of no time left out",
+        "m.json: 1 samples that are no numbers left out",
+    )
+    found = metrics_pods(export.series)
+    assert times(found.pods[0]) == ("00:00:00", "")
+    assert found.problems == ("1 series of kube_pod_created with a value that is no time",)
+
+
+def test_long_lines_take_no_time(tmp_path: Path) -> None:
+    """Lines that no exporter writes are left out before they are looked at."""
+    path = tmp_path / "long.prom"
+    path.write_text("a" + " " * 1_000_000 + "1 2 3 4\n" + f'{REQUESTS}{{pod="a"}} 1\n')
+    found = text_metrics(path, BEGIN * 1000)
+    assert found is not None
+    assert found.problems == ("long.prom: 1 lines that are of no metric left out",)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from podslice.fleet.kube_pods import SEEN_LAST
-from podslice.fleet.metrics_read import MetricSeries
+from podslice.fleet.metrics_read import LATEST, MetricSeries
 from podslice.render.prose import counted
 
 _AMOUNT = re.compile(
@@ -115,13 +115,21 @@ class _Reader:
         if amount is not None:
             self._read_amount(one, amount, life)
         elif one.name == _CREATED:
-            life.created = round(max(value for _, value in one.samples) * 1000)
+            life.created = self._moment(one)
         elif one.name == _COMPLETED:
-            life.ended = round(max(value for _, value in one.samples) * 1000)
+            life.ended = self._moment(one)
         elif one.name == _PHASE:
             self._read_phase(one, life)
         else:
             self._read_info(one, life)
+
+    def _moment(self, one: MetricSeries) -> int | None:
+        """The latest of its values, which are seconds since 1970."""
+        found = round(max(value for _, value in one.samples) * 1000)
+        if 0 <= found < LATEST:
+            return found
+        self._nameless[f"{one.name} with a value that is no time"] += 1
+        return None
 
     def _life(self, one: MetricSeries, name: str) -> _Life:
         namespace = one.labels.get("exported_namespace") or one.labels.get("namespace") or "default"

@@ -1,8 +1,9 @@
 """Exports of metrics in files: what Prometheus answers to a query, and the text that exporters and `promtool` write.
 
-A range query's answer is a JSON document (`resultType: matrix`); an instant query's has one sample of each series. Text
-is the exposition format of Prometheus (times in milliseconds) or OpenMetrics (in seconds, ends with `# EOF`); lines
-without a time are of the moment at which the file was made. What cannot be read is counted, a line for each kind.
+The answer to a range query, or to an instant one about a range (`metric[7d]`), is a JSON document (`resultType`
+matrix); other instant queries have one sample of each series. Text is the exposition format of Prometheus (times in
+milliseconds), what `promtool tsdb dump` writes, or OpenMetrics (times in seconds, ends with `# EOF`); lines without a
+time are of the moment at which the file was made. What cannot be read is counted, a line for each kind.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from podslice.k8s.files import read_bytes
 TEXT_ENDINGS = (".prom", ".om", ".txt", ".metrics")
 _RESULTS = ("matrix", "vector")
 _LINE = re.compile(
-    r"""(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(?P<labels>(?:[^"}]|"(?:\\.|[^"\\])*")*)\})?\s+"""
+    r"""(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(?P<labels>(?:[^"}]|"(?:\\.|[^"\\])*")*)\})?\s+"""
     r"""(?P<value>\S+)(?:\s+(?P<time>[-+0-9.eE]+))?(?:\s*\#.*)?\s*$"""
 )
 _LABEL = re.compile(r"""\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:\\.|[^"\\])*)"\s*(?:,|$)""")
 _ESCAPED = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 _NAME = "__name__"
 _REMEDY = "make the export again"
+_LONGEST = 8192
+LATEST = 253_402_300_800_000
+"""The year 10 000, in milliseconds."""
 
 
 class MetricSeries(NamedTuple):
@@ -94,12 +98,16 @@ def _name_in(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def _sample(value: Any, wrong: Counter[str]) -> tuple[int, float] | None:
+def _sample(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[int, float] | None:
+    """A sample whose time, in units of so many milliseconds, comes first."""
     try:
         at, amount = value
-        found = round(float(at) * 1000), float(amount)
+        found = round(float(at) * scale), float(amount)
     except (TypeError, ValueError, OverflowError):
         wrong["samples that are no numbers"] += 1
+        return None
+    if not 0 <= found[0] < LATEST:
+        wrong["samples of no time"] += 1
         return None
     if not isfinite(found[1]) or found[1] < 0:
         wrong["samples that are no amounts, such as NaN"] += 1
@@ -129,15 +137,16 @@ def text_metrics(path: Path, made: int) -> MetricsExport | None:
     for line in lines:
         if not line.strip() or line.startswith("#"):
             continue
-        match = _LINE.match(line)
+        match = _LINE.match(line.strip()) if len(line) <= _LONGEST else None
         labels = None if match is None else _labels(match["labels"] or "")
-        if match is None or labels is None:
+        name = "" if match is None or labels is None else match["name"] or labels.pop(_NAME, "")
+        if match is None or labels is None or not name:
             wrong["lines that are of no metric"] += 1
             continue
-        at = made / 1000 if match["time"] is None else float(match["time"]) * scale / 1000
-        sample = _sample((at, match["value"]), wrong)
+        at, unit = (made, 1.0) if match["time"] is None else (match["time"], scale)
+        sample = _sample((at, match["value"]), wrong, unit)
         if sample is not None:
-            found.setdefault((match["name"], tuple(sorted(labels.items()))), []).append(sample)
+            found.setdefault((name, tuple(sorted(labels.items()))), []).append(sample)
     if not found:
         return None
     series = tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())

@@ -33,7 +33,7 @@ def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
     podslice topology --capture dump/machines/NODE.tar.xz         # on the node
     cp -r /var/lib/kubelet/*_state dump/state/NODE/                # on the node
     kubectl get nodestates -o json > dump/nodestates.json          # of podslice's agents
-    curl -G PROMETHEUS/api/v1/query_range -d query=kube_pod_container_resource_requests ... > dump/requests.json
+    curl -G PROMETHEUS/api/v1/query -d 'query=kube_pod_container_resource_requests[7d]' > dump/requests.json
 
     With state files (kubelet_internal_checkpoint among them) pods start with the very CPUs, memory and devices that
     they have; with NodeResourceTopology so that what is in use of each NUMA node agrees; else they are admitted again.
