@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -63,6 +62,7 @@ from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.systemusage import SystemUsageRecorder
 from podslice.agent.topologyobject import TopologyObject
+from podslice.agent.upkeep import Upkeep
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer, metrics_routes
 from podslice.core.errors import InputError
@@ -77,11 +77,7 @@ from podslice.host.kernelfiles import KernelFiles, SavedStore
 from podslice.host.version import running_version
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
 
-_ON_THE_WAY_SECONDS = 0.5
-"""An update the runtime is just applying looks like drift."""
-_AT_ONCE_SECONDS = 0.1
 _SOURCE_SECONDS = 10.0
-_KEPT_DRIFTS = 200
 
 
 def _journal(cluster: ClusterSettings | None, *, observe: bool) -> NodeJournal:
@@ -147,13 +143,13 @@ class Agent:
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = self._answering(files)
         self.machine_watch = self._watching(machine_source)
+        self.upkeep = self._keeping_up()
+        self.drifts = self.upkeep.drifts
         self.reloading = Reloading(
             self.owner, loaded, read or (lambda: loaded), say=self._say_policy, then=self._policy_changed
         )
         self.devices = self._devices(settings)
         self._live = LiveTelling(self.owner, self.node_name, self._listed_devices, self.sources.find)
-        self.drifts: list[Drift] = []
-        self._lasting: list[Drift] = []
         self.web_port = 0
         self.status_port = 0
         self._stand_in: StandIn | None = None
@@ -164,10 +160,8 @@ class Agent:
         self._connection: Connection | None = None
         self._why_not = ""
         self._warned: list[str] = []
-        self._due = asyncio.Event()
         self._started = time.time()
         self._turning = Turning(clock)
-        self.owner.updates.on_due = self._due.set
 
     def _owning(self, loaded: LoadedSettings, machine: Machine, files: ContainerFiles, boot: Boot | None) -> Owner:
         """In a dry run, on a folder that is thrown away."""
@@ -227,7 +221,20 @@ class Agent:
         if source is None:
             return None
         write = (lambda record, wanted: False) if self.observe else self.reconciler.write
-        return MachineWatch(self.owner, source, write=write, place=self._write_updates)
+        return MachineWatch(self.owner, source, write=write, place=lambda: self.upkeep.write_updates())
+
+    def _keeping_up(self) -> Upkeep:
+        return Upkeep(
+            self.owner,
+            self.reconciler,
+            self.vanished,
+            self.overwritten,
+            self.reporter,
+            machine=self.machine_watch,
+            guards=self.guards,
+            observe=self.observe,
+            passed=self.metrics.last_reconcile.set_to_current_time,
+        )
 
     def _guarding(self, kernel: KernelFiles | None, boot: Boot | None) -> NodeGuards | None:
         """None where the kernel's files are not ours to look at."""
@@ -440,8 +447,10 @@ class Agent:
 
     def _start_loops(self) -> None:
         self.loops.start("runtime", self._serve_runtime)
-        self.loops.start("placing", self._place_others)
-        self.loops.start("reconcile", self._reconcile)
+        self.loops.start("placing", self.upkeep.place)
+        every = self.settings.reconcile_seconds
+        turned = partial(self._turning.turned, "reconcile", every)
+        self.loops.start("reconcile", lambda: self.upkeep.run(every, turned))
         self.loops.start("resizes", self.resizing.run)
         self.loops.start("policy", self.reloading.run)
         if not self.observe:
@@ -552,54 +561,9 @@ class Agent:
         if self.machine_watch is not None:
             self.machine_watch.forget()
 
-    async def _place_others(self) -> None:
-        """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            await self._write_updates()
-
-    async def _write_updates(self) -> None:
-        if not self.observe:
-            for _ in self.owner.updates.write(self.reconciler.write):
-                await asyncio.sleep(0)
-
-    async def _reconcile(self) -> None:
-        """Everything every so often, and in between at once what somebody has written."""
-        while True:
-            self._turning.turned("reconcile", self.settings.reconcile_seconds)
-            async with contextlib.aclosing(self.overwritten.during(self.settings.reconcile_seconds)) as news:
-                async for written in news:
-                    found = await self._compared(_AT_ONCE_SECONDS, written)
-                    self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]
-            await self.reconcile()
-
     async def reconcile(self) -> list[Drift]:
-        """One pass, reported; what could not be repaired is reported once."""
-        if self.machine_watch is not None:
-            await self.machine_watch.look()
-        for identity in self.vanished.run():
-            self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
-        await self._write_updates()
-        if self.guards is not None:
-            await self.guards.look()
-        found = await self._compared(_ON_THE_WAY_SECONDS)
-        self._lasting = [drift for drift in found if not drift.repaired]
-        self.owner.admitting.save()
-        self.metrics.last_reconcile.set_to_current_time()
-        return found
-
-    async def _compared(self, on_the_way: float, only: Container[str] | None = None) -> list[Drift]:
-        """What differs after so many seconds as well, put right and reported."""
-        found = await _between_other_work(self.reconciler.looking().steps(only))
-        if found and not self.observe:
-            await asyncio.sleep(on_the_way)
-            found = await _between_other_work(self.reconciler.steps(only))
-        for drift in found:
-            if drift not in self._lasting:
-                self.reporter.drift(drift)
-                self.drifts = [*self.drifts, drift][-_KEPT_DRIFTS:]
-        return found
+        """One pass over everything, and what it found."""
+        return await self.upkeep.look()
 
     async def _watchdog(self) -> None:
         """A sign of life while the loop turns."""
@@ -649,15 +613,6 @@ class Agent:
 
 def _no_list(source: PodSource) -> str:
     return "no list of pods yet" + (f": {source.cause}" if source.cause else "")
-
-
-async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:
-    """All drifts; calls of the runtime are answered between any two steps."""
-    found: list[Drift] = []
-    for step in steps:
-        found += step
-        await asyncio.sleep(0)
-    return found
 
 
 async def _listening(field: str, where: str, listen: Callable[[], Awaitable[Any]]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podslice.agent.exclusive import SocketFile
@@ -54,7 +54,7 @@ def owner_only() -> Iterator[None]:
         os.umask(before)
 
 
-def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:
+def status_of(owner: Owner, drifts: Iterable[Drift], **facts: Any) -> AgentStatus:
     """Pods, sets, pools, drift, and the map beside the agent's own facts."""
     node = owner.node
     return AgentStatus(

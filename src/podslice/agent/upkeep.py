@@ -1,0 +1,116 @@
+"""What the agent puts right by itself: sets that have become due, at once, and every so often whatever differs from
+what it should be, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+
+from podslice.agent.hotplug import MachineWatch
+from podslice.agent.nodeguards import NodeGuards
+from podslice.agent.overwritten import Overwritten
+from podslice.agent.owner import Owner
+from podslice.agent.reconcile import Reconciler
+from podslice.agent.report import AgentReporter
+from podslice.agent.status import Drift
+from podslice.agent.vanished import Vanished
+
+_ON_THE_WAY_SECONDS = 0.5
+"""An update the runtime is just applying looks like drift."""
+_AT_ONCE_SECONDS = 0.1
+_KEPT_DRIFTS = 200
+
+
+class Upkeep:
+    """Two loops, `place` and `run`. With `observe` differences are found and reported, and nothing is written.
+    `machine`, `guards`: what a pass looks at besides, if the node follows it. `passed` hears of each pass."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        reconciler: Reconciler,
+        vanished: Vanished,
+        overwritten: Overwritten,
+        reporter: AgentReporter,
+        *,
+        machine: MachineWatch | None,
+        guards: NodeGuards | None,
+        observe: bool,
+        passed: Callable[[], None],
+    ) -> None:
+        self._owner = owner
+        self._reconciler = reconciler
+        self._vanished = vanished
+        self._overwritten = overwritten
+        self._reporter = reporter
+        self._machine = machine
+        self._guards = guards
+        self._observe = observe
+        self._passed = passed
+        self.drifts: deque[Drift] = deque(maxlen=_KEPT_DRIFTS)
+        """The last ones that were found."""
+        self._lasting: list[Drift] = []
+        self._due = asyncio.Event()
+        owner.updates.on_due = self._due.set
+
+    async def place(self) -> None:
+        """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.write_updates()
+
+    async def write_updates(self) -> None:
+        """Give all containers the sets that are due; the agent's other work goes on in between."""
+        if not self._observe:
+            for _ in self._owner.updates.write(self._reconciler.write):
+                await asyncio.sleep(0)
+
+    async def run(self, seconds: float, turned: Callable[[], None]) -> None:
+        """A pass every so many seconds, and in between at once what somebody has written. `turned` hears of each
+        round."""
+        while True:
+            turned()
+            async with contextlib.aclosing(self._overwritten.during(seconds)) as news:
+                async for written in news:
+                    found = await self._compared(_AT_ONCE_SECONDS, written)
+                    self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]
+            await self.look()
+
+    async def look(self) -> list[Drift]:
+        """One pass, reported; what could not be repaired is reported once."""
+        if self._machine is not None:
+            await self._machine.look()
+        for identity in self._vanished.run():
+            self._reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
+        await self.write_updates()
+        if self._guards is not None:
+            await self._guards.look()
+        found = await self._compared(_ON_THE_WAY_SECONDS)
+        self._lasting = [drift for drift in found if not drift.repaired]
+        self._owner.admitting.save()
+        self._passed()
+        return found
+
+    async def _compared(self, on_the_way: float, only: Container[str] | None = None) -> list[Drift]:
+        """What differs after so many seconds as well, put right and reported."""
+        found = await _between_other_work(self._reconciler.looking().steps(only))
+        if found and not self._observe:
+            await asyncio.sleep(on_the_way)
+            found = await _between_other_work(self._reconciler.steps(only))
+        for drift in found:
+            if drift not in self._lasting:
+                self._reporter.drift(drift)
+                self.drifts.append(drift)
+        return found
+
+
+async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:
+    """All drifts; calls of the runtime are answered between any two steps."""
+    found: list[Drift] = []
+    for step in steps:
+        found += step
+        await asyncio.sleep(0)
+    return found
