@@ -215,6 +215,9 @@ def test_pod_level_does_not_count_without_the_gate() -> None:
             id="ratio above the bounds",
         ),
         pytest.param(
+            container(min=CPU, max={"cpu": "3"}, maxLimitRequestRatio={"cpu": "3"}), [], id="the ratio of the bounds"
+        ),
+        pytest.param(
             {"type": "PersistentVolumeClaim", "max": {"cpu": "1"}},
             [
                 "spec.limits[0].limits: Required value: "

@@ -32,6 +32,7 @@ _MACHINE = from_synthetic("pack:1 numa:2(memory=8GB) core:2 pu:2")
         ({"enforce_node_allocatable": ("pods", "pods")}, "enforceNodeAllocatable"),
         ({"cgroups_per_qos": False}, "enforceNodeAllocatable"),
         ({"memory_throttling_factor": 2.0}, "memoryThrottlingFactor"),
+        ({"memory_throttling_factor": 0.0}, "memoryThrottlingFactor"),
         ({"memory_reservation_policy": "All"}, "memoryReservationPolicy"),
         ({"qos_reserved": {"memory": "half"}}, "qosReserved"),
     ],

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.core.errors import InputError
+from podslice.core.machine.build import MAX_CPUS
 from podslice.core.machine.form import from_data
 from podslice.core.machine.model import (
     Cache,
@@ -141,6 +142,11 @@ ERRORS = [
     ),
     pytest.param("nodes: [{id: 99999999}]", "nodes[0].id: 99999999 is not a NUMA node id", id="absurd node"),
     pytest.param("nodes: [{id: 0, memory: -1}]", "nodes[0].memory: -1 is not a memory size", id="negative memory"),
+    pytest.param(
+        "nodes: [{id: 0, hugepages: [{pageSizeKi: 0, numPages: 1}]}]",
+        "nodes[0].hugepages[0]: 1 pages of 0 KiB",
+        id="pages of nothing",
+    ),
     pytest.param("nodes: [{id: 0}]\noffline: 3-1", "offline: not a CPU list", id="CPU list"),
     pytest.param("a: 1", "has neither sockets nor nodes", id="something else"),
     pytest.param("- 1\n- 2", "is not a mapping", id="a list"),
@@ -157,6 +163,14 @@ ERRORS = [
     pytest.param("", "does not exist, and is not a description", id="nothing"),
     pytest.param("/no/such/file", "/no/such/file: does not exist", id="missing file"),
 ]
+
+
+def test_the_most_cpus() -> None:
+    """The short form has as many CPUs as Linux supports, and not one more."""
+    short = {"sockets": 1, "coresPerNuma": MAX_CPUS}
+    assert from_data(short).cpu_count == MAX_CPUS
+    with pytest.raises(InputError, match=f"{MAX_CPUS + 1} CPUs are more than Linux supports"):
+        from_data({**short, "coresPerNuma": MAX_CPUS + 1})
 
 
 @pytest.mark.parametrize(("text", "problem"), ERRORS)

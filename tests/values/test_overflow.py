@@ -88,6 +88,14 @@ def test_digits() -> None:
             Quantity.parse(text)
 
 
+def test_the_least_64_bits() -> None:
+    """A difference that 64 bits just hold is a whole number like any other; one less has no such number
+    (pod-level-resources 1.4)."""
+    least = Quantity.of(1 - 2**63).sub(Quantity.of(1))
+    assert least.as_int64() == -(2**63)
+    assert least.sub(Quantity.of(1)).as_int64() is None
+
+
 @pytest.mark.parametrize("digits", ["9" * 5000, "1e4096", "1e1000", "0"])
 def test_page_sizes(digits: str) -> None:
     """A huge page resource whose name is a huge number has no page size, and nothing fails."""
