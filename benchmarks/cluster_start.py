@@ -5,8 +5,9 @@
 Every node is in a state of its own, with some 16 pods on 96 CPUs (`benchmarks.cluster`). Objects are drawn first, into
 a folder (`--folder` keeps it for the next time). Another process then starts the service's parts with an API server
 that reads them from there page by page, and says what that took: processor seconds, the longest that one callback kept
-the event loop, and resident memory before and after. `--no-pods` lists none, so that what nodes take and what pods take
-can be told apart.
+the event loop, and resident memory before and after, with the share of it that is no page of a program's file, which
+processes share. Everything that the command imports is there. `--no-pods` lists none, so that what nodes take and what
+pods take can be told apart.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib
 import os
 import resource
 import subprocess
@@ -22,6 +24,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -93,15 +96,26 @@ def _pod(line: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status})
 
 
-def resident() -> float:
-    """MiB of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / _MIB
+class Resident(NamedTuple):
+    """MiB of this process: all, and what is its own."""
+
+    all: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Resident:
+        _, pages, of_files, *_ = map(int, Path("/proc/self/statm").read_text().split())
+        size = os.sysconf("SC_PAGE_SIZE") / _MIB
+        return cls(pages * size, (pages - of_files) * size)
+
+    def __str__(self) -> str:
+        return f"{self.all:.0f} ({self.own:.0f} its own)"
 
 
 def steps(folder: Path, nodes: int, *, pods: bool) -> Iterator[str]:
     """What a start takes, a line for each part of it."""
-    before, began, longest = resident(), time.process_time(), 0.0
+    importlib.import_module("podslice.cluster.running")
+    before, began, longest = Resident.now(), time.process_time(), 0.0
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
@@ -119,7 +133,7 @@ def steps(folder: Path, nodes: int, *, pods: bool) -> Iterator[str]:
     yield f"nodes {len(placing.places.nodes)}, proven {proven}, pods {len(placing.pods)}"
     yield f"processor seconds {time.process_time() - began:.1f}"
     yield f"longest turn of the event loop: {1000 * longest:.1f} ms of a processor"
-    yield f"MiB before {before:.0f}, after {resident():.0f}, at most {peak:.0f}"
+    yield f"MiB before {before}, after {Resident.now()}, at most {peak:.0f}"
 
 
 async def _started(folder: Path, nodes: int, *, pods: bool) -> ClusterService:

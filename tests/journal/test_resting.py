@@ -68,6 +68,33 @@ def test_whoever_was_not_asked_for_longest_rests() -> None:
     assert [one._state is None for one in replicas] == [False, False, False]
 
 
+UUIDS = tuple(f"{n:08x}-7c1f-4e5d-9a6b-{n * 7919 % 16**12:012x}" for n in (1, 77, 2, 40000, 5))
+
+
+@pytest.mark.parametrize("uids", [UUIDS, ("static-pod", *UUIDS[:2], "ab" * 16), ("a",), ()])
+def test_uids_are_kept_beside_a_packed_state(uids: tuple[str, ...]) -> None:
+    """At rest a pod's UID is there once, in 16 bytes, wherever the state names it; the state is the same again."""
+    common, state = Common(), told_node(*uids).event.state
+    packed = common.pack(state)
+    assert packed.uids == names_of(uids)
+    assert common.unpack(packed) == state
+    longer = Common().pack(told_node(*(uid[::-1] for uid in uids)).event.state)
+    assert len(packed.data) <= len(longer.data) - 15 * sum(uid in UUIDS for uid in uids)
+
+
+def test_no_text_is_taken_for_a_uid() -> None:
+    """A UID of no pod of the node, and bytes that stand for UIDs elsewhere, stay what they are."""
+    stamped = told_node(UUIDS[0])
+    data = encode(stamped)
+    before = b'"state":{"pods":'
+    assert before in data
+    foreign = data.replace(before, b'"state":{"deferred":["%b"],"pods":' % UUIDS[1].encode())
+    found = Common().decode(foreign).event
+    assert Common().unpack(found.packed).deferred == (UUIDS[1],)
+    with pytest.raises(InputError):
+        Common().decode(data.replace(before, b'"state":{"deferred":["\xff\x00"],"pods":'))
+
+
 def test_equal_parts_are_one_object() -> None:
     """Two nodes share their setup and their rules, and pods of equal specifications share those; nothing else."""
     rulebook = Rulebook()

@@ -1,6 +1,7 @@
 """Real kubelets with their own managers, observed by their files, beside `podslice cluster` and kube-scheduler.
 
     python -m tests.prediction.kubelets --pods 300 --kubelets 3      # pods of 1 to 7 CPUs that come and go; and alone
+    python -m tests.prediction.kubelets --pods 10000 --alone 1000 --kubelets 6 --file pods.jsonl    # goes on in pieces
 
 The kubelets are on made-up machines of two NUMA nodes (`prediction`), the scheduler and the service are the real ones.
 """
@@ -11,7 +12,9 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from importlib.metadata import version as installed_version
@@ -19,13 +22,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from e2e.controlplane import Settings
+import msgspec
+from e2e.controlplane import Json, Settings
 from e2e.programs import Programs, find_programs
-from e2e.scheduling import Pods, eventually, extender, pod, started
+from e2e.scheduling import PATIENCE, Pods, eventually, extender, pod, started
 from lightkube.config.kubeconfig import KubeConfig
 from prediction.kubelet import RealKubelet
 from prediction.machine import Shape
-from prediction.node import soon
 from prediction.runtime import FakeRuntime
 
 from podslice import load_machine
@@ -43,12 +46,16 @@ OURS, ALONE = "podslice", "default-scheduler"
 SHAPE = Shape("two nodes", sockets=2, nodes=2, cores=4)
 """Without CPU 0, which is reserved, 7 CPUs on one NUMA node and 8 on the other."""
 FREE = 15
+_SIZES = (1, 2, 3, 3, 4, 4, 5, 6, 7)
+_RUNNING, _WAITS = "Running", "Unschedulable"
+_LOOK_SECONDS = 0.1
 ENOUGH = 0.8
 """Of all CPUs, from which on pods leave."""
 _KUBELET = {
     "cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "topologyManagerPolicy": "single-numa-node",
-    "topologyManagerScope": "pod",
+    "topologyManagerScope": "pod", "nodeStatusUpdateFrequency": "10s", "cpuManagerReconcilePeriod": "10s",
 }  # fmt: skip
+"""Their periods are a kubelet's own."""
 _CONFIG = KubeletConfig(
     cpu_manager_policy="static",
     reserved_system_cpus="0",
@@ -139,12 +146,20 @@ def playing(programs: Programs, folder: Path, names: tuple[str, ...], scene: Cal
         return asyncio.run(main(found))
 
 
-def state(pods: Pods, name: str) -> str:
+def became_of(found: Json) -> str:
     """Running, the reason that the node or the scheduler refused the pod for, or nothing yet."""
-    found = pods.get(name)["status"]
-    if found.get("phase") == "Failed":
-        return str(found.get("reason"))
-    return "Running" if found.get("phase") == "Running" else str(pods.unscheduled(name).get("reason", ""))
+    status = found["status"]
+    if status.get("phase") == "Failed":
+        return str(status.get("reason"))
+    if status.get("phase") == _RUNNING:
+        return _RUNNING
+    reasons = [one.get("reason") for one in status.get("conditions", []) if one["type"] == "PodScheduled"]
+    return _WAITS if _WAITS in reasons else ""
+
+
+def state(pods: Pods, name: str) -> str:
+    """What became of a pod."""
+    return became_of(pods.get(name))
 
 
 def gone(pods: Pods, name: str) -> None:
@@ -153,29 +168,153 @@ def gone(pods: Pods, name: str) -> None:
     eventually(lambda: pods.api.ask("GET", f"{pods.path}/{name}").code == 404, f"{name} does not go")
 
 
-def come_and_go(found: Kubelets, scheduler: str, count: int, seed: int) -> dict[str, int]:
-    """So many pods of that scheduler, one after the other; where it is nearly full a random one leaves. How many were
-    refused by a node, by the reason, and how many run or wait."""
-    r, pods, counts = Random(seed), found.pods, {"Running": 0}
-    live: dict[str, int] = {}
-    for number in range(count):
-        size, name = r.choice((1, 2, 3, 3, 4, 4, 5, 6, 7)), f"{scheduler}-{number}"
-        while sum(live.values()) + size > ENOUGH * FREE * len(found.running):
-            gone(pods, leaves := r.choice(list(live)))
-            del live[leaves]
-        pods.create(pod(name, scheduler, cpus=str(size)))
-        while (became := eventually(partial(state, pods, name))) == "Unschedulable" and live:
-            gone(pods, leaves := r.choice(list(live)))
-            del live[leaves]
-            soon(lambda name=name: state(pods, name) != "Unschedulable", 5.0)  # type: ignore[misc]
-        counts[became] = counts.get(became, 0) + 1
-        if became == "Running":
-            live[name] = size
-        else:
-            gone(pods, name)
-    for name in live:
-        gone(pods, name)
-    return counts
+class Pieces(msgspec.Struct, frozen=True):
+    """Pods of one scheduler that came and went: how many by what became of them, and in how many seconds."""
+
+    scheduler: str
+    seed: int
+    kubelets: int
+    counts: dict[str, int]
+    seconds: float
+
+    @property
+    def pods(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def refused(self) -> int:
+        """By a node."""
+        return self.pods - self.counts.get(_RUNNING, 0)
+
+
+class Coming:
+    """Pods of one scheduler that come and go, some at a time; where the nodes are nearly full random ones leave. Half
+    of them have a second to end, the others are gone at once."""
+
+    def __init__(self, found: Kubelets, scheduler: str, seed: int, *, at_once: int) -> None:
+        self._pods, self._scheduler, self._seed, self._at_once = found.pods, scheduler, seed, at_once
+        self._room = ENOUGH * FREE * len(found.running)
+        self._drawn, self._leaves = Random(seed), Random(seed)
+        self._sizes: dict[str, int] = {}
+        """Of all that the API server has."""
+        self._waiting: set[str] = set()
+        self._live: dict[str, None] = {}
+        self._created = 0
+        self.counts: Counter[str] = Counter()
+
+    def play(self, count: int) -> dict[str, int]:
+        """So many pods, until all have gone. Raises `AssertionError` where nothing goes on."""
+        deadline = time.monotonic() + PATIENCE
+        while self._sizes or self._created < count:
+            before = self._created, len(self._sizes), len(self._waiting)
+            self._look()
+            while self._created < count and len(self._waiting) < self._at_once and self._create():
+                pass
+            if self._created == count and not self._waiting:
+                for name in list(self._live):
+                    self._leave(name)
+            if before != (self._created, len(self._sizes), len(self._waiting)):
+                deadline = time.monotonic() + PATIENCE
+            assert time.monotonic() < deadline, f"nothing goes on: {sorted(self._waiting)} wait, {len(self._live)} live"
+            time.sleep(_LOOK_SECONDS)
+        return dict(self.counts)
+
+    def _look(self) -> None:
+        """What became of each."""
+        there = {one["metadata"]["name"]: one for one in self._pods.api.call("GET", self._pods.path)["items"]}
+        for name in [name for name in self._sizes if name not in there]:
+            del self._sizes[name]
+        stuck = 0
+        for name in sorted(self._waiting):
+            became = became_of(there[name])
+            if became == _WAITS:
+                stuck += 1
+            elif became:
+                self._waiting.discard(name)
+                self.counts[became] += 1
+                self._live[name] = None
+                if became != _RUNNING:
+                    self._leave(name)
+        if stuck and stuck == len(self._waiting) and self._live and len(self._sizes) == stuck + len(self._live):
+            self._leave(self._leaves.choice(list(self._live)))
+
+    def _create(self) -> bool:
+        """The next pod, if there is room for one; else somebody leaves."""
+        if sum(self._sizes.values()) + max(_SIZES) > self._room:
+            if len(self._sizes) == len(self._waiting) + len(self._live) and self._live:
+                self._leave(self._leaves.choice(list(self._live)))
+            return False
+        name = f"{self._scheduler}-{self._seed}-{self._created}"
+        size, grace = self._drawn.choice(_SIZES), self._drawn.choice((0, 1))
+        self._pods.create(pod(name, self._scheduler, cpus=str(size), terminationGracePeriodSeconds=grace))
+        self._sizes[name] = size
+        self._waiting.add(name)
+        self._created += 1
+        return True
+
+    def _leave(self, name: str) -> None:
+        """Its node may still end it when the API server has forgotten it."""
+        del self._live[name]
+        self._pods.api.ask("DELETE", f"{self._pods.path}/{name}")
+
+
+def played(found: Kubelets, scheduler: str, count: int, seed: int, *, at_once: int) -> Pieces:
+    """So many pods of a scheduler."""
+    began = time.monotonic()
+    counts = Coming(found, scheduler, seed, at_once=at_once).play(count)
+    return Pieces(scheduler, seed, len(found.running), counts, round(time.monotonic() - began, 1))
+
+
+class Told(NamedTuple):
+    """What a person wants: so many pods through the service and `alone` of the same through the scheduler alone, in
+    pieces, the ones of `file` among them."""
+
+    pods: int
+    alone: int
+    piece: int
+    at_once: int
+    seed: int
+    file: Path | None
+
+
+def pieces_of(file: Path | None) -> list[Pieces]:
+    """What was played before."""
+    lines = file.read_bytes().splitlines() if file is not None and file.exists() else []
+    return [msgspec.json.decode(line, type=Pieces) for line in lines]
+
+
+def next_piece(told: Told, done: Sequence[Pieces]) -> tuple[str, int, int] | None:
+    """Scheduler, number of pods and seed of what is to be played next; the scheduler alone gets its part first. None
+    where all is done."""
+    for scheduler, wanted in ((ALONE, told.alone), (OURS, told.pods)):
+        mine = [one for one in done if one.scheduler == scheduler]
+        missing = wanted - sum(one.pods for one in mine)
+        if missing > 0:
+            return scheduler, min(missing, told.piece), told.seed + len(mine)
+    return None
+
+
+def campaign(found: Kubelets, told: Told) -> list[Pieces]:
+    """All pieces, a line of the file for each."""
+    done = pieces_of(told.file)
+    while (piece := next_piece(told, done)) is not None:
+        scheduler, count, seed = piece
+        one = played(found, scheduler, count, seed, at_once=told.at_once)
+        done.append(one)
+        print(f"{scheduler}, seed {seed}: {one.counts}, {one.pods / one.seconds:.1f} a second", flush=True)
+        if told.file is not None:
+            with told.file.open("ab") as out:
+                out.write(msgspec.json.encode(one) + b"\n")
+    return done
+
+
+def summary(done: Sequence[Pieces]) -> Iterator[str]:
+    """A line for each scheduler."""
+    for scheduler in (OURS, ALONE):
+        counts: Counter[str] = Counter()
+        for one in done:
+            counts.update(one.counts if one.scheduler == scheduler else {})
+        yield f"{scheduler}: {counts.total()} pods, {dict(counts)}"
 
 
 def main() -> int:
@@ -184,21 +323,22 @@ def main() -> int:
         prog="python -m tests.prediction.kubelets", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--pods", type=int, default=100)
+    parser.add_argument("--alone", type=int, help="of the same pods through the scheduler alone; as many")
+    parser.add_argument("--piece", type=int, default=200, help="pods that are played before a line is written")
     parser.add_argument("--kubelets", type=int, default=2)
+    parser.add_argument("--at-once", type=int, help="pods that wait at a time; as many as kubelets")
     parser.add_argument("--seed", type=int, default=7)
-    told = parser.parse_args()
-
-    def scene(found: Kubelets) -> int:
-        refused = 0
-        for scheduler in (OURS, ALONE):
-            counts = come_and_go(found, scheduler, told.pods, told.seed)
-            print(f"{scheduler}: {counts}", flush=True)
-            refused += sum(counts.values()) - counts["Running"] if scheduler == OURS else 0
-        return refused
-
-    names = tuple(f"k{number}" for number in range(told.kubelets))
-    with tempfile.TemporaryDirectory(prefix="podslice-") as folder:
-        return int(playing(find_programs(), Path(folder), names, scene) > 0)
+    parser.add_argument("--file", type=Path, help="a line for each piece; goes on where it ends")
+    said = parser.parse_args()
+    alone = said.pods if said.alone is None else said.alone
+    told = Told(said.pods, alone, said.piece, said.at_once or said.kubelets, said.seed, said.file)
+    names = tuple(f"k{number}" for number in range(said.kubelets))
+    done = pieces_of(told.file)
+    if next_piece(told, done) is not None:
+        with tempfile.TemporaryDirectory(prefix="podslice-") as folder:
+            done = playing(find_programs(), Path(folder), names, partial(campaign, told=told))
+    print(*summary(done), sep="\n")
+    return int(any(one.refused for one in done if one.scheduler == OURS))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ of states are one object.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ from podslice.core.cluster.events import MOST_BYTES, NodeEvent, Stamped, StateTo
 from podslice.core.cluster.plain import decoded, encoded
 from podslice.core.cluster.setup import Setup
 from podslice.core.cluster.told_state import ToldState
+from podslice.core.cluster.uids import names_of, uids_in
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import InputError
@@ -67,15 +69,41 @@ _WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests"
 """What most states say, so that one of them is packed into a third less. Packed states are never stored."""
 
 
-def _packed(data: bytes | msgspec.Raw) -> PackedState:
-    packing = zlib.compressobj(6, zdict=_WORDS)
-    return PackedState(packing.compress(data) + packing.flush())
+_UUID = re.compile(rb'("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})')
+"""With the quotation mark before it: there are fewer of these than of digits."""
+_MARK = b"\xff"
+"""No text has this byte. Before a character it stands for a UID, by its place among those of the node's pods."""
+_PLACE = re.compile(_MARK + rb"([\x00-\x7f]|[\xc2-\xdf].|[\xe0-\xef]..)", re.DOTALL)
+_MOST_PLACES = 0xD800
 
 
 class PackedState(msgspec.Struct, frozen=True, gc=False):
-    """A state as compressed bytes: what is kept of a node of which nothing is asked."""
+    """A state as compressed bytes: what is kept of a node of which nothing is asked. The UIDs of its pods are beside it
+    (`uids.names_of`), because they cannot be compressed, and in it are only their places."""
 
     data: bytes
+    uids: bytes = b""
+
+
+def _packed(data: bytes, uids: Iterable[str]) -> PackedState:
+    names = names_of(uids)
+    places = {
+        b'"' + _bytes(uid): b'"' + _MARK + chr(at).encode() for at, uid in enumerate(uids_in(names)[:_MOST_PLACES])
+    }
+    parts = _UUID.split(data)
+    parts[1::2] = [places.get(one, one) for one in parts[1::2]]
+    packing = zlib.compressobj(6, zdict=_WORDS)
+    return PackedState(packing.compress(b"".join(parts)) + packing.flush(), names)
+
+
+def _unpacked(packed: PackedState) -> bytes:
+    data = zlib.decompressobj(zdict=_WORDS).decompress(packed.data)
+    names = uids_in(packed.uids)
+    return _PLACE.sub(lambda found: _bytes(names[ord(found[1].decode())]), data)
+
+
+def _bytes(uid: str) -> bytes:
+    return uid.encode("utf-8", "surrogatepass")
 
 
 class StateRead(StateTold, frozen=True, tag="State"):
@@ -122,6 +150,10 @@ def _raw_state() -> type[msgspec.Struct]:
     return msgspec.defstruct("RawState", fields, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 
+def _uids(state: ToldState) -> list[str]:
+    return [pod.metadata.uid for pod in state.pods]
+
+
 _RAW_STATE: Any = _raw_state()
 _STATE_FIELDS = tuple(one.name for one in msgspec.structs.fields(ToldState) if one.name != "pods")
 
@@ -146,8 +178,9 @@ class Common:
         if decoded(raw, _Kind, limit=MOST_BYTES, what=path).type != "State":
             return decoded(raw, NodeEvent, limit=MOST_BYTES, what=path)  # type: ignore[arg-type]
         told = decoded(raw, _RawTold, limit=MOST_BYTES, what=path)
-        packed = _packed(told.state)
         setup, state = self.setup(told.setup), self.state(told.state)
+        data = bytes(told.state)
+        packed = self.pack(state) if _MARK in data else _packed(data, _uids(state))
         return StateRead(told.version, setup, state, told.why, observed=told.observed, packed=packed)
 
     def setup(self, raw: msgspec.Raw) -> Setup:
@@ -188,11 +221,11 @@ class Common:
 
     def pack(self, state: ToldState) -> PackedState:
         """What is kept of a state."""
-        return _packed(encoded(state))
+        return _packed(encoded(state), _uids(state))
 
     def unpack(self, packed: PackedState) -> ToldState:
         """The state again. Raises `InputError` for what is none."""
         try:
-            return self.state(zlib.decompressobj(zdict=_WORDS).decompress(packed.data))
+            return self.state(_unpacked(packed))
         except zlib.error as error:
             raise InputError(f"cannot be unpacked: {error}", path="state") from None

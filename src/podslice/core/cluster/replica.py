@@ -34,7 +34,7 @@ from podslice.core.cluster.events import (
 from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.cluster.told_state import check_number, check_pool, pool_of, state_from, told
-from podslice.core.cluster.uids import is_named, names_of, uids_in
+from podslice.core.cluster.uids import is_named, uids_in
 from podslice.core.decide import decide, release, resize
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest, Digester, holding_of
@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 class Replica:
     """One node. `counts` are outcomes; `rules` and `state` are None before the first state and with another version."""
 
-    __slots__ = ("_digester", "_disputed", "_packed", "_rulebook", "_state", "_uids", "_versions", "_wants_state",
+    __slots__ = ("_digester", "_disputed", "_packed", "_rulebook", "_state", "_versions", "_wants_state",
                  "counts", "digest", "epoch", "latest", "observed", "rules", "sequence", "version")  # fmt: skip
 
     def __init__(self, rulebook: Rulebook, versions: Container[str]) -> None:
@@ -83,7 +83,6 @@ class Replica:
         self._state: NodeState | None = None
         self._packed: PackedState | None = None
         """The state at rest."""
-        self._uids = b""
         self.digest = Digest("", "")
         self.epoch = 0
         self.sequence = -1
@@ -111,23 +110,26 @@ class Replica:
 
     def has(self, uid: str) -> bool:
         """True for a pod that is on the node, as far as it was told."""
-        return uid in self._state.pods if self._state is not None else is_named(uid, self._uids)
+        return uid in self._state.pods if self._state is not None else is_named(uid, self._names)
 
     @property
     def uids(self) -> list[str]:
         """The pods on the node, as far as it was told."""
-        return list(self._state.pods) if self._state is not None else uids_in(self._uids)
+        return list(self._state.pods) if self._state is not None else uids_in(self._names)
+
+    @property
+    def _names(self) -> bytes:
+        return b"" if self._packed is None else self._packed.uids
 
     def rest(self) -> None:
         """Nobody asks for the state: some bytes of it are enough, until somebody does."""
         state = self._state
         if state is not None:
             self._packed = self._packed or self._rulebook.common.pack(told(state))
-            self._uids = names_of(state.pods)
             self._state = self._digester = None
 
     def _become(self, state: NodeState | None, packed: PackedState | None = None) -> None:
-        self._state, self._packed, self._uids = state, packed, b""
+        self._state, self._packed = state, packed
         if state is not None:
             self._rulebook.warm(self)
 
