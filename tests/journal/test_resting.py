@@ -93,6 +93,12 @@ def test_no_text_is_taken_for_a_uid() -> None:
     assert Common().unpack(found.packed).deferred == (UUIDS[1],)
     with pytest.raises(InputError):
         Common().decode(data.replace(before, b'"state":{"deferred":["\xff\x00"],"pods":'))
+    with pytest.raises(InputError):
+        Common().decode(data.replace(before, b'"state":{"deferred":["\xffa"],"pods":'))
+    skipped = data.replace(b'"metadata":{', b'"metadata":{"unknown":"\xffa",', 1)
+    assert skipped != data
+    found = Common().decode(skipped).event
+    assert Common().unpack(found.packed) == found.state == stamped.event.state
 
 
 def test_equal_parts_are_one_object() -> None:

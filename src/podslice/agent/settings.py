@@ -27,8 +27,7 @@ from podslice.core.quirks import PROFILES, profile
 from podslice.core.values.decoding import decoding_problem, with_value
 from podslice.core.values.fields import known_fields
 from podslice.core.values.nearest import did_you_mean
-from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
-from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
+from podslice.k8s.kubeletconfig import config_of_fields, load_config_data
 from podslice.k8s.policy import allowed_values, load_policy, policy_from_dict
 from podslice.web.access import is_loopback
 
@@ -259,7 +258,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         raise _problem(fields, str(error)) from None
     _check(agent)
     try:
-        loaded = config_from_dict({"apiVersion": KUBELET_VERSION, "kind": "KubeletConfiguration", **agent.resources})
+        loaded = config_of_fields(agent.resources)
     except InputError as error:
         raise error.at(path="resources") from None
     problems = validate(loaded.config)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from podslice.core.fleet.streams import below, stream
 from podslice.core.fleet.workload import NEVER, Workload
+from podslice.fleet.sizing import first_beyond
 
 MOST_PERCENT = 1000
 """More is not looked for."""
@@ -51,10 +52,4 @@ def most_growth(enough: Callable[[int], bool]) -> int:
     while high < MOST_PERCENT and enough(high):
         low, high = high, 2 * high
     high = min(high, MOST_PERCENT + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if enough(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    return first_beyond(low, high, lambda percent: not enough(percent)) - 1

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from podslice.core.errors import InputError
 from podslice.fleet.kube_budgets import BUDGET, budget_of_object
 from podslice.fleet.kube_objects import objects_in, part, read_documents
-from podslice.fleet.kube_pods import SEEN_LAST, ended_at
+from podslice.fleet.kube_pods import SEEN_LAST, ended_at, time_text
 from podslice.fleet.kube_reduce import Names, reduced
 from podslice.fleet.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentSnapshot, pods_of_agent, snapshot_of
-from podslice.fleet.metrics_pods import metrics_pods, time_text
+from podslice.fleet.metrics_pods import metrics_pods
 from podslice.fleet.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, metrics_of, text_metrics
 from podslice.render.prose import counted
 
@@ -177,6 +177,5 @@ def _history(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str
         last = seen[key]
         if last + 1 < len(ordered) and ended_at(pod) is None:
             end = (ordered[last][0] + ordered[last + 1][0]) // 2
-            text = datetime.fromtimestamp(end / 1000, UTC).isoformat().replace("+00:00", "Z")
-            pod["metadata"]["annotations"] = {SEEN_LAST: text}
+            pod["metadata"]["annotations"] = {SEEN_LAST: time_text(end)}
     return list(found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,6 +105,11 @@ def moment(text: str, path: str) -> int:
         return round(found.timestamp() * 1000) if found.tzinfo else _raise(text, path)
     except (ValueError, OverflowError):
         return _raise(text, path)
+
+
+def time_text(at: int) -> str:
+    """Milliseconds since 1970 as Kubernetes writes a time."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _raise(text: str, path: str) -> int:

@@ -29,7 +29,7 @@ from podslice.fleet.kube_devices import LISTED_DEVICES
 from podslice.fleet.kube_objects import part, read_documents
 from podslice.fleet.kube_reduce import Names, reduced_file
 from podslice.host.machine_files import dump_machine
-from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
+from podslice.k8s.kubeletconfig import config_of_fields
 from podslice.k8s.nodestate import read_node_state
 from podslice.statefiles.names import POLICY_STATE_FILE
 
@@ -71,7 +71,7 @@ def _of_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
         inventory_from_data({"devices": [*devices]})
         machine = from_data(data["machine"])
         fields = dict(data["configuration"])
-        config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **fields})
+        config_of_fields(fields)
         profile, policy = str(data.get("profile", "")), dict(data.get("policy") or {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"is a LiveNode that is not understood: {type(error).__name__} {error}"
@@ -210,7 +210,7 @@ def pods_of_agent(folder: Path, node: str) -> list[dict[str, Any]]:
 def node_of_snapshot(snapshot: AgentSnapshot) -> dict[str, Any]:
     """A Node object, where there is none: what the machine has, and what its kubelet says may be used of it. Raises
     `PodsliceError` for a configuration with which no node starts."""
-    config = config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **snapshot.fields}).config
+    config = config_of_fields(snapshot.fields).config
     devices = inventory_from_data({"devices": [*snapshot.devices]})
     resources = Node(snapshot.machine, config, devices=devices).kubelet.node_resources()
     status = {field: _amounts(getattr(resources, field)) for field in ("capacity", "allocatable")}

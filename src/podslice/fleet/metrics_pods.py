@@ -11,11 +11,10 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from podslice.fleet.kube_pods import SEEN_LAST
+from podslice.fleet.kube_pods import SEEN_LAST, time_text
 from podslice.fleet.metrics_read import LATEST, MetricSeries
 from podslice.render.prose import counted
 
@@ -315,11 +314,6 @@ def _containers(life: _Life, *, init: bool) -> Iterator[dict[str, Any]]:
 
 def _quantity(resource: str, value: float) -> str:
     return f"{round(value * 1000)}m" if resource == "cpu" else str(round(value))
-
-
-def time_text(at: int) -> str:
-    """Milliseconds since 1970 as Kubernetes writes a time."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _label_of(resource: str) -> str:

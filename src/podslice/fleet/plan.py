@@ -87,7 +87,7 @@ class PlanListener(ShareListener, Protocol):
 def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, workers: int = 1) -> PlannedNodes:
     """What every configuration needs; the same however many processes find it. Raises `InputError`,
     `ClassStartError`."""
-    weights_of(study, terms)
+    weights = weights_of(study, terms)
     by_name: dict[str, list[FleetCell]] = {}
     for cell in study.cells:
         parts = (cell.alternative, cell.configuration, cell.scheduler, cell.transform)
@@ -119,7 +119,7 @@ def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, worker
         terms.percent,
         tuple(planned),
         tuple(anomalies),
-        dict(weights_of(study, terms)),
+        weights,
     )
 
 
@@ -247,22 +247,26 @@ def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
 def _planned(name: str, found: Sequence[CellSize], totals: Counter[str]) -> PlannedConfiguration:
     counts = tuple(one.least for one in found)
     ordered = sorted(counts)
-    p90 = ordered[-(-len(ordered) * 9 // 10) - 1]
     never = sorted({shape for one in found for shape in one.never})
     enough = all(one.enough for one in found)
     growth = tuple(one.growth for one in found if one.growth is not None)
     middle = round(median(counts))
     classes = tuple(_of_class(kind, totals[kind], found) for kind, _ in found[0].fewer) if enough else ()
     return PlannedConfiguration(
-        name, middle, ordered[0], ordered[-1], p90, counts, enough, tuple(never), growth, classes
+        name, middle, ordered[0], ordered[-1], _nine_of_ten(ordered), counts, enough, tuple(never), growth, classes
     )
 
 
 def _of_class(name: str, nodes: int, found: Sequence[CellSize]) -> PlannedClass:
     by_seed = tuple(dict(one.fewer)[name] for one in found)
     ordered = sorted(by_seed, reverse=True)
-    p90 = ordered[-(-len(ordered) * 9 // 10) - 1]
-    return PlannedClass(name, nodes, round(median(by_seed)), ordered[-1], ordered[0], p90, by_seed)
+    middle = round(median(by_seed))
+    return PlannedClass(name, nodes, middle, ordered[-1], ordered[0], _nine_of_ten(ordered), by_seed)
+
+
+def _nine_of_ten(ordered: Sequence[int]) -> int:
+    """The first of them that nine of ten do not exceed in their order."""
+    return ordered[-(-len(ordered) * 9 // 10) - 1]
 
 
 def sizes(plan: PlannedNodes) -> Iterator[str]:

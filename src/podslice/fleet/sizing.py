@@ -65,6 +65,17 @@ def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
     return Workload.of(work.shapes, shape, arrival, length, node, there)
 
 
+def first_beyond(low: int, high: int, beyond: Callable[[int], bool]) -> int:
+    """By bisection the first number after `low` that is `beyond`, where `high` is taken to be."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if beyond(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 def least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -> tuple[int, tuple[int, ...]]:
     """The least number that is enough, and numbers that contradict it: smaller ones that are enough too, greater ones
     that are not. `short` is known to be too few. Raises `NotEnoughError`."""
@@ -77,13 +88,7 @@ def least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -> tup
 
     if not ask(most):
         raise NotEnoughError
-    low, high = short, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if ask(middle):
-            high = middle
-        else:
-            low = middle
+    high = first_beyond(short, most, ask)
     odd = [count for count in range(max(short + 1, high - 1 - _PROBES), high - 1) if ask(count)]
     odd += [count for count in range(high + 1, min(most, high + _PROBES) + 1) if not ask(count)]
     return high, tuple(odd)

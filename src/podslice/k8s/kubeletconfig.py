@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -74,6 +74,12 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
         raise InputError(f"holds {found}, not an object of kind {kind}", source=path)
     served = document.get("kubeletconfig") if kind == KIND and len(document) == 1 else None
     return {"kind": KIND, "apiVersion": API_VERSION, **served} if isinstance(served, dict) else document
+
+
+def config_of_fields(fields: Mapping[str, Any]) -> LoadedConfig:
+    """A KubeletConfiguration from its fields alone, without kind and version. Raises `InputError` as
+    `config_from_dict`."""
+    return config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **fields})
 
 
 def config_from_dict(data: dict[str, Any]) -> LoadedConfig:

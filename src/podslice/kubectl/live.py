@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import API_VERSION as POLICY_VERSION
 from podslice.core.config.policy import KIND as POLICY_KIND
 from podslice.core.config.policy import PodslicePolicy
@@ -15,7 +14,7 @@ from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.form import from_data
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
+from podslice.k8s.kubeletconfig import config_of_fields
 from podslice.k8s.policy import policy_from_dict
 
 _REMEDY = "give the agent and kubectl-podslice the same version"
@@ -47,7 +46,7 @@ def remote_node(document: Mapping[Any, Any], source: str) -> RemoteNode:
 def _node(facts: dict[str, Any]) -> Node:
     node = Node(
         from_data(facts["machine"]),
-        _configuration(facts["configuration"]),
+        config_of_fields(facts["configuration"]).config,
         profile=facts["profile"],
         devices=inventory_from_data({"devices": facts["devices"]}) if facts["devices"] else None,
         predicates=False,
@@ -64,10 +63,6 @@ def _node(facts: dict[str, Any]) -> Node:
 def _pod(told: Mapping[str, Any]) -> Pod:
     metadata = {**told["metadata"], "annotations": dict(told.get("annotations", {}))}
     return pod_from_dict({"metadata": metadata, "spec": told["spec"]})
-
-
-def _configuration(fields: dict[str, Any]) -> KubeletConfig:
-    return config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **fields}).config
 
 
 def _policy(spec: dict[str, Any]) -> PodslicePolicy:

@@ -73,12 +73,8 @@ def plan(
     study.check_traces()
     configurations = len({cell._replace(seed=0) for cell in study.cells})
     work = sized_cells(study).keys()
-    progress = RunProgress(configurations, form_of_progress, work=work, what="configurations")
-    progress.begin()
-    try:
+    with RunProgress(configurations, form_of_progress, work=work, what="configurations") as progress:
         found = plan_nodes(study, terms, progress, workers=workers or os.cpu_count() or 1)
-    finally:
-        progress.end()
     if out is not None:
         RunStore(out).write(PLAN_FILE, written_plan(found))
     if output == "table":

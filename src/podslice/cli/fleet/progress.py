@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
@@ -26,7 +26,8 @@ _LEAST_WORK = 0.001
 
 
 class RunProgress:
-    """Tells how many cells are done, how far those in work are, and how long the rest will take, if it goes on so.
+    """Tells how many cells are done, how far those in work are, and how long the rest will take, if it goes on so. As a
+    context it begins and ends.
 
     `work`: keys of what is simulated, where this is not what is counted: of twins one is, a configuration is many."""
 
@@ -58,6 +59,13 @@ class RunProgress:
         self._begun = clock()
         self._told = float("-inf")
         self._bars: _Bars | None = None
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def begin(self) -> None:
         """The first word."""

@@ -112,19 +112,17 @@ def _make(
     same = {one.key: (one,) for one in cells} if verify else groups(study, cells)
     firsts = longest_first(study, [group[0] for group in same.values()])
     tasks = tasks_of(study, firsts, store, verify=verify, sent=bool(dask))
-    progress = RunProgress(len(cells), told, work=same.keys())
-    progress.begin()
     try:
-        with executor_of(workers, dask) as executor:
+        with (
+            RunProgress(len(cells), told, work=same.keys()) as progress,
+            executor_of(workers, dask) as executor,
+        ):
             for answer in make_cells(executor, tasks, store, study.id, progress, same):
                 print_warnings((answer.warning,) if answer.warning else ())
                 progress.done(answer.key)
     except KeyboardInterrupt:
-        progress.end()
         echo(f"podslice: interrupted; --resume goes on with {store.folder}", err=True)
         sys.exit(INTERRUPTED)
-    finally:
-        progress.end()
 
 
 def _finish(store: RunStore, form: str) -> None:

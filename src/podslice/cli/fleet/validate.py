@@ -93,13 +93,9 @@ def validate_fgd(
     runs = plan(traces, quick=quick, seeds=seeds, workloads=workloads)
     kept = KeptCurves(keep)
     left = sum(run not in kept.curves for run in runs)
-    progress = RunProgress(left, form_of_progress, what="runs")
-    progress.begin()
-    try:
+    with RunProgress(left, form_of_progress, what="runs") as progress:
         for run in run_all(folder, runs, kept, workers):
             progress.done(f"{run.workload} {run.policy} {run.seed}")
-    finally:
-        progress.end()
     verdict = compare(traces, {run: kept.curves[run] for run in runs})
     if output == "table":
         _print(verdict)
