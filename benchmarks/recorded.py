@@ -17,8 +17,8 @@ import msgspec
 
 from benchmarks.measure import Case
 from podslice.core.allocate.picker import Picker
-from podslice.core.config.cpu_options import parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy_options import parse_cpu_policy_options
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import Machine

@@ -12,8 +12,8 @@ from podslice.advise.explain.losses import LOST_WITH_OPTION
 from podslice.advise.explain.node_fixes import option_configs
 from podslice.advise.whatif import COMPARED_OPTIONS, OPTION_SETS
 from podslice.core import reasons
-from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS, MATURITY
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy_options import EXCLUSIVE_PAIRS, MATURITY
 from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.statefiles import names
 
@@ -50,7 +50,7 @@ def test_options_are_those_of_the_table() -> None:
 def test_options_are_spelled_where_they_mean_something() -> None:
     """No file lists options by itself; these name some for what those options do."""
     assert spelled(set(CPU_POLICY_OPTIONS)).keys() == {
-        "core/config/cpu_options.py",  # since when, and which exclude each other
+        "core/config/policy_options.py",  # since when, and which exclude each other
         "advise/explain/losses.py",  # what is lost with one
         "advise/reserve/advise.py",  # which keeps shared pods off what is reserved
         "advise/whatif.py",  # which choose CPUs

@@ -15,7 +15,7 @@ from podslice.advise.explain.edits import is_valid, places, with_amounts
 from podslice.advise.explain.explain import find_fixes
 from podslice.advise.explain.pod_fixes import differences
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.config.topology_options import POLICIES, SCOPES
+from podslice.core.config.policy_options import POLICIES, SCOPES
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.defaults import default_pod

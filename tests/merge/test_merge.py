@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.config.topology_options import TopologyManagerOptions, check_machine, parse_options
+from podslice.core.config.policy_options import TopologyManagerOptions, check_machine, parse_topology_options
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
@@ -185,7 +185,7 @@ def test_crash_depends_on_the_comparisons() -> None:
 def test_option_errors(options: dict[str, str], message: str) -> None:
     """Wrong Topology Manager options are refused with upstream's words."""
     with pytest.raises(StartError) as error:
-        parse_options(options)
+        parse_topology_options(options)
     assert error.value.message == message
 
 

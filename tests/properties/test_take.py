@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.core.allocate.picker import Picker
-from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS
+from podslice.core.config.policy_options import EXCLUSIVE_PAIRS
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.model import Core, Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology

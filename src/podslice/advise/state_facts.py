@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.advise.drive.trial import Trial
-from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import gates_refused

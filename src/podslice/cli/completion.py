@@ -21,7 +21,7 @@ def _settings() -> Iterator[str]:
     import msgspec
 
     from podslice.core.config.kubelet import KubeletConfig
-    from podslice.core.config.topology_options import POLICIES, SCOPES, TopologyManagerOptions
+    from podslice.core.config.policy_options import POLICIES, SCOPES, TopologyManagerOptions
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.gates import GATES
 

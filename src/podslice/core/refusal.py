@@ -12,7 +12,7 @@ from podslice.core.allocate.picker import SMT_FRACTION, SMT_SHORT, SMT_SIZES
 from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.config.annotations import INVALID_KIND
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.topology_options import SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import SINGLE_NUMA_NODE
 from podslice.core.errors import Refusal
 from podslice.core.managers.topology import NOT_ALIGNED
 from podslice.core.pod.eligibility import AdmissionPod

@@ -18,10 +18,10 @@ import msgspec
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
 from podslice.core.classes.mixed import MixedPool, Sharing
 from podslice.core.classes.resolve import CPUClasses, shared_by
-from podslice.core.config import topology_options
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import PodslicePolicy
+from podslice.core.config.policy_options import SINGLE_NUMA_NODE
 from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block, NUMANodeState
@@ -127,7 +127,7 @@ class NodeView(msgspec.Struct, frozen=True):
     @property
     def single_numa_node(self) -> bool:
         """Whatever is aligned must be on one NUMA node."""
-        return self.config.topology_manager_policy == topology_options.SINGLE_NUMA_NODE
+        return self.config.topology_manager_policy == SINGLE_NUMA_NODE
 
     @property
     def allocatable(self) -> dict[str, Quantity]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from podslice.core.config.topology_options import LIMIT_OPTION, POLICIES, SCOPES
+from podslice.core.config.policy_options import LIMIT_OPTION, POLICIES, SCOPES
 from podslice.core.errors import InputError
 from podslice.core.machine.build import CPUFacts, NUMANodeFacts, build_nodes, check_machine
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data, is_extended_resource_name

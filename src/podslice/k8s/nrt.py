@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from podslice.core.config.topology_options import LIMIT_OPTION
+from podslice.core.config.policy_options import LIMIT_OPTION
 from podslice.core.machine.memory import NO_TABLE
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.managers.device_state import DeviceState

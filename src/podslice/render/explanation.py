@@ -12,7 +12,7 @@ from podslice.advise.explain.losses import LOSSES
 from podslice.advise.explain.resize import ResizeExplanation
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.trace import MergeStep
-from podslice.core.config.topology_options import SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import SINGLE_NUMA_NODE
 from podslice.core.merge.scored import MILLION
 from podslice.render.ansi import style
 from podslice.render.prose import counted, wrapped

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.config.cpu_options import parse_cpu_policy_options
+from podslice.core.config.policy_options import parse_cpu_policy_options
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.machine.model import Machine

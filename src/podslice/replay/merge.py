@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.config.topology_options import parse_options
+from podslice.core.config.policy_options import parse_topology_options
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints
 from podslice.core.merge.merge import Merger
@@ -20,7 +20,7 @@ def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
     merger = Merger(
         case["policy"],
         [(node["id"], node.get("distances")) for node in case["numa"]],
-        closest=parse_options(case.get("options") or {}).prefer_closest_numa_nodes,
+        closest=parse_topology_options(case.get("options") or {}).prefer_closest_numa_nodes,
         distances_by_id=quirks.distances_by_node_id,
     )
     merged = merger.merge([_provider(provider) for provider in case["providers"]])

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from podslice.core.allocate.picker import Picker
-from podslice.core.config.cpu_options import parse_cpu_policy_options
+from podslice.core.config.policy_options import parse_cpu_policy_options
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology

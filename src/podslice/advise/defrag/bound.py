@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from podslice.advise.defrag.groups import Group
 from podslice.advise.defrag.space import State
-from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory

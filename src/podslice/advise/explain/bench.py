@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from podslice.advise.drive.trial import Trial
-from podslice.core.config.topology_options import BEST_EFFORT, NONE
+from podslice.core.config.policy_options import BEST_EFFORT, NONE
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod

@@ -6,7 +6,7 @@ from podslice.advise.explain.bench import Asking
 from podslice.advise.explain.changes import Change, EditPod, Reconfigure
 from podslice.core.config.annotations import CPU_CLASS
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.topology_options import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.view import NodeView
 

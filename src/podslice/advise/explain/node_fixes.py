@@ -13,7 +13,7 @@ from podslice.advise.explain.changes import ChangeMachine, EmptyNode, Reconfigur
 from podslice.advise.explain.fix import COSTS, Edit, Fix, price, text_of
 from podslice.advise.explain.removals import Removals
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
-from podslice.core.config.topology_options import POLICIES, SCOPES
+from podslice.core.config.policy_options import POLICIES, SCOPES
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, pod_requests

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from podslice.advise.explain.candidates import Candidate
 from podslice.advise.explain.codes import REFUSALS
-from podslice.core.config.topology_options import SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import SINGLE_NUMA_NODE
 from podslice.core.errors import Refusal
 from podslice.core.managers.cpu_plugins import FILTERED
 from podslice.core.managers.topology import ALLOCATION_FAILED, NOT_ALIGNED

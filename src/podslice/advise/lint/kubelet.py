@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject
-from podslice.core.config.cpu_options import OptionError, refuse_options_of_none_policy
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.topology_options import parse_options
+from podslice.core.config.policy_options import OptionError, parse_topology_options, refuse_options_of_none_policy
 from podslice.core.errors import StartError
 from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits, union
 from podslice.core.values.gate_table import gate_states
@@ -76,7 +75,7 @@ def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
         )
     if config.aligns:
         try:
-            parse_options(config.topology_manager_policy_options)
+            parse_topology_options(config.topology_manager_policy_options)
         except StartError as error:
             yield Problem(
                 "topologyManagerPolicyOptions", f"the kubelet refuses to start: {error}", "correct the option"

@@ -8,7 +8,7 @@ from podslice.advise.explain.codes import ADVICE, OTHER_ADVICE
 from podslice.advise.explain.explain import explain
 from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.decision import Decision
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.node import identified

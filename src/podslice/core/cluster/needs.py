@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from podslice.core.config.annotations import annotation_problems
 from podslice.core.config.policy import NO_POLICY
-from podslice.core.config.topology_options import RESTRICTED
+from podslice.core.config.policy_options import RESTRICTED
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from podslice.core.config.kubelet import DEFAULT_CFS_PERIOD, KubeletConfig
-from podslice.core.config.topology_options import POLICIES, SCOPES
+from podslice.core.config.policy_options import POLICIES, SCOPES
 from podslice.core.values.cpuset import CPUSetError, parse_ranges
 from podslice.core.values.duration import DurationError, format_duration, parse_duration
 from podslice.core.values.golang import quote

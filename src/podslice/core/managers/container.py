@@ -11,15 +11,20 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from functools import partial
 
 from podslice.core.allocate.picker import Picker
-from podslice.core.config import topology_options as topology_options
-from podslice.core.config.cpu_options import (
-    OptionError,
-    check_cpu_policy_options,
-    parse_cpu_policy_options,
-    refuse_options_of_none_policy,
-)
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.config.policy_options import (
+    BEST_EFFORT,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+    OptionError,
+    check_cpu_policy_options,
+    check_machine,
+    check_node_ids,
+    parse_cpu_policy_options,
+    parse_topology_options,
+    refuse_options_of_none_policy,
+)
 from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
 from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.machine.delta import without_cpus
@@ -274,8 +279,7 @@ class ContainerManager:
             reserved=reserved,
             pod_level=self.pod_level,
             elastic=self.elastic,
-            aligned=self.config.topology_manager_policy
-            in (topology_options.RESTRICTED, topology_options.SINGLE_NUMA_NODE),
+            aligned=self.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE),
             quirks=self.quirks,
         )
         return CPUManager(rules.with_policy(self.policy, self.machine), self.context)
@@ -461,14 +465,14 @@ class ContainerManager:
 def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: PodslicePolicy) -> Merger | None:
     """What merges hints on a machine, None with Topology Manager policy none. Raises `StartError`."""
     scores = extra.topology.best_effort == "scored"
-    if scores and config.topology_manager_policy != topology_options.BEST_EFFORT:
+    if scores and config.topology_manager_policy != BEST_EFFORT:
         raise StartError("policy", _NOT_BEST_EFFORT, policy=config.topology_manager_policy)
     if not config.aligns:
         return None
-    options = topology_options.parse_options(config.topology_manager_policy_options)
+    options = parse_topology_options(config.topology_manager_policy_options)
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
-    topology_options.check_machine(machine, policy, scope, options, limited=quirks.numa_node_limit)
-    topology_options.check_node_ids(machine)
+    check_machine(machine, policy, scope, options, limited=quirks.numa_node_limit)
+    check_node_ids(machine)
     scored = None
     if scores:
         apart = extra.topology.mode == "perResource"

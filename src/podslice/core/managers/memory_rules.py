@@ -10,8 +10,8 @@ import msgspec
 from podslice.core.allocate.memory_static import check_reservation
 from podslice.core.config.kubelet import DRIFT_TOLERANCE, KubeletConfig
 from podslice.core.config.policy import ClaimRules
+from podslice.core.config.policy_options import check_node_ids
 from podslice.core.config.reservation import reserved_memory_bytes
-from podslice.core.config.topology_options import check_node_ids
 from podslice.core.errors import InputError, StartError, StartKind
 from podslice.core.hints.memory import sums_wrap
 from podslice.core.machine.drift import LEGACY, OFF, DriftTolerance, drift_tolerance, resolved

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from podslice.core.config.topology_options import SCOPES
+from podslice.core.config.policy_options import SCOPES
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import NO_AFFINITY, Hint, SplitHint
 from podslice.core.hints.hintset import HintSet, ProviderHints

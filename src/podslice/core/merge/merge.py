@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from podslice.core.config.topology_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
+from podslice.core.config.policy_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
 from podslice.core.hints.hint import ALL_LISTED, NO_AFFINITY, Hint, enumerate_masks
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.hints.search import Purse, Span
