@@ -98,7 +98,7 @@ MUTATIONS = tuple(
         ("machine/form.py", "if cpus > MAX_CPUS:", "if cpus >= MAX_CPUS:"),
         ("machine/topology.py", "core_id = min(core.threads)", "core_id = max(core.threads)"),
         ("config/policy_options.py", "and limit < DEFAULT_NUMA_LIMIT", "and limit <= DEFAULT_NUMA_LIMIT"),
-        ("config/validation.py", "not 0 < factor <= 1", "not 0 <= factor <= 1"),
+        ("config/kubelet.py", "not 0 < factor <= 1", "not 0 <= factor <= 1"),
         ("resize/allocation.py", "or not managed or pod_qos(", "or managed or pod_qos("),
         ("resize/exclusive.py", "if whole and bool(allocated.cpus)", "if whole or bool(allocated.cpus)"),
         ("effects/memory_qos.py", "top = limit or settings", "top = limit and settings"),

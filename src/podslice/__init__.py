@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         ReservationRules,
         TopologyRules,
     )
+    from podslice.core.config.reservation import NodeResources
     from podslice.core.decide import (
         Decided,
         MachineChanged,
@@ -149,7 +150,6 @@ if TYPE_CHECKING:
     from podslice.core.quirks import Quirks
     from podslice.core.readmission import Admitted
     from podslice.core.resize.events import ResizeCondition
-    from podslice.core.scheduling.allocatable import NodeResources
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.cpuset import CPUSet
     from podslice.core.values.quantity import Quantity
@@ -434,7 +434,7 @@ _ON_USE = {
     "NUMANode": "podslice.core.machine.model",
     "NUMANodeState": "podslice.core.machine.memory",
     "Node": "podslice.core.node",
-    "NodeResources": "podslice.core.scheduling.allocatable",
+    "NodeResources": "podslice.core.config.reservation",
     "NodeStore": "podslice.host.store",
     "Boot": "podslice.host.boot",
     "NodeRules": "podslice.core.managers.node_rules",

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.core.config.kubelet import KubeletConfig, MemoryReservation, validate
 from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.core.config.validation import validate
 from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Node

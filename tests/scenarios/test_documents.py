@@ -7,9 +7,9 @@ import re
 import pytest
 
 from podslice import CPUSet
+from podslice.core.config.reservation import exclusive_cpus
 from podslice.core.hints.hint import Hint
 from podslice.core.merge.merge import Merger
-from podslice.core.scheduling.allocatable import exclusive_cpus
 from podslice.core.values.gates import FeatureGates, GateError
 from tests.conftest import make_node, make_pod
 

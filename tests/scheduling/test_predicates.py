@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from podslice import Node, load_machine
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.reservation import prepare_reservations
+from podslice.core.config.reservation import node_resources, prepare_reservations
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.core.pod.spec import ObjectMeta, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
     NodeObject,
     Others,

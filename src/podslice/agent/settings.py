@@ -19,9 +19,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.kubelet import KubeletConfig, validate
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
-from podslice.core.config.validation import validate
 from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES, profile
 from podslice.core.values.decoding import decoding_problem, with_value

@@ -9,13 +9,13 @@ import msgspec
 
 from podslice.advise.inspect.facts import KnownNode
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.reservation import node_resources
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.spec import ResourceList
-from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.values.quantity import Quantity, QuantityError
 
 _REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"

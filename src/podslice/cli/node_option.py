@@ -14,9 +14,8 @@ from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
-from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.kubelet import KubeletConfig, validate
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
-from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import InputError, StartError, raise_all
 from podslice.core.machine.devices import DeviceInventory

@@ -20,6 +20,7 @@ from podslice.core.config.annotations import INVALID_KIND, MIXED, SMT, annotatio
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.mixed import admission_of, without_remainder
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy
+from podslice.core.config.reservation import NodeResources, node_resources
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
 from podslice.core.machine.cores import sums_of
 from podslice.core.machine.delta import MachineConsequence
@@ -45,7 +46,6 @@ from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import ResizeQueue, SortKey, Waiting
-from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import (

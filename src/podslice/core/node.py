@@ -14,9 +14,8 @@ import msgspec
 from podslice.core import node_resize, readmission
 from podslice.core.classes.resolve import CPUClasses, fallback_of
 from podslice.core.config.annotations import MIXED, SMT, AnnotationProblem, annotation_problems
-from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.kubelet import KubeletConfig, validate
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
-from podslice.core.config.validation import validate
 from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings

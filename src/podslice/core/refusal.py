@@ -13,10 +13,10 @@ from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.config.annotations import INVALID_KIND
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy_options import SINGLE_NUMA_NODE
+from podslice.core.config.reservation import max_pods
 from podslice.core.errors import Refusal
 from podslice.core.managers.topology import NOT_ALIGNED
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.scheduling.allocatable import max_pods
 from podslice.core.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
 from podslice.core.view import NodeView
 

@@ -22,6 +22,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.config.policy_options import SINGLE_NUMA_NODE
+from podslice.core.config.reservation import NodeResources
 from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block, NUMANodeState
@@ -31,7 +32,6 @@ from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.allocatable import NodeResources
 from podslice.core.state import model
 from podslice.core.state.model import assignable
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions

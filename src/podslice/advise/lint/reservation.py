@@ -8,7 +8,7 @@ from podslice.advise.lint.model import INFO, MACHINE, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import NodeSubject
 from podslice.advise.reserve.formulas import DEFAULT, FORMULAS, MEASURED, amounts
 from podslice.advise.reserve.placement import site_of
-from podslice.core.scheduling.allocatable import max_pods
+from podslice.core.config.reservation import max_pods
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.quantity import Quantity, bytes_text, cpus_text
 from podslice.core.view import NodeView

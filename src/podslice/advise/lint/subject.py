@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from podslice.core.config.kubelet import IgnoredField, KubeletConfig
+from podslice.core.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig, validate
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.core.config.validation import ConfigProblem, validate
 from podslice.core.errors import StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine

@@ -22,13 +22,12 @@ from podslice.advise.reserve.formulas import (
 from podslice.advise.reserve.memory import divide
 from podslice.advise.reserve.placement import PlacedReservation, Site, place, site_of
 from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
-from podslice.core.config.reservation import prepare_reservations
+from podslice.core.config.reservation import node_resources, prepare_reservations
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import TopologyError
 from podslice.core.node import Node
-from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.core.values.quantity import Quantity, QuantityError, bytes_text
 

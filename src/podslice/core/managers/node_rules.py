@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import PodslicePolicy
+from podslice.core.config.reservation import NodeResources
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.cpu_rules import CPURules
@@ -17,7 +18,6 @@ from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.memory_rules import MemoryRules
 from podslice.core.merge.merge import Merger
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.allocatable import NodeResources
 from podslice.core.scheduling.predicates import NodeObject
 from podslice.core.values.quantity import Quantity
 

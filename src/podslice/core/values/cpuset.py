@@ -23,6 +23,7 @@ MAX_CPU_ID = (1 << 20) - 1
 _FEW, _LONG, _SPARSE = 64, 4096, 16
 """More ranges, or more bits, than these are handled as text: big integers take quadratic time bit by bit."""
 _RUN = re.compile("1+")
+_FEW_DIGITS = 9
 
 
 class CPUSetError(ValueError):
@@ -45,8 +46,8 @@ def parse_ranges(text: str) -> list[tuple[int, int]]:
     for piece in text.split(","):
         first, dash, second = piece.partition("-")
         try:
-            low = atoi(first)
-            high = atoi(second) if dash else low
+            low = _number(first)
+            high = _number(second) if dash else low
         except GoSyntaxError as error:
             raise CPUSetError(str(error), f"{_shown(piece)} is no CPU, nor a range of CPUs") from None
         if low > high:
@@ -55,6 +56,11 @@ def parse_ranges(text: str) -> list[tuple[int, int]]:
             )
         ranges.append((low, high))
     return ranges
+
+
+def _number(text: str) -> int:
+    """A number as Go reads it, which nearly always is a few digits."""
+    return int(text) if len(text) <= _FEW_DIGITS and text.isascii() and text.isdigit() else atoi(text)
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
