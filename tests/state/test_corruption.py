@@ -105,7 +105,7 @@ def _owners(name: str, data: bytes, *, trust_zero: bool = True) -> Any:
         checkpoint = checkpoint_cpu.load(
             data, pod_level=reader.pod_level, containers=samples.CONTAINERS, trust_zero=False
         )
-    state = restore.adopt(checkpoint, checkpoint.policy_name)
+    state = restore.adopt_cpu(checkpoint, checkpoint.policy_name)
     return state.default, state.assignments, state.bubbles
 
 

@@ -13,8 +13,12 @@ from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import parse_bits
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode, load
 from podslice.statefiles.formats.checkpoint_data import CPU_V4
-from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
-from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
+from podslice.statefiles.formats.restore import (
+    restore_cpu_state,
+    restore_memory_state,
+    validate_cpu_state,
+    validate_memory_state,
+)
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.verify import verify

@@ -26,7 +26,7 @@ from podslice.core.state.tables import container_ids
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
-from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
+from podslice.statefiles.formats.restore import restore_memory_state, validate_memory_state
 
 _STAGE = "memoryManager"
 _POLICIES = "memoryManagerPolicy is None or Static"

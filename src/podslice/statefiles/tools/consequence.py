@@ -22,7 +22,6 @@ from podslice.statefiles.formats import (
     guard_state,
     policy_state,
     restore,
-    restore_memory,
 )
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.releases import FileKind, Release, load_cpu, load_memory
@@ -145,11 +144,11 @@ def _allocation_error(data: bytes, path: str) -> str:
 def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
     try:
         checkpoint = load_cpu(data, reader, facts.containers)
-        state = restore.adopt(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
+        state = restore.adopt_cpu(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
         if checkpoint.policy_name not in ("none", "static"):
-            restore.adopt(checkpoint, "static")
+            restore.adopt_cpu(checkpoint, "static")
     except CheckpointError as error:
-        raise restore.unusable(error, path) from None
+        raise restore.unusable_cpu(error, path) from None
     if facts.machine is not None and checkpoint.policy_name == "static":
         topology = CPUTopology(facts.machine)
         restore.validate_cpu_state(
@@ -160,14 +159,14 @@ def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> Non
 def _start_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
     try:
         checkpoint = load_memory(data, reader)
-        restore_memory.adopt(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
+        restore.adopt_memory(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
         if checkpoint.policy_name not in ("None", "Static"):
-            restore_memory.adopt(checkpoint, "Static")
+            restore.adopt_memory(checkpoint, "Static")
     except CheckpointError as error:
-        raise restore_memory.unusable(error, path) from None
+        raise restore.unusable_memory(error, path) from None
     if facts.machine is not None and checkpoint.policy_name == "Static":
         default = default_machine_state(facts.machine, facts.memory_reserved or reservations(checkpoint))
-        restore_memory.validate_memory_state(checkpoint, default, pod_level=reader.pod_level)
+        restore.validate_memory_state(checkpoint, default, pod_level=reader.pod_level)
 
 
 def reservations(checkpoint: MemoryCheckpoint) -> dict[int, dict[str, int]]:
