@@ -38,8 +38,7 @@ from podslice.k8s.manifest import load_pods_text
 from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
 from podslice.statefiles.formats import guard_state
 from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
-from podslice.statefiles.formats.restore_memory import restore_memory_state
+from podslice.statefiles.formats.restore import restore_cpu_state, restore_memory_state, validate_cpu_state
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
 from podslice.statefiles.tools.guards import repair_guards

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
-from podslice.statefiles.go import gojson
-from podslice.statefiles.go.gojson import CheckpointError, dump_string, dump_value, parse, syntax_error
+from podslice.statefiles.go import gofault, gojson
+from podslice.statefiles.go.gofault import syntax_error
+from podslice.statefiles.go.gojson import CheckpointError, dump_string, dump_value, parse
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -134,14 +135,14 @@ def test_go_is_tolerant_when_reading() -> None:
 def test_faults_are_found_in_few_steps(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken text of any kind is refused after few steps of the slow scanner, many values before any."""
     steps = 0
-    slow = gojson._match
+    slow = gofault._match
 
     def counted(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
         nonlocal steps
         steps += 1
         return slow(pattern, data, at)
 
-    monkeypatch.setattr(gojson, "_match", counted)
+    monkeypatch.setattr(gofault, "_match", counted)
     monkeypatch.setattr(gojson, "MOST_VALUES", 150_000)
     with pytest.raises(CheckpointError):
         parse(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import Quantity, QuantityError
-from podslice.statefiles.go.gojson import syntax_error
+from podslice.statefiles.go.gofault import syntax_error
 
 TYPES = ("quantity", "quantityJSON", "quantityOp")
 Json = dict[str, Any]

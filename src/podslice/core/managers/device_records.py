@@ -13,8 +13,7 @@ from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_response import encode_response
 from podslice.core.values.cpuset import Bits
 from podslice.statefiles.formats import checkpoint_devices
-from podslice.statefiles.formats.members import Member, renew
-from podslice.statefiles.go.godump import Checksum
+from podslice.statefiles.go.godump import Checksum, Member, renew
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -14,8 +14,16 @@ from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import ZERO, Quantity
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
-from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_map, dump_string
-from podslice.statefiles.go.gounmarshal import GoMap, GoStruct, GoText, unmarshal
+from podslice.statefiles.go.gojson import (
+    CORRUPT,
+    CheckpointError,
+    GoMap,
+    GoStruct,
+    GoText,
+    dump_map,
+    dump_string,
+    unmarshal,
+)
 
 
 def dump_requirements(resources: ResourceRequirements) -> str:

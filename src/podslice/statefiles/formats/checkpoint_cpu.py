@@ -13,11 +13,21 @@ import msgspec
 
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits
-from podslice.statefiles.formats.members import Member, add_dump, json_of, member, renew
-from podslice.statefiles.go.godump import Checksum, dump_map, fnv1a
-from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
+from podslice.statefiles.go.godump import Checksum, Member, add_dump, dump_map, fnv1a, json_of, member, renew
+from podslice.statefiles.go.gojson import (
+    CORRUPT,
+    CheckpointError,
+    GoInt,
+    GoMap,
+    GoString,
+    GoStruct,
+    GoText,
+    GoType,
+    dump_string,
+    unmarshal,
+    zero,
+)
 from podslice.statefiles.go.gojson import dump_map as json_map
-from podslice.statefiles.go.gounmarshal import GoInt, GoMap, GoString, GoStruct, GoText, GoType, unmarshal, zero
 
 Entries = dict[str, dict[str, str] | None]
 

@@ -18,8 +18,18 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.go.godump import fnv1a
-from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, Members, dump_string, dump_value, parse
-from podslice.statefiles.go.gounmarshal import GoInt, GoString, GoStruct, unmarshal
+from podslice.statefiles.go.gojson import (
+    CORRUPT,
+    CheckpointError,
+    GoInt,
+    GoString,
+    GoStruct,
+    Members,
+    dump_string,
+    dump_value,
+    parse,
+    unmarshal,
+)
 
 _FORMAT = GoStruct(
     "state.DataCheckpoint",

@@ -11,11 +11,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.statefiles.formats.members import Member, add_dump, json_of, member
-from podslice.statefiles.go.godump import Checksum, dump_list, dump_map, fnv1a
-from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
+from podslice.statefiles.go.godump import Checksum, Member, add_dump, dump_list, dump_map, fnv1a, json_of, member
+from podslice.statefiles.go.gojson import (
+    CORRUPT,
+    CheckpointError,
+    GoBytes,
+    GoInt,
+    GoMap,
+    GoSlice,
+    GoString,
+    GoStruct,
+    GoType,
+    dump_string,
+    unmarshal,
+)
 from podslice.statefiles.go.gojson import dump_map as json_map
-from podslice.statefiles.go.gounmarshal import GoBytes, GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal
 
 
 class PodDevicesEntry(NamedTuple):

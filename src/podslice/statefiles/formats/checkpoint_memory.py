@@ -11,11 +11,21 @@ from podslice.core.machine.memory import Block as Block
 from podslice.core.machine.memory import MachineState as MachineState
 from podslice.core.machine.memory import MemoryTable as MemoryTable
 from podslice.core.machine.memory import NUMANodeState as NUMANodeState
-from podslice.statefiles.formats.members import Member, add_dump, json_of, member, renew
-from podslice.statefiles.go.godump import Checksum, dump_list, dump_map, fnv1a
-from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
+from podslice.statefiles.go.godump import Checksum, Member, add_dump, dump_list, dump_map, fnv1a, json_of, member, renew
+from podslice.statefiles.go.gojson import (
+    CORRUPT,
+    CheckpointError,
+    GoInt,
+    GoMap,
+    GoSlice,
+    GoString,
+    GoStruct,
+    GoType,
+    dump_string,
+    unmarshal,
+    zero,
+)
 from podslice.statefiles.go.gojson import dump_map as json_map
-from podslice.statefiles.go.gounmarshal import GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal, zero
 
 ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
 PodBlocks = dict[str, list[Block] | None]

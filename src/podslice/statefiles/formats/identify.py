@@ -13,8 +13,7 @@ import msgspec
 
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.go.godump import fnv1a
-from podslice.statefiles.go.gojson import CheckpointError, Members, parse
-from podslice.statefiles.go.gounmarshal import GoInt, GoStruct, unmarshal
+from podslice.statefiles.go.gojson import CheckpointError, GoInt, GoStruct, Members, parse, unmarshal
 
 Kind = Literal["cpu", "memory", "device", "data", "guard"]
 

@@ -1,20 +1,29 @@
 """JSON as Go's encoding/json writes and reads it, as far as it shows in state files (cpu-topology 8.3).
 
-Checksums make every byte count, so keys, escapes and spacing must be Go's. When reading, what is wrong with broken
-text is part of what a kubelet reports, and nothing in a file may crash us. Text goes through the standard library's
-scanner; only where that refuses it, a byte scanner finds Go's words for the fault.
+Checksums make every byte count, so keys, escapes and spacing must be Go's. Text goes through the standard library's
+scanner; only where that refuses it, `gofault` finds Go's words for the fault. Nothing in a file may crash us.
+
+`unmarshal` makes typed fields of it, with Go's tolerance and complaints. Keys match without regard to case, and unknown
+keys are ignored. A repeated key adds to a map and replaces anything else. null means absent for maps and lists, and
+nothing for the rest. A value of the wrong type is reported once decoding is done (the first one wins) and leaves a zero
+value; a fault inside a value with its own format stops decoding. A file format is a tree of the types below.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
 
 from podslice.core.errors import PodsliceError
-from podslice.core.values.golang import quote
+from podslice.core.values.golang import GoSyntaxError, atoi
+from podslice.statefiles.go.gofault import fault
 
-MAX_DEPTH = 10_000
 MOST_VALUES = 500_000
 """Most values of a state file; those of 10 000 containers are 40 000."""
 _quote = json.JSONEncoder(ensure_ascii=False).encode
@@ -90,7 +99,7 @@ def parse(data: bytes) -> Any:
             text, object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError):
-        raise CheckpointError(_fault(data) or "the file is nested too deeply for podslice") from None
+        raise CheckpointError(fault(data) or "the file is nested too deeply for podslice") from None
     return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
 
@@ -108,179 +117,225 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def syntax_error(text: str) -> str:
-    """Go's message for broken JSON, empty for valid text."""
-    return _fault(text.encode("utf-8", errors="replace"))
+# Typed fields
+
+UINT64_MAX = (1 << 64) - 1
 
 
-_SPACE = re.compile(rb"[ \t\r\n]*")
-_STRING_PART = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
-_DIGITS = re.compile(rb"[0-9]*")
-_HEX = frozenset(b"0123456789abcdefABCDEF")
-_SIMPLE_ESCAPES = frozenset(b'bfnrt\\/"')
-_LITERALS = {b"t": b"true", b"f": b"false", b"n": b"null"}
+class GoString(msgspec.Struct, frozen=True):
+    """A string; the result is a str."""
+
+    name: str = "string"
 
 
-class _FaultError(Exception):
-    """The scanner stops; its argument is Go's message."""
+class GoInt(msgspec.Struct, frozen=True):
+    """A 64-bit integer; the result is an int."""
+
+    name: str
+    signed: bool = False
 
 
-def _fault(data: bytes) -> str:
-    """Go's message for the first fault in a JSON text, empty for valid text."""
+class GoBytes(msgspec.Struct, frozen=True):
+    """A byte slice, base64 in JSON; the result is bytes or None."""
+
+    name: str = "[]uint8"
+
+
+class GoText(msgspec.Struct, frozen=True):
+    """A value with its own text format; `read` raises ValueError, which stops decoding."""
+
+    name: str
+    read: Callable[[str], Any]
+    zero: Any = None
+
+
+class GoSlice(msgspec.Struct, frozen=True):
+    """A list or None."""
+
+    name: str
+    item: GoType
+
+
+class GoMap(msgspec.Struct, frozen=True):
+    """A dict or None; `numeric` maps have integer keys."""
+
+    name: str
+    item: GoType
+    numeric: bool = False
+
+
+class GoStruct(msgspec.Struct, frozen=True):
+    """A dict by JSON name with a value for every field; maps that were absent in the file are `{}` where `empty`
+    says so, else None. `pointer` structs are None where the file has null."""
+
+    name: str
+    fields: Mapping[str, GoType]
+    empty: frozenset[str] = frozenset()
+    pointer: bool = False
+
+
+GoType: TypeAlias = GoString | GoInt | GoBytes | GoText | GoSlice | GoMap | GoStruct
+
+
+def unmarshal(data: bytes, target: GoStruct, into: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Decode a file; `into` gets what could be decoded even when an error is raised. Raises `CheckpointError`."""
+    result = zero(target) if into is None else into
+    decoder = _Decoder()
+    decoder.struct(parse(data), target, result)
+    if decoder.first:
+        raise CheckpointError(decoder.first)
+    return result
+
+
+def zero(target: GoStruct) -> dict[str, Any]:
+    """The value of a file that says nothing."""
+    return {name: {} if name in target.empty else _zero(kind) for name, kind in target.fields.items()}
+
+
+def _zero(kind: GoType) -> Any:
+    if isinstance(kind, GoStruct):
+        return None if kind.pointer else zero(kind)
+    if isinstance(kind, GoText):
+        return kind.zero
+    return "" if isinstance(kind, GoString) else 0 if isinstance(kind, GoInt) else None
+
+
+class _Decoder:
+    """One pass over a file. `first` is the first mismatch, `path` and `owner` say where decoding is."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        self.path: tuple[str, ...] = ()
+        self.owner = ""
+
+    def struct(self, value: Any, kind: GoStruct, into: dict[str, Any]) -> None:
+        if value is None:
+            return
+        if not isinstance(value, Members):
+            self.mismatch(_kind_of(value), kind.name)
+            return
+        path, owner = self.path, self.owner
+        folded = {_fold(name): name for name in kind.fields}
+        for key, member in value:
+            name = key if key in kind.fields else folded.get(_fold(key))
+            if name is not None:
+                self.path, self.owner = (*path, name), kind.name.rpartition(".")[2]
+                into[name] = self.value(member, kind.fields[name], into[name])
+        self.path, self.owner = path, owner
+
+    def value(self, value: Any, kind: GoType, old: Any) -> Any:
+        if isinstance(kind, GoStruct):
+            return self.nested(value, kind, old)
+        if isinstance(kind, GoMap):
+            return self.mapping(value, kind, old)
+        if isinstance(kind, GoSlice):
+            return self.items(value, kind, old)
+        if isinstance(kind, GoBytes):
+            return self.octets(value, kind, old)
+        if value is None:
+            return old
+        if isinstance(kind, GoInt):
+            return self.integer(value, kind, old)
+        if not isinstance(value, str):
+            return self.mismatch(_kind_of(value), kind.name, old)
+        return self.text(value, kind) if isinstance(kind, GoText) else value
+
+    def nested(self, value: Any, kind: GoStruct, old: Any) -> Any:
+        if value is None and kind.pointer:
+            return None
+        into = zero(kind) if old is None else old
+        self.struct(value, kind, into)
+        return into
+
+    def mapping(self, value: Any, kind: GoMap, old: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, Members):
+            return self.mismatch(_kind_of(value), kind.name, old)
+        into = {} if old is None else old
+        for key, member in value:
+            item = self.value(member, kind.item, _zero(kind.item))
+            if kind.numeric:
+                try:
+                    into[atoi(key)] = item
+                except GoSyntaxError:
+                    self.mismatch(f"number {key}", "int")
+            else:
+                into[key] = item
+        return into
+
+    def items(self, value: Any, kind: GoSlice, old: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, list) or isinstance(value, Members):
+            return self.mismatch(_kind_of(value), kind.name, old)
+        return [self.value(item, kind.item, _zero(kind.item)) for item in value]
+
+    def octets(self, value: Any, kind: GoBytes, old: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            try:
+                return base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True)
+            except (binascii.Error, ValueError):
+                self.first = self.first or "illegal base64 data"
+                return old
+        if not isinstance(value, list) or isinstance(value, Members):
+            return self.mismatch(_kind_of(value), kind.name, old)
+        numbers = [self.value(item, GoInt("uint8"), 0) for item in value]
+        if any(number > 0xFF for number in numbers):
+            return self.mismatch("number", "uint8", old)
+        return bytes(numbers)
+
+    def integer(self, value: Any, kind: GoInt, old: int) -> int:
+        if not isinstance(value, Number):
+            self.mismatch(_kind_of(value), kind.name)
+            return old
+        number = _integer(value.text, signed=kind.signed)
+        if number is None:
+            self.mismatch(f"number {value.text}", kind.name)
+            return old
+        return number
+
+    def text(self, value: str, kind: GoText) -> Any:
+        try:
+            return kind.read(value)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from None
+
+    def mismatch(self, found: str, wanted: str, old: Any = None) -> Any:
+        """Remember the first value of a wrong type, in Go's words; the old value stays."""
+        if not self.first:
+            place = f"Go struct field {self.owner}.{'.'.join(self.path)} of" if self.path else "Go value of"
+            self.first = f"json: cannot unmarshal {found} into {place} type {wanted}"
+        return old
+
+
+def _integer(text: str, *, signed: bool) -> int | None:
+    if len(text) > 20:
+        return None
     try:
-        _Scanner(data).scan()
-    except _FaultError as fault:
-        return str(fault)
-    return ""
+        number = int(text)
+    except ValueError:
+        return None
+    if signed:
+        return number if -(1 << 63) <= number < 1 << 63 else None
+    return number if not text.startswith("-") and number <= UINT64_MAX else None
 
 
-class _Scanner:
-    """Walks a JSON text the way Go's scanner does, byte by byte where it matters. The end of the text counts as a
-    blank first (which can be a fault of its own, as inside a number) and then as an unexpected end."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data + b" "
-        self.end = len(data)
-        self.at = 0
-
-    def scan(self) -> None:
-        open_objects: list[bool] = []
-        self._value(open_objects)
-        while open_objects:
-            char = self._next()
-            if open_objects[-1]:
-                self._after_member(char, open_objects)
-            elif char == b"]":
-                open_objects.pop()
-            elif char == b",":
-                self._value(open_objects)
-            else:
-                self._stop("after array element")
-        self.at = _match(_SPACE, self.data, self.at)
-        if self.at < self.end:
-            self._stop("after top-level value")
-
-    def _after_member(self, char: bytes, open_objects: list[bool]) -> None:
-        if char == b"}":
-            open_objects.pop()
-        elif char == b",":
-            self._member(self._next(), open_objects)
-        else:
-            self._stop("after object key:value pair")
-
-    def _member(self, char: bytes, open_objects: list[bool]) -> None:
-        if char != b'"':
-            self._stop("looking for beginning of object key string")
-        self._string()
-        if self._next() != b":":
-            self._stop("after object key")
-        self._value(open_objects)
-
-    def _value(self, open_objects: list[bool]) -> None:
-        """One value, or the beginning of one that has parts."""
-        while True:
-            char = self._next()
-            if char not in (b"{", b"["):
-                return self._scalar(char)
-            open_objects.append(char == b"{")
-            if len(open_objects) > MAX_DEPTH:
-                self._stop("exceeded max depth")
-            first = self._next()
-            if first == (b"}" if char == b"{" else b"]"):
-                open_objects.pop()
-                return None
-            if char == b"{":
-                if first != b'"':
-                    self._stop("looking for beginning of object key string")
-                self._string()
-                if self._next() != b":":
-                    self._stop("after object key")
-            else:
-                self.at -= 1
-
-    def _scalar(self, char: bytes) -> None:
-        if char == b'"':
-            self._string()
-        elif char in _LITERALS:
-            self._literal(_LITERALS[char])
-        elif char == b"-" or char.isdigit():
-            self._number(char)
-        else:
-            self._stop("looking for beginning of value")
-
-    def _next(self) -> bytes:
-        """The next byte that is not white space, consumed."""
-        self.at = _match(_SPACE, self.data, self.at)
-        if self.at >= self.end:
-            raise _FaultError("unexpected end of JSON input")
-        self.at += 1
-        return self.data[self.at - 1 : self.at]
-
-    def _take(self) -> int:
-        """The next byte whatever it is, consumed; a blank once the text is over."""
-        char = self.data[self.at]
-        self.at += 1
-        return char
-
-    def _string(self) -> None:
-        while True:
-            self.at = _match(_STRING_PART, self.data, self.at)
-            if self.at > self.end or self.at == len(self.data):
-                raise _FaultError("unexpected end of JSON input")
-            char = self._take()
-            if char == 0x22:
-                return
-            if char < 0x20:
-                self._stop("in string literal")
-            self._escape(self._take())
-
-    def _escape(self, char: int) -> None:
-        if char == 0x75:
-            for _ in range(4):
-                if self._take() not in _HEX:
-                    self._stop("in \\u hexadecimal character escape")
-        elif char not in _SIMPLE_ESCAPES:
-            self._stop("in string escape code")
-
-    def _literal(self, literal: bytes) -> None:
-        for wanted in literal[1:]:
-            if self._take() != wanted:
-                self._stop(f"in literal {literal.decode()} (expecting {_quoted(wanted)})")
-
-    def _number(self, first: bytes) -> None:
-        digit = first[0]
-        if first == b"-":
-            digit = self._take()
-            if not 0x30 <= digit <= 0x39:
-                self._stop("in numeric literal")
-        if digit != 0x30:
-            self.at = _match(_DIGITS, self.data, self.at)
-        if self.data[self.at] == 0x2E:
-            self.at += 1
-            self._digits("after decimal point in numeric literal")
-        if self.data[self.at] in b"eE":
-            self.at += 1
-            if self.data[self.at] in b"+-":
-                self.at += 1
-            self._digits("in exponent of numeric literal")
-
-    def _digits(self, where: str) -> None:
-        if not 0x30 <= self._take() <= 0x39:
-            self._stop(where)
-        self.at = _match(_DIGITS, self.data, self.at)
-
-    def _stop(self, where: str) -> NoReturn:
-        """Refuse the byte consumed last, or the one at hand when it is trailing text."""
-        char = self.data[self.at] if where == "after top-level value" else self.data[self.at - 1]
-        raise _FaultError(f"invalid character {_quoted(char)} {where}")
+def _fold(key: str) -> str:
+    """Go's case folding of keys: one character for one character."""
+    if key.isascii():
+        return key.lower()
+    return "".join(folded if len(folded := char.casefold()) == 1 else char for char in key)
 
 
-def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
-    found = pattern.match(data, at)
-    return found.end() if found else at
-
-
-def _quoted(char: int) -> str:
-    if char == 0x27:
-        return "'\\''"
-    return "'\"'" if char == 0x22 else f"'{quote(chr(char))[1:-1]}'"
+def _kind_of(value: Any) -> str:
+    """Go's name for a JSON value's type."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, Number):
+        return "number"
+    return "object" if isinstance(value, Members) else "array"
