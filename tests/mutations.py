@@ -79,7 +79,7 @@ MUTATIONS = tuple(
         ("managers/devices.py", "written=not context.quirks.dev", "written=context.quirks.dev"),
         ("managers/devices.py", "return held is not None or count == 0", "return held is not None and count == 0"),
         ("managers/memory_elastic.py", "and grows(held, request)", "and not grows(held, request)"),
-        ("managers/memory_rebooked.py", "booked = min(size,", "booked = max(size,"),
+        ("managers/memory_state.py", "booked = min(size,", "booked = max(size,"),
         (
             "managers/topology.py",
             "if not again or self.context.quirks.running",

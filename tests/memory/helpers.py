@@ -12,7 +12,7 @@ from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMAN
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.core.managers.context import NodeContext
 from podslice.core.managers.memory import MemoryManager
-from podslice.core.managers.memory_rules import MemoryRules
+from podslice.core.managers.node_rules import MemoryRules
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import PODSLICE, Quirks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -76,10 +76,9 @@ class RefusedError(PodsliceError):
 
 
 class RegisteringInventory(DeviceInventory, frozen=True):
-    """Devices come from plugins that register later, so the device checkpoint is kept from the start."""
+    """Devices come from plugins that register later."""
 
-    def __bool__(self) -> bool:
-        return True
+    grows: ClassVar[bool] = True
 
 
 class Listed:

@@ -20,7 +20,7 @@ from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
 from podslice.core.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
 from podslice.core.dra.names import device_name, numa_part
 from podslice.core.dra.prepared import ClaimError, ImpossibleClaimError, PreparedClaim, PreparedDevice, check_memory
-from podslice.core.managers.memory_rules import claim_memory
+from podslice.core.managers.node_rules import claim_memory
 from podslice.core.pod.claim_holder import class_of_holder
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, union

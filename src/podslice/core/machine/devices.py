@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -49,8 +49,10 @@ class DeviceResource(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceInventory(msgspec.Struct, frozen=True):
-    """The devices of one machine by resource; iterate over `resources` to register them."""
+    """The devices of one machine by resource; iterate over `resources` to register them. `grows`: plugins register
+    later, so the device checkpoint is kept from the start."""
 
+    grows: ClassVar[bool] = False
     resources: tuple[DeviceResource, ...] = ()
 
     def __bool__(self) -> bool:

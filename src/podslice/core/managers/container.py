@@ -33,13 +33,11 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
 from podslice.core.managers.context import NodeContext
 from podslice.core.managers.cpu import CPUManager
-from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.managers.device_plugin import SimulatedPlugin
 from podslice.core.managers.device_records import DeviceContent, content_from
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
-from podslice.core.managers.memory_rules import MemoryRules
-from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_rules import CPURules, MemoryRules, NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.offline_books import books_at_start, reserved_by_number
 from podslice.core.managers.topology import TopologyManager
@@ -390,7 +388,7 @@ class ContainerManager:
             files |= _changed(CPU_STATE_FILE, self.cpu_manager)
         if self.memory_manager is not None:
             files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
-        if self.inventory:
+        if self.inventory.resources or self.inventory.grows:
             files |= _changed(DEVICE_STATE_FILE, self.device)
         if self.cpu_manager is not None and self._promises_changed():
             files[POLICY_STATE_FILE] = policy_state.encode(self.cpu.state, mixed=self.filed_mixed)

@@ -33,7 +33,7 @@ from podslice.core.managers.context import (
     assignment_series,
 )
 from podslice.core.managers.cpu_plugins import PluginTalk
-from podslice.core.managers.cpu_rules import CPURules
+from podslice.core.managers.node_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
 from podslice.core.state import model

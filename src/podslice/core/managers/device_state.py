@@ -108,7 +108,7 @@ class DeviceState(msgspec.Struct, frozen=True):
     @classmethod
     def restored(
         cls,
-        content: DeviceContent | None,
+        content: DeviceContent,
         machine_nodes: tuple[int, ...],
         running: Iterable[tuple[str, str]] = (),
         *,
@@ -121,7 +121,7 @@ class DeviceState(msgspec.Struct, frozen=True):
         """
         pools: dict[str, DevicePool] = {}
         records: Records = {}
-        for entry in content.entries if content is not None else ():
+        for entry in content.entries:
             try:
                 response = decode_response(entry.response)
             except ResponseError:
@@ -131,7 +131,7 @@ class DeviceState(msgspec.Struct, frozen=True):
             pool = pools[entry.resource] = pool.knowing(ids)
             held = Held(pool.bits(ids), entry.by_node, response)
             records.setdefault(entry.pod, {}).setdefault(entry.container, {})[entry.resource] = held
-        for resource in content.registered if content is not None else ():
+        for resource in content.registered:
             pools[resource] = (pools.get(resource) or DevicePool.on(machine_nodes)).awaited(now)
         return cls(pools, {}, records, records, {}, frozenset(running)).recounted()
 

@@ -93,8 +93,11 @@ class DeviceManager:
     def start(
         self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
     ) -> None:
-        """Go to work on a restored checkpoint, as `DeviceState.restored`."""
-        self.state = DeviceState.restored(content, self.machine_nodes, running, now=now)
+        """Go to work on a restored checkpoint, as `DeviceState.restored`; without one on nothing."""
+        if content is None:
+            self.state = DeviceState(running=frozenset(running))
+        else:
+            self.state = DeviceState.restored(content, self.machine_nodes, running, now=now)
         self.filed = self.file_content
 
     # Plugins and their lists
@@ -418,7 +421,9 @@ class DeviceManager:
 
     def devices_of(self, uid: str, container: str) -> dict[str, list[str]]:
         """Ids the container holds by resource, in byte order."""
-        records = self.state.of(uid, container)
+        records = self.state.records.get(uid, {}).get(container)
+        if not records:
+            return {}
         return {resource: self.state.pools[resource].names(records[resource].devices) for resource in sorted(records)}
 
     def assignments(self) -> dict[str, dict[str, dict[str, list[str]]]]:

@@ -24,9 +24,8 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
 from podslice.core.managers.container import ContainerManager, merger_on
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
-from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.managers.lost_cpus import LostCPUs
-from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_rules import CPURules, NodeRules
 from podslice.core.managers.offline_books import books_on
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state.model import CPUState, OwnCPUs

@@ -15,7 +15,7 @@ from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.container import ContainerManager
-from podslice.core.managers.cpu_rules import CPURules
+from podslice.core.managers.node_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state.model import CPUState
 from podslice.core.state.tables import drop_in, put, put_in

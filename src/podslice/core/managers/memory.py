@@ -28,9 +28,8 @@ from podslice.core.managers.context import (
     assignment_series,
 )
 from podslice.core.managers.memory_held import held_blocks_as_hints, held_by_pod
-from podslice.core.managers.memory_rebooked import fits, rebooked
-from podslice.core.managers.memory_rules import MemoryRules, restored
-from podslice.core.managers.memory_state import Blocks, MemoryState
+from podslice.core.managers.memory_state import Blocks, MemoryState, fits, rebooked, restored
+from podslice.core.managers.node_rules import MemoryRules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.state import model

@@ -8,7 +8,6 @@ from typing import Protocol, TypeAlias
 from podslice.core.machine.memory import Block
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts
-from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits, bits_of
 
 Entries: TypeAlias = dict[str, tuple[Block, ...]]
@@ -27,11 +26,6 @@ class Reuse(Protocol):
 
     def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
         """What to remember after a container got its blocks, None for nothing."""
-
-
-def reuse(quirks: Quirks) -> Reuse:
-    """Ours or upstream's (quirk `init_memory_reuse_drifts`)."""
-    return _UPSTREAM if quirks.init_memory_reuse_drifts else _OURS
 
 
 class ReuseOfEntries:
@@ -54,7 +48,7 @@ class UpstreamReuse:
         return table_after(table, container, blocks)
 
 
-_UPSTREAM, _OURS = UpstreamReuse(), ReuseOfEntries()
+OURS, UPSTREAMS = ReuseOfEntries(), UpstreamReuse()
 
 
 def left_by_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entries) -> dict[Bits, Amounts]:

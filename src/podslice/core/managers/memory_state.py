@@ -1,21 +1,28 @@
-"""All that a Memory Manager knows of its pods, as a value (memory-device 1.4, 1.13)."""
+"""All that a Memory Manager knows of its pods, as a value, and what it begins with (memory-device 1.4, 1.13, 1.14)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.hints.memory import Groups, is_short
-from podslice.core.machine.memory import Block, MachineState
-from podslice.core.machine.memory_accounts import charge, rebook, release, settle
+from podslice.core.hints.memory import Groups, is_short, sums_wrap
+from podslice.core.machine.drift import OFF
+from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.core.machine.memory_accounts import charge, default_machine_state, rebook, release, settle
+from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_reuse import Entries
+from podslice.core.managers.node_rules import MemoryRules
 from podslice.core.pod.memory_demand import Amounts
+from podslice.core.quirks import Quirks
 from podslice.core.state.model import PodMemory
-from podslice.core.state.tables import ContainerIds, drop, drop_first, drop_in, put, put_in
+from podslice.core.state.tables import ContainerIds, container_ids, drop, drop_first, drop_in, put, put_in
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.golang import U64
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.restore import restore_memory_state, validate_memory_state
 
 Blocks = tuple[Block, ...]
 
@@ -232,3 +239,134 @@ def _booked(books: MachineState, blocks: Blocks) -> MachineState:
 def _on(blocks: Iterable[Block], nodes: Bits) -> Blocks:
     affinity = tuple(iter_bits(nodes))
     return tuple(Block(affinity, block.type, block.size) for block in blocks)
+
+
+# The start
+
+
+class Restored(NamedTuple):
+    """The state a manager starts with, the rules with what the state says about the machine, and whether the state is
+    that of the file."""
+
+    state: MemoryState
+    rules: MemoryRules
+    as_filed: bool
+
+
+def restored(
+    rules: MemoryRules,
+    data: bytes | None,
+    containers: Mapping[str, tuple[str, str]],
+    path: str,
+    quirks: Quirks,
+    *,
+    tracks: bool = False,
+) -> Restored:
+    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14); where it `tracks`
+    and the machine has other memory, it is booked anew. Raises `StartError`."""
+    checkpoint = MemoryCheckpoint(policy_name=rules.policy)
+    if data is not None:
+        checkpoint = restore_memory_state(
+            data,
+            policy_name=rules.policy,
+            pod_level=rules.pod_level,
+            path=path,
+            trust_zero=quirks.zero_checksum_is_trusted,
+        )
+    before = dict(checkpoint.machine_state or {})
+    if rules.static and tracks and before:
+        return _tracked(rules, checkpoint, containers)
+    if rules.static:
+        validate_memory_state(
+            checkpoint,
+            default_machine_state(rules.machine, rules.reserved),
+            pod_level=rules.pod_level,
+            tolerance=OFF if quirks.memory_drift_blocks_start else rules.tolerance,
+            tables_may_miss=not rules.crashes,
+        )
+        if rules.settles:
+            settle(checkpoint.machine_state or {})
+    state = MemoryState.of(checkpoint, container_ids(containers))
+    as_filed = data is not None and before == state.machine_state
+    if not quirks.refused_pods_leave_state:
+        # Left by an interrupted admission; nothing is booked for them (memory-device 4.9).
+        for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
+            state, as_filed = state.unassign_pod(uid), False
+    if rules.static:
+        rules = replace(rules, sums_wrap=sums_wrap(state.machine_state))
+    return Restored(state, rules, as_filed)
+
+
+def _tracked(rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]) -> Restored:
+    state = MemoryState.of(checkpoint, container_ids(containers))
+    for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
+        state = state.unassign_pod(uid)
+    now = rebooked(rules.machine, rules.reserved, state, pod_level=rules.pod_level)
+    wraps = sums_wrap(now.machine_state)
+    return Restored(now, replace(rules, sums_wrap=wraps), now.machine_state == checkpoint.machine_state)
+
+
+# A machine whose memory changed: everything that is held, booked again. What a kubelet would compute at its next start.
+# Blocks that no longer fit make their NUMA nodes short: nothing new goes there until pods have left.
+
+
+def rebooked(
+    host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState, *, pod_level: bool
+) -> MemoryState:
+    """The state with the books of this machine, of which bytes are reserved by NUMA node and resource."""
+    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    for block in _held(state, pod_level=pod_level):
+        charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
+    settle(machine)
+    return replace(state, machine_state=machine, short=_short(machine, state, pod_level=pod_level))
+
+
+def fits(host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState) -> bool:
+    """True where the books are of this machine already, and nothing is short."""
+    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    return not state.short and _sizes(machine) == _sizes(state.machine_state)
+
+
+def _possible(books: NUMANodeState) -> NUMANodeState:
+    """Without amounts below nothing, which wrap at 64 bits: more is reserved than there is."""
+    tables = {name: table if table.allocatable <= U64 >> 1 else _none(table) for name, table in _tables(books)}
+    return replace(books, memory_map=tables)
+
+
+def _none(table: MemoryTable) -> MemoryTable:
+    return MemoryTable(table.total, table.system_reserved)
+
+
+def _tables(books: NUMANodeState) -> list[tuple[str, MemoryTable]]:
+    return list((books.memory_map or {}).items())
+
+
+def _sizes(machine: MachineState) -> dict[int, dict[str, tuple[int, int, int]]]:
+    return {
+        node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in _tables(books)}
+        for node, books in machine.items()
+    }
+
+
+def _held(state: MemoryState, *, pod_level: bool) -> Iterator[Block]:
+    for uid, named in state.assignments.items():
+        yield from state.booked(uid, named, pod_level=pod_level)
+
+
+def _short(machine: MachineState, state: MemoryState, *, pod_level: bool) -> dict[int, int]:
+    """Bytes that are held and not booked, under the lowest NUMA node of those that hold them."""
+    short: dict[int, int] = {}
+    wanted: dict[tuple[tuple[int, ...], str], int] = {}
+    for block in _held(state, pod_level=pod_level):
+        nodes = tuple(sorted(node for node in block.numa_affinity or () if node in machine))
+        if nodes:
+            wanted[nodes, block.type] = wanted.get((nodes, block.type), 0) + block.size
+    reserved = {(node, name): table.reserved for node, books in machine.items() for name, table in _tables(books)}
+    for (nodes, name), size in sorted(wanted.items()):
+        for node in nodes:
+            booked = min(size, reserved.get((node, name), 0))
+            reserved[node, name] = reserved.get((node, name), 0) - booked
+            size -= booked
+        if size:
+            short[nodes[0]] = short.get(nodes[0], 0) + size
+    return short

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from podslice.core.managers.cpu_rules import CPURules
+from podslice.core.managers.node_rules import CPURules
 from podslice.core.state.model import CPUState, assignable
 from podslice.core.values.cpuset import Bits
 
