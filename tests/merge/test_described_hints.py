@@ -188,7 +188,7 @@ def test_lowest_and_fewest_by_definition() -> None:
             needs.append(Need(values, random.randint(0, sum(values.values()) + 1)))
         if random.random() < 0.4:
             devices = {v: random.getrandbits(8) for v in range(n)}
-            needs.append(Reach(devices, random.randint(0, 8)))
+            needs.append(Reach.of(devices, random.randint(0, 8)))
         if random.random() < 0.4:
             named = random.randint(1, (1 << n) - 1)
             needs.append(Need.nodes(named, named.bit_count()))

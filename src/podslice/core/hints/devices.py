@@ -79,7 +79,7 @@ class Coverage:
     def _reach(self, devices: Bits, amount: int) -> Need:
         if self._apart:
             return Need({node: (there & devices).bit_count() for node, there in self._places}, amount)
-        return Reach({node: there & devices for node, there in self._places}, amount)
+        return Reach.of({node: there & devices for node, there in self._places}, amount)
 
     def _touching(self, devices: Bits) -> tuple[Need, ...]:
         """A need for each device: one of its nodes."""

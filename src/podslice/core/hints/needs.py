@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import msgspec
 
 from podslice.core.values.cpuset import Bits, iter_bits
 
 
-class Need:
+class Need(msgspec.Struct, eq=False):
     """At least `amount` in total from the nodes of a set; `values` says what each node gives."""
 
-    __slots__ = ("amount", "values")
-    additive = True
-
-    def __init__(self, values: Mapping[int, int], amount: int) -> None:
-        self.values = values
-        self.amount = amount
+    values: Mapping[int, int]
+    amount: int
+    additive: ClassVar[bool] = True
 
     @classmethod
     def nodes(cls, mask: Bits, amount: int) -> Need:
         """At least `amount` nodes of `mask`."""
         values = dict.fromkeys(iter_bits(mask), 1)
-        return AllOf(mask, values) if amount == len(values) else Need(values, amount)
+        return AllOf(values, amount, mask) if amount == len(values) else Need(values, amount)
 
     def met_by(self, mask: Bits) -> bool:
         """True when the nodes of `mask` give enough."""
@@ -42,21 +42,17 @@ def _given(values: Mapping[int, int], mask: Bits) -> int:
     return total
 
 
-class AllOf(Need):
+class AllOf(Need, eq=False):
     """All nodes of `mask`: no search has to decide about them."""
 
-    __slots__ = ("mask",)
-
-    def __init__(self, mask: Bits, values: Mapping[int, int]) -> None:
-        super().__init__(values, len(values))
-        self.mask = mask
+    mask: Bits
 
     def met_by(self, mask: Bits) -> bool:
         return not self.mask & ~mask
 
     def beside(self, mask: Bits) -> Need:
         left = self.mask & ~mask
-        return self if left == self.mask else AllOf(left, dict.fromkeys(iter_bits(left), 1))
+        return self if left == self.mask else AllOf(dict.fromkeys(iter_bits(left), 1), left.bit_count(), left)
 
 
 def settled(needs: Iterable[Need]) -> tuple[Bits, list[Need]]:
@@ -72,15 +68,16 @@ def settled(needs: Iterable[Need]) -> tuple[Bits, list[Need]]:
     return named, others
 
 
-class Reach(Need):
-    """At least `amount` different devices on the nodes of a set, where one device can be on several nodes."""
+class Reach(Need, eq=False):
+    """At least `amount` different `devices` on the nodes of a set, where one device can be on several nodes."""
 
-    __slots__ = ("devices",)
-    additive = False
+    devices: Mapping[int, Bits]
+    additive: ClassVar[bool] = False
 
-    def __init__(self, devices: Mapping[int, Bits], amount: int) -> None:
-        super().__init__({node: there.bit_count() for node, there in devices.items()}, amount)
-        self.devices = devices
+    @classmethod
+    def of(cls, devices: Mapping[int, Bits], amount: int) -> Reach:
+        """So many of the devices that are on each node."""
+        return cls({node: there.bit_count() for node, there in devices.items()}, amount, devices)
 
     def reached(self, mask: Bits) -> Bits:
         """The devices on the nodes of `mask`."""
@@ -95,7 +92,7 @@ class Reach(Need):
     def beside(self, mask: Bits) -> Need:
         reached = self.reached(mask)
         rest = {node: there & ~reached for node, there in self.devices.items()}
-        return Reach(rest, self.amount - reached.bit_count())
+        return Reach.of(rest, self.amount - reached.bit_count())
 
 
 def all_met(needs: Iterable[Need], mask: Bits) -> bool:

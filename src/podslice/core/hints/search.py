@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import msgspec
+
 from podslice.core.hints.needs import Need, Reach, all_met, enough, settled
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits, lowest_bits
 
@@ -25,15 +27,12 @@ _NODES_PER_STEP = 8
 """A decision costs more with more needs, and for devices that are on several nodes with more nodes."""
 
 
-class Purse:
+class Purse(msgspec.Struct, eq=False):
     """What the searches of one admission may spend together: `left` more decisions, where a machine has more than
     `exact_nodes` NUMA nodes. A search that finds it empty ends with the best it knows."""
 
-    __slots__ = ("exact_nodes", "left")
-
-    def __init__(self, steps: int = MOST_STEPS, exact_nodes: int = EXACT_NODES) -> None:
-        self.left = steps
-        self.exact_nodes = exact_nodes
+    left: int = MOST_STEPS
+    exact_nodes: int = EXACT_NODES
 
     def spend(self, steps: int = 1) -> bool:
         """Make decisions; False when there were not as many left."""
