@@ -10,8 +10,7 @@ from typing import Any
 from benchmarks.measure import Case
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import pod_requests
-from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.demand import compute_qos, pod_requests
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
 from podslice.core.quirks import PROFILES, profile

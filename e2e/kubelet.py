@@ -14,7 +14,7 @@ from podslice.core.effects.oom import oom_score_adjustments
 from podslice.core.effects.sandbox import sandbox
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.qos import GUARANTEED, pod_qos
+from podslice.core.pod.demand import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Container, Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import parse_bits

@@ -9,9 +9,9 @@ import pytest
 from podslice import Pod
 from podslice.core.errors import InputError
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.demand import compute_qos
 from podslice.core.pod.limitrange import ANNOTATION, LimitRange, apply_defaults, limit_range_from_dict
 from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.validate_limitrange import limit_range_errors
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 

@@ -8,8 +8,7 @@ import pytest
 
 from podslice import Pod
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import pod_limits, pod_requests
-from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.demand import compute_qos, pod_limits, pod_requests
 from podslice.core.pod.spec import ResourceRequirements
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podslice.core.pod.qos import compute_qos, pod_qos
+from podslice.core.pod.demand import compute_qos, pod_qos
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.values.gates import FeatureGates
 from tests.effects.helpers import gates, pod

@@ -7,8 +7,7 @@ import pytest
 
 from podslice.core.effects.cpu_weight import shares_to_weight
 from podslice.core.effects.settings import TIERED
-from podslice.core.pod.demand import own_limits, own_requests, pod_limits, pod_requests
-from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.demand import compute_qos, own_limits, own_requests, pod_limits, pod_requests
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.values.quantity import Quantity

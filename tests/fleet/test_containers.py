@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podslice.core.errors import InputError
-from podslice.core.pod.qos import pod_qos
+from podslice.core.pod.demand import pod_qos
 from podslice.core.quirks import profile
 from podslice.fleet.reading import Reader
 from podslice.fleet.scenario import Reading

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from podslice.core.pod.demand import is_container_equivalent_guaranteed
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.qos import is_container_equivalent_guaranteed
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.values.gates import FeatureGates
 from tests.conftest import make_pod, resources

@@ -17,8 +17,7 @@ from podslice.core.effects.oom import oom_score_adjustments
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import pod_limits
-from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.demand import compute_qos, pod_limits
 from podslice.core.pod.spec import Pod, ResourceRequirements, pod_from_dict
 from podslice.core.pod.validate import validate_pod
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks

@@ -25,8 +25,7 @@ from podslice.core.effects.files import container_files, pod_files
 from podslice.core.effects.huge_pages import page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.core.pod.critical import is_node_critical
-from podslice.core.pod.demand import is_pod_level_resources_set, own_limits, own_requests
-from podslice.core.pod.qos import BURSTABLE, pod_qos
+from podslice.core.pod.demand import BURSTABLE, is_pod_level_resources_set, own_limits, own_requests, pod_qos
 from podslice.core.pod.spec import Container, Pod, is_restartable_init
 from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity

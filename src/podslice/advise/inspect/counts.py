@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Count
 from podslice.advise.inspect.written import in_order
-from podslice.core.pod.demand import is_pod_level_resources_set
+from podslice.core.pod.demand import BEST_EFFORT, is_pod_level_resources_set, pod_qos
 from podslice.core.pod.limitrange_check import pod_totals
-from podslice.core.pod.qos import BEST_EFFORT, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.autoscaling import MetricsError, cluster_autoscaler_requests, hpa_request

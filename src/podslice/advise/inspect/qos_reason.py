@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from podslice.advise.inspect.facts import Gates
 from podslice.advise.inspect.page import QOS
-from podslice.core.pod.demand import containers_in_order, is_pod_level_resources_set
-from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, compute_qos
+from podslice.core.pod.demand import (
+    BEST_EFFORT,
+    GUARANTEED,
+    compute_qos,
+    containers_in_order,
+    is_pod_level_resources_set,
+)
 from podslice.core.pod.spec import Pod, ResourceRequirements
 from podslice.core.values.quantity import ZERO
 

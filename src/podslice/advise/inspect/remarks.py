@@ -9,7 +9,7 @@ from podslice.core.config.annotations import annotation_problems, resize_wishes
 from podslice.core.config.mixed import admission_of
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.demand import compute_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
 from podslice.core.quirks import Quirks

@@ -10,8 +10,7 @@ from podslice.core.effects.cgroup import declares_limit
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quota
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import HUGEPAGES_PREFIX, add_into, requests_of
-from podslice.core.pod.qos import BEST_EFFORT
+from podslice.core.pod.demand import BEST_EFFORT, HUGEPAGES_PREFIX, add_into, requests_of
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.pod.validate import budget_errors, validate_create
 from podslice.core.pod.validate_resources import LONE_HUGEPAGES

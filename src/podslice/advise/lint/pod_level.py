@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import ContainerPath, PodSubject
 from podslice.core.allocate.pod_pool import empty_cpu_pool, empty_memory_pool
-from podslice.core.pod.demand import aggregate, is_pod_level_resources_set, limits_of, requests_of
+from podslice.core.pod.demand import (
+    BEST_EFFORT,
+    GUARANTEED,
+    aggregate,
+    is_container_equivalent_guaranteed,
+    is_pod_level_resources_set,
+    limits_of,
+    requests_of,
+)
 from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
-from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, is_container_equivalent_guaranteed
 from podslice.core.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
 from podslice.core.values.quantity import ZERO, Quantity
 

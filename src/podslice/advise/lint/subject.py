@@ -15,9 +15,8 @@ from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import limits_of, pod_limits, pod_requests, requests_of
+from podslice.core.pod.demand import compute_qos, limits_of, pod_limits, pod_requests, requests_of
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.core.pod.unknown_fields import UnknownField
 from podslice.core.quirks import PROFILES

@@ -18,8 +18,8 @@ from typing import Final, Literal, NamedTuple, get_args
 from podslice.core.config.policy import IMPLICIT_CLASS, Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.errors import RefusalKind
 from podslice.core.pod.claim_holder import CLAIMED, is_holder
+from podslice.core.pod.demand import GUARANTEED, pod_qos
 from podslice.core.pod.mixed import ALL, MixedProblem, MixedShare, split_request
-from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_ANNOTATION
 from podslice.core.values.gates import FeatureGates

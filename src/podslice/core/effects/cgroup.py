@@ -18,14 +18,16 @@ from podslice.core.effects.huge_pages import huge_page_limits
 from podslice.core.effects.memory_qos import pod_memory_qos
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import (
+    BEST_EFFORT,
+    GUARANTEED,
     containers_in_order,
     is_pod_level_resources_set,
     limits_of,
     own_limits,
     pod_limits,
+    pod_qos,
     pod_requests,
 )
-from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod, is_restartable_init
 from podslice.core.values.quantity import ZERO
 

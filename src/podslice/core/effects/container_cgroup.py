@@ -11,8 +11,7 @@ from podslice.core.effects.huge_pages import huge_page_limits, on_machine
 from podslice.core.effects.memory_qos import container_memory_qos
 from podslice.core.effects.settings import LIMITED_SWAP, CgroupSettings
 from podslice.core.pod.critical import is_critical
-from podslice.core.pod.demand import is_pod_level_resources_set, limits_of, own_limits, own_requests
-from podslice.core.pod.qos import BURSTABLE, pod_qos
+from podslice.core.pod.demand import BURSTABLE, is_pod_level_resources_set, limits_of, own_limits, own_requests, pod_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList
 from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import ZERO, Quantity

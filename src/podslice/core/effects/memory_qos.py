@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from podslice.core.effects.settings import TIERED, CgroupSettings
-from podslice.core.pod.demand import own_limits, own_requests
-from podslice.core.pod.qos import GUARANTEED
+from podslice.core.pod.demand import GUARANTEED, own_limits, own_requests
 from podslice.core.pod.spec import Container
 from podslice.core.values.quantity import ZERO
 

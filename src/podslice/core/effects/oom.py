@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.pod.critical import is_node_critical
-from podslice.core.pod.demand import aggregate, own_requests, requests_of
-from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, pod_qos
+from podslice.core.pod.demand import BEST_EFFORT, GUARANTEED, aggregate, own_requests, pod_qos, requests_of
 from podslice.core.pod.spec import Container, Pod, is_restartable_init
 from podslice.core.values.golang import divide, wrap_int64
 from podslice.core.values.quantity import ZERO

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from podslice.core.effects.cpu_weight import MIN_SHARES, milli_cpu_to_shares, shares_to_weight
 from podslice.core.effects.memory_qos import LOW, MIN
 from podslice.core.effects.settings import NO_RESERVATION, TIERED
-from podslice.core.pod.demand import pod_requests
-from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
+from podslice.core.pod.demand import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos, pod_requests
 from podslice.core.pod.spec import Pod
 from podslice.core.values.golang import wrap_int64
 from podslice.core.values.quantity import ZERO

@@ -19,7 +19,7 @@ from podslice.core.effects.files import Files, container_files, pod_files
 from podslice.core.effects.oom import oom_score_adjustments
 from podslice.core.effects.sandbox import Sandbox, sandbox
 from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.qos import pod_qos
+from podslice.core.pod.demand import pod_qos
 from podslice.core.pod.spec import Container, Pod, containers_with_kind
 from podslice.core.quirks import Quirks
 

@@ -18,9 +18,8 @@ from podslice.core.config.mixed import admission_of
 from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.nodes import FleetClass
 from podslice.core.fleet.shapes import FleetShape
-from podslice.core.pod.demand import pod_requests
+from podslice.core.pod.demand import BEST_EFFORT, pod_requests
 from podslice.core.pod.eligibility import AdmissionContainer
-from podslice.core.pod.qos import BEST_EFFORT
 from podslice.core.scheduling.fit import CPU, MEMORY, amounts
 from podslice.core.values.cpuset import iter_bits
 

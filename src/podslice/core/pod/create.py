@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.core.pod.qos import pod_qos
+from podslice.core.pod.demand import pod_qos
 from podslice.core.pod.spec import Pod, PodStatus, ResourceList, ResourceRequirements, map_requirements
 from podslice.core.values.quantity import Quantity
 

@@ -14,9 +14,14 @@ from typing import Protocol
 import msgspec
 
 from podslice.core.pod.claim_holder import CLAIMED, HOLDER_PREFIX
-from podslice.core.pod.demand import HUGEPAGES_PREFIX, is_pod_level_resources_set, overflowing_amount
+from podslice.core.pod.demand import (
+    HUGEPAGES_PREFIX,
+    is_container_equivalent_guaranteed,
+    is_pod_level_resources_set,
+    overflowing_amount,
+    pod_qos,
+)
 from podslice.core.pod.mixed import MixedShare
-from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.core.values.golang import U64, wrap_int64
 from podslice.core.values.quantity import Quantity

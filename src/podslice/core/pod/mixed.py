@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from podslice.core.pod.qos import is_container_equivalent_guaranteed
+from podslice.core.pod.demand import is_container_equivalent_guaranteed
 from podslice.core.pod.spec import Container
 from podslice.core.values.quantity import ZERO, cpus_text
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from podslice.core.pod.demand import compute_qos, pod_qos
 from podslice.core.pod.field_error import FieldError, forbidden, invalid
-from podslice.core.pod.qos import compute_qos, pod_qos
 from podslice.core.pod.resizable import Stanza, stanza
 from podslice.core.pod.resize_admission import INIT_RESIZE, PLR_RESIZE
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init

@@ -15,9 +15,8 @@ import msgspec
 from podslice.core.effects.container_cgroup import SWAP_MAX, container_resources
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.errors import Refusal
-from podslice.core.pod.demand import is_pod_level_resources_set, pod_requests
+from podslice.core.pod.demand import GUARANTEED, is_pod_level_resources_set, pod_qos, pod_requests
 from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.resizable import resizable_containers, restarts_for
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
 from podslice.core.quirks import PODSLICE, Quirks

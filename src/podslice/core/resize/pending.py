@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.pod.qos import GUARANTEED, pod_qos
+from podslice.core.pod.demand import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
 from podslice.core.state.tables import drop, put

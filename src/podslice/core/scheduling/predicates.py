@@ -18,9 +18,15 @@ from msgspec.structs import replace
 from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.critical import is_critical
-from podslice.core.pod.demand import is_supported_pod_level_resource, requests_of
+from podslice.core.pod.demand import (
+    BEST_EFFORT,
+    BURSTABLE,
+    GUARANTEED,
+    is_supported_pod_level_resource,
+    pod_qos,
+    requests_of,
+)
 from podslice.core.pod.eligibility import claimed_resources
-from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Container, Pod, map_containers
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED
+from podslice.core.pod.demand import BEST_EFFORT, BURSTABLE, GUARANTEED
 
 Amounts = dict[str, int]
 

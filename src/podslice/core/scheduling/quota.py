@@ -13,14 +13,15 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.demand import (
+    BEST_EFFORT,
     HUGEPAGES_PREFIX,
     StatusUse,
     containers_in_order,
     is_pod_level_resources_set,
     pod_limits,
+    pod_qos,
     pod_requests,
 )
-from podslice.core.pod.qos import BEST_EFFORT, pod_qos
 from podslice.core.pod.spec import ObjectMeta, Pod, ResourceList, ResourceRequirements, from_dict
 from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import ZERO, Quantity

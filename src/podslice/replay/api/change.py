@@ -10,8 +10,8 @@ import msgspec
 
 from podslice.core.pod.create import prepare_for_create, stored
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.demand import compute_qos, pod_qos
 from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.qos import compute_qos, pod_qos
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.resize_admission import node_capacity_error
 from podslice.core.pod.spec import Pod

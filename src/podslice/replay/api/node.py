@@ -11,15 +11,16 @@ from podslice.core.effects.settings import RESERVATION_POLICIES
 from podslice.core.pod.demand import (
     StatusUse,
     aggregate,
+    compute_qos,
     is_pod_level_limits_set,
     is_pod_level_requests_set,
     is_pod_level_resources_set,
     own_limits,
     own_requests,
     pod_limits,
+    pod_qos,
     pod_requests,
 )
-from podslice.core.pod.qos import compute_qos, pod_qos
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.quirks import Quirks
 from podslice.core.values.gates import FeatureGates

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from podslice.core.pod.demand import compute_qos
 from podslice.core.pod.field_error import FieldError
 from podslice.core.pod.limitrange import ANNOTATION
 from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.pod.unknown_fields import unknown_fields
 from podslice.core.pod.validate import validate_create
