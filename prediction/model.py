@@ -26,10 +26,8 @@ from podslice.core.machine.devices import DeviceInventory
 from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import BEST_EFFORT, BURSTABLE
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.pod.spec import Pod, PodAllocation, allocation_of, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
-from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import resize_event
 from podslice.core.values.cpuset import iter_bits
 from podslice.core.values.quantity import ZERO

@@ -9,16 +9,9 @@ import pytest
 
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.errors import Refusal, RefusalKind
-from podslice.core.pod.spec import Pod
+from podslice.core.pod.spec import Pod, allocated_pod, allocation_of
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.resize.allocation import (
-    ResizeNode,
-    ResizeVerdict,
-    allocated_pod,
-    allocation_of,
-    check_resize,
-    try_resize,
-)
+from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, check_resize, try_resize
 from podslice.core.resize.pending import PendingResize, ResizeQueue, in_order
 from podslice.core.values.gates import FeatureGates
 from podslice.core.values.series import series

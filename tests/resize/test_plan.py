@@ -27,8 +27,8 @@ from podslice.core.effects.resize_plan import (
 )
 from podslice.core.effects.sandbox import Sandbox
 from podslice.core.effects.settings import CgroupSettings
+from podslice.core.pod.spec import allocation_of
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.status import in_progress
 from tests.resize.helpers import GATES, pod, resources
 

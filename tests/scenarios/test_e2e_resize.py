@@ -15,8 +15,7 @@ from podslice.core.effects.resize_plan import (
     WritePodCgroup,
 )
 from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.spec import Pod
-from podslice.core.resize.allocation import allocation_of
+from podslice.core.pod.spec import Pod, allocation_of
 from podslice.core.resize.status import in_progress
 from tests.resize.helpers import GATES, pod, resources
 from tests.resize.test_node import node

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import ResourceRequirements
+from podslice.core.pod.spec import PodAllocation, ResourceRequirements
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats.checkpoint_allocation import dump_data, encode, load, restore_failure
 from podslice.statefiles.formats.checkpoint_data import data_checksum

@@ -13,9 +13,15 @@ from msgspec.structs import replace
 
 from podslice.agent.records import Limits
 from podslice.agent.resizes import asked_milli
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
-from podslice.core.resize.allocation import allocation_of
+from podslice.core.pod.spec import (
+    Container,
+    Pod,
+    PodAllocation,
+    ResourceList,
+    ResourceRequirements,
+    allocation_of,
+    map_containers,
+)
 from podslice.core.values.quantity import Quantity
 
 _CPU, _MEMORY = "cpu", "memory"

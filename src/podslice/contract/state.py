@@ -7,8 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.pod.spec import PodAllocation, ResourceList, ResourceRequirements
 from podslice.core.values.cpuset import format_bits
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint

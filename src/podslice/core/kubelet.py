@@ -39,11 +39,9 @@ from podslice.core.managers.node_rules import Counted, NodeRules, rules_under
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
 from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
 from podslice.core.pod.mixed import MixedShare
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import Pod
+from podslice.core.pod.spec import Pod, PodAllocation, allocation_of
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
-from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import ResizeQueue, SortKey, Waiting
 from podslice.core.scheduling.fit import amounts

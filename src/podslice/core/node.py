@@ -36,13 +36,11 @@ from podslice.core.plugins.api import CPUEffects
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.mixed import MixedShare
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import Pod
+from podslice.core.pod.spec import Pod, PodAllocation, allocated_pod, allocation_of
 from podslice.core.quirks import PODSLICE
 from podslice.core.quirks import profile as quirks_of
 from podslice.core.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.core.refusal import explain_refusal
-from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.state.model import OWNING

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from podslice.core.errors import InputError
-from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.core.pod.spec import PodAllocation
 from podslice.fleet.kube_budgets import BUDGET
 from podslice.fleet.kube_objects import listed, name_of, part
 from podslice.fleet.kube_pods import SEEN_LAST, kubelet_uid

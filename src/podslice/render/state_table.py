@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import ResourceList
+from podslice.core.pod.spec import PodAllocation, ResourceList
 from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
 from podslice.core.values.golang import quote
 from podslice.render.table import format_bytes, format_table

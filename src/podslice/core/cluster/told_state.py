@@ -28,8 +28,7 @@ from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
 from podslice.core.managers.topology import TopologyState
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import Container, ObjectMeta, Pod, map_containers
+from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodAllocation, map_containers
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import PendingResize, Waiting
 from podslice.core.scheduling.predicates import OS_LABEL, Seen

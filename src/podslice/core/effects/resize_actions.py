@@ -19,9 +19,8 @@ from podslice.core.effects.resize_plan import (
 )
 from podslice.core.effects.sandbox import Sandbox, sandbox_update
 from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resizable import Amounts, effective, resizable_containers, restarts_for, same_amounts
-from podslice.core.pod.spec import Container, Pod
+from podslice.core.pod.spec import Container, Pod, PodAllocation
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.values.quantity import ZERO, Quantity
 

@@ -10,7 +10,7 @@ from podslice.core.managers.device_state import DeviceState
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.managers.topology import TopologyState
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.core.pod.spec import PodAllocation
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import Waiting
 from podslice.core.scheduling.predicates import Seen

@@ -1,4 +1,4 @@
-"""The part of the v1 Pod that decides about resources, as frozen structs.
+"""The part of the v1 Pod that decides about resources, and what a kubelet granted of it, as frozen structs.
 
 Decoding is partial on purpose: a pod carries hundreds of fields, placement reads a few dozen. Unknown fields are
 ignored here; `k8s.manifest` is where a person is told about them. The difference between a missing map, an empty map
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -194,6 +194,49 @@ def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
         *(("ephemeral", container) for container in spec.ephemeral_containers),
     ]
 
+
+# What a kubelet granted, or last wrote into cgroups (pod-level-resources 15.4)
+
+
+class PodAllocation(msgspec.Struct, frozen=True):
+    """Resources of one pod: by container name, and of the pod as a whole (None: the pod has no `spec.resources`, or
+    the kubelet does not resize at pod level)."""
+
+    containers: Mapping[str, ResourceRequirements] = {}
+    pod_level: ResourceRequirements | None = None
+
+
+def allocation_of(pod: Pod, gates: Mapping[str, bool]) -> PodAllocation:
+    """The record of a pod whose specification is granted as it stands. Claims are not part of it."""
+    spec = pod.spec
+    pod_level = None
+    if gates["InPlacePodLevelResourcesVerticalScaling"] and spec.resources is not None:
+        pod_level = _recorded(spec.resources)
+    containers = {one.name: _recorded(one.resources) for one in (*spec.init_containers, *spec.containers)}
+    return PodAllocation(containers, pod_level)
+
+
+def _recorded(resources: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements(resources.requests or None, resources.limits or None)
+
+
+def allocated_pod(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str, bool]) -> Pod:
+    """The pod with the resources granted to it, as the kubelet's other parts see it; without a record the pod
+    itself."""
+    if allocation is None:
+        return pod
+
+    def granted(container: Container) -> Container:
+        own = allocation.containers.get(container.name)
+        return container if own is None else msgspec.structs.replace(container, resources=own)
+
+    spec = map_containers(pod.spec, granted)
+    if gates["InPlacePodLevelResourcesVerticalScaling"]:
+        spec = msgspec.structs.replace(spec, resources=allocation.pod_level)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+# Reading
 
 _RESOURCE_LISTS = frozenset(
     {"requests", "limits", "overhead", "allocatedResources", "max", "min", "default", "defaultRequest",

@@ -16,9 +16,8 @@ from podslice.core.effects.container_cgroup import SWAP_MAX, container_resources
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.errors import Refusal
 from podslice.core.pod.demand import GUARANTEED, is_pod_level_resources_set, pod_qos, pod_requests
-from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resizable import resizable_containers, restarts_for
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, allocation_of
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -72,39 +71,6 @@ _STATIC_MEMORY = ResizeVerdict(
     'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"',
     "guaranteed_pod_memory_manager_static_policy",
 )
-
-
-# The allocation of a pod
-
-
-def allocation_of(pod: Pod, gates: Mapping[str, bool]) -> PodAllocation:
-    """The record of a pod whose specification is granted as it stands. Claims are not part of it."""
-    spec = pod.spec
-    pod_level = None
-    if gates["InPlacePodLevelResourcesVerticalScaling"] and spec.resources is not None:
-        pod_level = _recorded(spec.resources)
-    containers = {one.name: _recorded(one.resources) for one in (*spec.init_containers, *spec.containers)}
-    return PodAllocation(containers, pod_level)
-
-
-def _recorded(resources: ResourceRequirements) -> ResourceRequirements:
-    return ResourceRequirements(resources.requests or None, resources.limits or None)
-
-
-def allocated_pod(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str, bool]) -> Pod:
-    """The pod with the resources granted to it, as the kubelet's other parts see it; without a record the pod
-    itself."""
-    if allocation is None:
-        return pod
-
-    def granted(container: Container) -> Container:
-        own = allocation.containers.get(container.name)
-        return container if own is None else replace(container, resources=own)
-
-    spec = map_containers(pod.spec, granted)
-    if gates["InPlacePodLevelResourcesVerticalScaling"]:
-        spec = replace(spec, resources=allocation.pod_level)
-    return replace(pod, spec=spec)
 
 
 # The resize check: first handler of the admission chain

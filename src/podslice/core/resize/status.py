@@ -12,9 +12,8 @@ import msgspec
 
 from podslice.core.effects.cpu_weight import shares_to_milli_cpu, weight_to_shares
 from podslice.core.pod.demand import aggregate, pod_limits, pod_requests, requests_of
-from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resizable import cpu_and_memory, effective, resizable_containers, same_amounts
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, PodAllocation, ResourceList, ResourceRequirements
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _SMALLEST_REQUEST_MILLI, _SMALLEST_LIMIT_MILLI = 2, 10

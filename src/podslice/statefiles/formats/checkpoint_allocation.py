@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.pod.spec import PodAllocation, ResourceList, ResourceRequirements
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import ZERO, Quantity
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.core.pod.spec import PodAllocation
 from podslice.statefiles.formats import (
     checkpoint_allocation,
     checkpoint_cpu,

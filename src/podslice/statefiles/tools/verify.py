@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from podslice.core.machine.model import Machine
-from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.spec import ResourceRequirements
+from podslice.core.pod.spec import PodAllocation, ResourceRequirements
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
