@@ -9,7 +9,7 @@ import pytest
 from podslice.core.pod.spec import PodAllocation, ResourceRequirements
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats.checkpoint_allocation import dump_data, encode, load, restore_failure
-from podslice.statefiles.formats.checkpoint_data import data_checksum
+from podslice.statefiles.go.godump import data_checksum
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.names import ALLOCATED_STATE_FILE
 

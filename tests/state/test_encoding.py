@@ -22,7 +22,7 @@ from podslice.statefiles.formats.checkpoint_memory import (
     MemoryTable,
     NUMANodeState,
 )
-from podslice.statefiles.go.godump import Checksum, fnv1a
+from podslice.statefiles.go.godump import Checksum, data_checksum, fnv1a
 from tests.state import samples
 
 _CPU = {
@@ -142,7 +142,7 @@ def test_v4_repeats_v3_and_keeps_what_it_does_not_know() -> None:
 )  # fmt: skip
 def test_data_checksums_of_the_specification(text: str, checksum: int) -> None:
     """The worked examples (cpu-topology 8.7)."""
-    assert checkpoint_data.data_checksum(text) == checksum
+    assert data_checksum(text) == checksum
 
 
 @given(st.lists(st.lists(st.text("abé\U0001f600 []:0123", max_size=12), max_size=6), max_size=30))

@@ -17,6 +17,7 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, policy_
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.content import read_content
 from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.go.godump import data_checksum, decode_data
 from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.migrate import migrate
 from podslice.statefiles.tools.promises import carry_promises, repair_promises
@@ -48,7 +49,7 @@ def kubelet(tmp_path: Path) -> Path:
 
 def v4(data: str = KEP_DATA) -> bytes:
     """A file V4 with this string as its data."""
-    return msgspec.json.encode({"checksum": 0, "data": data, "dataChecksum": checkpoint_data.data_checksum(data)})
+    return msgspec.json.encode({"checksum": 0, "data": data, "dataChecksum": data_checksum(data)})
 
 
 def findings(content: bytes, cpus: CPUCheckpoint | None = CPUS) -> list[tuple[str, str, str]]:
@@ -204,7 +205,7 @@ def test_the_specified_bytes() -> None:
     content = read_content(checkpoint_data.CPU_V4.encode(checkpoint))
     carried = carry_promises(content, own, Release(38)).cpu
     data = checkpoint_data.CPU_V4.encode(checkpoint, carried.unknown)
-    envelope = checkpoint_data.decode_data(data)
+    envelope = decode_data(data)
     assert (envelope.data, envelope.data_checksum) == (KEP_DATA, 1610901102)
 
 
@@ -248,7 +249,7 @@ def test_members_of_others_stay() -> None:
     own = policy_file(guards={"cpus": {"0": "0/0/0/0"}})
     carried = carry_promises(read_content(v4()), own, Release(36))
     assert carried.policy is not None
-    content = msgspec.json.decode(checkpoint_data.decode_data(carried.policy).data)
+    content = msgspec.json.decode(decode_data(carried.policy).data)
     assert content["guards"] == {"cpus": {"0": "0/0/0/0"}}
     assert content["originals"] == {"u1": {"c": "2-5"}, "gu-pod-1-uid": {"gu-container-1": "1-2"}}
 

@@ -12,7 +12,7 @@ from typing import Any
 from podslice.core.pod.spec import PodAllocation, ResourceList, ResourceRequirements
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import ZERO, Quantity
-from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
+from podslice.statefiles.go.godump import data_checksum, decode_data
 from podslice.statefiles.go.gojson import (
     CORRUPT,
     CheckpointError,
@@ -80,7 +80,11 @@ _CONTENT = GoStruct(
 
 def decode(data: bytes) -> dict[str, PodAllocation]:
     """Read a file without looking at its checksum. Raises `CheckpointError`."""
-    fields = unmarshal(decode_data(data).data.encode(), _CONTENT)
+    return _allocations(decode_data(data).data)
+
+
+def _allocations(content: str) -> dict[str, PodAllocation]:
+    fields = unmarshal(content.encode(), _CONTENT)
     return {
         uid: PodAllocation(
             {name: ResourceRequirements(**own) for name, own in (pod["ContainerResources"] or {}).items()},
@@ -95,7 +99,7 @@ def load(data: bytes) -> dict[str, PodAllocation]:
     envelope = decode_data(data)
     if data_checksum(envelope.data) != envelope.checksum:
         raise CheckpointError(CORRUPT)
-    return decode(data)
+    return _allocations(envelope.data)
 
 
 def restore_failure(error: CheckpointError, file: str) -> str:

@@ -8,68 +8,21 @@ Members of `data` we do not know are kept.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
-
-import msgspec
 
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
-from podslice.statefiles.go.godump import fnv1a
+from podslice.statefiles.go.godump import data_checksum, decode_data
 from podslice.statefiles.go.gojson import (
     CORRUPT,
     CheckpointError,
-    GoInt,
-    GoString,
-    GoStruct,
     Members,
     dump_string,
     dump_value,
     parse,
-    unmarshal,
 )
-
-_FORMAT = GoStruct(
-    "state.DataCheckpoint",
-    {"data": GoString(), "checksum": GoInt("checksum.Checksum"), "dataChecksum": GoInt("checksum.Checksum")},
-)
-
-
-class DataCheckpoint(msgspec.Struct):
-    """One file as read. `data_checksum` is 0 in the transitional form, which uses `checksum`."""
-
-    data: str
-    checksum: int = 0
-    data_checksum: int = 0
-
-    @property
-    def stated(self) -> int:
-        """The checksum that covers `data`."""
-        return self.data_checksum or self.checksum
-
-
-def is_data_file(data: bytes) -> bool:
-    """True when a file carries its content as a string. Raises `CheckpointError` for broken JSON."""
-    value = parse(data)
-    return isinstance(value, Members) and any(key.lower() == "data" and isinstance(v, str) for key, v in value)
-
-
-def decode_data(data: bytes) -> DataCheckpoint:
-    """Read the envelope, without looking at the checksums. Raises `CheckpointError`."""
-    fields = unmarshal(data, _FORMAT)
-    return DataCheckpoint(*fields.values())
-
-
-def data_checksum(data: str) -> int:
-    """What `dataChecksum` must be."""
-    return fnv1a(f"(string){data}")
-
-
-def crc_checksum(data: str) -> int:
-    """What the DRA manager's checksum must be."""
-    return zlib.crc32(data.encode())
 
 
 def _check(data: bytes) -> None:

@@ -28,6 +28,7 @@ from podslice.statefiles.formats.guard_state import GuardContent
 from podslice.statefiles.formats.identify import IdentifiedFile, identify
 from podslice.statefiles.formats.policy_state import PolicyContent
 from podslice.statefiles.formats.releases import FileKind
+from podslice.statefiles.go.godump import decode_data
 from podslice.statefiles.go.gojson import CheckpointError, Members, dump_string, dump_value, parse
 
 
@@ -105,7 +106,7 @@ def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
         return Content(identity, "data", AllocationCheckpoint(checkpoint_allocation.decode(data)))
     if identity.version != "crc32" and (unknown := _unknown_of_policy(data)) is not None:
         return Content(identity, "data", policy_state.read(data), unknown)
-    inner = identify(checkpoint_data.decode_data(data).data.encode())
+    inner = identify(decode_data(data).data.encode())
     if inner.kind == "memory":
         memory, unknown = checkpoint_data.MEMORY_V3.decode(data)
         return Content(identity, "v3", memory, unknown)
@@ -117,13 +118,13 @@ def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
 
 def _is_allocation(data: bytes) -> bool:
     """The managers' files name a policy, the records of granted resources have nothing beside their entries."""
-    value = parse(checkpoint_data.decode_data(data).data.encode())
+    value = parse(decode_data(data).data.encode())
     return isinstance(value, Members) and all(key.lower() == "entries" for key, _ in value)
 
 
 def _unknown_of_policy(data: bytes) -> str | None:
     """What podslice's own file has that this release does not know; None for other files. It alone has a version."""
-    value = parse(checkpoint_data.decode_data(data).data.encode())
+    value = parse(decode_data(data).data.encode())
     if not isinstance(value, Members) or not any(key == "version" for key, _ in value):
         return None
     unknown = [f",{dump_string(key)}:{dump_value(one)}" for key, one in value if key not in policy_state.MEMBERS]

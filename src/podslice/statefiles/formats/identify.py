@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
-from podslice.statefiles.go.godump import fnv1a
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, checkpoint_memory
+from podslice.statefiles.go.godump import crc_checksum, data_checksum, decode_data, fnv1a
 from podslice.statefiles.go.gojson import CheckpointError, GoInt, GoStruct, Members, parse, unmarshal
 
 Kind = Literal["cpu", "memory", "device", "data", "guard"]
@@ -68,7 +68,7 @@ def identify(data: bytes) -> IdentifiedFile:
     if "checksum" in keys:
         stated = unmarshal(data, _CHECKSUM)["checksum"]
     computed = _COMPUTE[kind](data)
-    valid = checkpoint_data.decode_data(data).stated if kind == "data" else stated
+    valid = decode_data(data).stated if kind == "data" else stated
     version = None
     if stated is not None:
         version = next((v for k, v in FORMATS if k == kind and computed.get(v) == valid), None)
@@ -143,8 +143,8 @@ def _device(data: bytes) -> dict[str, int]:
 
 
 def _data(data: bytes) -> dict[str, int]:
-    content = checkpoint_data.decode_data(data).data
-    return {"data": checkpoint_data.data_checksum(content), "crc32": checkpoint_data.crc_checksum(content)}
+    content = decode_data(data).data
+    return {"data": data_checksum(content), "crc32": crc_checksum(content)}
 
 
 _COMPUTE: dict[Kind, Callable[[bytes], dict[str, int]]] = {

@@ -28,7 +28,7 @@ from podslice.core.machine.memory import Block
 from podslice.core.pod.mixed import MixedShare
 from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs, PodMemory
 from podslice.core.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, parse_bits, readable_bits
-from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
+from podslice.statefiles.go.godump import data_checksum, decode_data
 from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
 
 

@@ -14,6 +14,7 @@ from podslice.core.errors import InputError
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.go.godump import is_data_file
 from podslice.statefiles.go.gojson import CheckpointError
 
 FileKind = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
@@ -77,6 +78,6 @@ def load_memory(data: bytes, reader: Release) -> MemoryCheckpoint:
 
 def _is_data_file(data: bytes) -> bool:
     try:
-        return checkpoint_data.is_data_file(data)
+        return is_data_file(data)
     except CheckpointError:
         return False

@@ -19,6 +19,7 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpo
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.held_memory import held_blocks
+from podslice.statefiles.go.godump import is_data_file
 from podslice.statefiles.go.gojson import CheckpointError
 
 _CPU_STAGE, _MEMORY_STAGE = "startCPUManager", "startMemoryManager"
@@ -56,7 +57,7 @@ def restore_cpu_state(
     if data is None:
         return CPUState()
     try:
-        if not trust_zero and checkpoint_data.is_data_file(data):
+        if not trust_zero and is_data_file(data):
             return adopt_cpu(checkpoint_data.CPU_V4.load(data, pod_level=pod_level), policy_name)
         checkpoint = checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero)
         return adopt_cpu(checkpoint, policy_name)
@@ -150,7 +151,7 @@ def restore_memory_state(
     """The state a file holds. Without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused, and V3
     is read by its own. Raises `StartError`."""
     try:
-        if not trust_zero and checkpoint_data.is_data_file(data):
+        if not trust_zero and is_data_file(data):
             return adopt_memory(checkpoint_data.MEMORY_V3.load(data, pod_level=pod_level), policy_name)
         return adopt_memory(checkpoint_memory.load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
     except CheckpointError as error:

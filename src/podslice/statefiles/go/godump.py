@@ -1,6 +1,7 @@
-"""Checksums of state files: FNV-1a over a one-line dump of Go structs (cpu-topology 8.4).
+"""Checksums of state files, and what stands under them: a one-line dump of Go structs, or content as a string
+(cpu-topology 8.4, 8.7).
 
-The checksum is on the way of every admission, and a byte of FNV costs Python 70 ns. But FNV-1a mixes a byte into the
+The checksum is on the way of every admission, and a byte of FNV-1a costs Python 70 ns. But it mixes a byte into the
 lowest bits of the hash only; for ASCII text these are seven, so what a piece of text does to a hash depends on them
 alone (mod 2 ** 32):
 
@@ -12,8 +13,13 @@ so nearly all of them do.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from podslice.statefiles.go.gojson import GoInt, GoString, GoStruct, Members, parse, unmarshal
 
 K = TypeVar("K", int, str)
 V = TypeVar("V")
@@ -168,3 +174,46 @@ def add_dump(text: list[str], members: Iterable[Member], checksum: Checksum, *, 
     if len(text) > first:
         text[first] = text[first][1:]
     text.append("]")
+
+
+# Content that stands in a file as a string, under a checksum of that string
+
+_ENVELOPE = GoStruct(
+    "state.DataCheckpoint",
+    {"data": GoString(), "checksum": GoInt("checksum.Checksum"), "dataChecksum": GoInt("checksum.Checksum")},
+)
+
+
+class DataCheckpoint(msgspec.Struct):
+    """One file as read. `data_checksum` is 0 in the transitional form, which uses `checksum`."""
+
+    data: str
+    checksum: int = 0
+    data_checksum: int = 0
+
+    @property
+    def stated(self) -> int:
+        """The checksum that covers `data`."""
+        return self.data_checksum or self.checksum
+
+
+def is_data_file(data: bytes) -> bool:
+    """True when a file carries its content as a string. Raises `CheckpointError` for broken JSON."""
+    value = parse(data)
+    return isinstance(value, Members) and any(key.lower() == "data" and isinstance(v, str) for key, v in value)
+
+
+def decode_data(data: bytes) -> DataCheckpoint:
+    """Read the envelope, without looking at the checksums. Raises `CheckpointError`."""
+    fields = unmarshal(data, _ENVELOPE)
+    return DataCheckpoint(*fields.values())
+
+
+def data_checksum(data: str) -> int:
+    """What `dataChecksum` must be."""
+    return fnv1a(f"(string){data}")
+
+
+def crc_checksum(data: str) -> int:
+    """What the DRA manager's checksum must be."""
+    return zlib.crc32(data.encode())

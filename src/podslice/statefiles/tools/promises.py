@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits, readable_bits
 from podslice.statefiles.formats import policy_state
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.checkpoint_data import decode_data
 from podslice.statefiles.formats.content import Content
 from podslice.statefiles.formats.policy_state import (
     IntentTexts,
@@ -26,6 +25,7 @@ from podslice.statefiles.formats.policy_state import (
     PolicyContent,
 )
 from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.go.godump import decode_data
 from podslice.statefiles.go.gojson import CheckpointError, Members, dump_map, dump_string, dump_value, parse
 from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.finding import StateFinding
