@@ -13,8 +13,8 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import compute_qos, pod_requests
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
-from podslice.core.quirks import PROFILES, profile
-from podslice.core.values.gates import FeatureGates
+from podslice.core.quirks import PROFILES
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.replay.api.case import ApiCase
 from podslice.replay.run import read_cases
 
@@ -24,13 +24,15 @@ PODS_PER_SECOND = 20_000
 
 def recorded_pods(path: Path = SAMPLE) -> list[Pod]:
     """The decoded pods of a recording, without defaults."""
-    cases = (ApiCase(record["case"], profile("kubelet-1.36")) for record in read_cases(path) if "pod" in record["case"])
+    cases = (
+        ApiCase(record["case"], PROFILES["kubelet-1.36"]) for record in read_cases(path) if "pod" in record["case"]
+    )
     return [case.raw for case in cases if not case.decode_error]
 
 
 def pipeline(pods: Sequence[Pod], profile_name: str) -> Callable[[], Any]:
     """Defaults, validation, QoS class and effective requests of all pods."""
-    gates = FeatureGates.from_overrides({}, fixes=profile(profile_name).fix_gates)
+    gates = FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile_name]))
 
     def run() -> None:
         for raw in pods:

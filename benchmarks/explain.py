@@ -22,7 +22,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.render.inspect_page import page_text
 
 REFUSED = 400
@@ -134,7 +134,7 @@ def recording_overhead() -> Result:
 def inspecting(path: str = MANIFESTS) -> Iterator[Result]:
     """CPU time for the page of each pod of a manifest, made and printed, without and with a node to admit it on."""
     quirks = PROFILES["podslice"]
-    gates = FeatureGates.from_overrides({}, fixes=quirks.fix_gates)
+    gates = FeatureGates.from_overrides({}, fixes=later_gates(quirks))
     loaded = load_pods(path)
     machine, config = nodes()["2 sockets, 128 CPUs, restricted"]
     for node in (None, Node(machine, config)):

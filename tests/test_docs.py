@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from podslice import InputError, NodeView, discover_host, load_machine
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks, profile
+from podslice.core.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "AGENTS.md")),
@@ -33,7 +33,7 @@ def test_profiles_are_all_or_nothing() -> None:
     assert not any(getattr(PODSLICE, name) for name in Quirks.__struct_fields__)
     assert set(PROFILES) == {"podslice", "kubelet-1.36"}
     with pytest.raises(InputError, match="use one of"):
-        profile("kubelet-1.0")
+        PROFILES["kubelet-1.0"]
 
 
 def examples() -> dict[str, list[tuple[str, str]]]:

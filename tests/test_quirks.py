@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from podslice.core.quirks import Quirks
+from podslice.core.values.gates import GATES
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 SEVERAL = {
@@ -50,5 +51,5 @@ def test_a_quirk_is_asked_at_one_place() -> None:
 
 def test_no_quirk_is_idle() -> None:
     """Every quirk changes something: it is asked, or decides about a gate."""
-    gates = {"empty_resources_hide_containers", "pod_limits_not_defaulted", "limit_range_without_pod_defaults"}
+    gates = {gate.later for gate in GATES.values() if gate.later}
     assert set(Quirks.__struct_fields__) == asked().keys() | gates

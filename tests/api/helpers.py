@@ -9,15 +9,15 @@ from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import ResourceList, pod_from_dict
 from podslice.core.pod.validate import validate_create
-from podslice.core.quirks import profile
-from podslice.core.values.gates import FeatureGates
+from podslice.core.quirks import PROFILES
+from podslice.core.values.gates import FeatureGates, later_gates
 
 UPSTREAM, OURS = "kubelet-1.36", "podslice"
 
 
 def gates(profile_name: str = UPSTREAM, **overrides: bool) -> FeatureGates:
     """The effective gates of a profile."""
-    return FeatureGates.from_overrides(overrides, fixes=profile(profile_name).fix_gates)
+    return FeatureGates.from_overrides(overrides, fixes=later_gates(PROFILES[profile_name]))
 
 
 def resources(requests: dict[str, str] | None = None, limits: dict[str, str] | None = None) -> dict[str, Any]:

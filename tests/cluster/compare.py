@@ -20,7 +20,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.limitrange import LimitRange, apply_defaults
 from podslice.core.pod.spec import Container, Pod, ResourceRequirements, pod_from_dict
 from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.k8s.manifest import load_pods_text
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ class Difference(NamedTuple):
 
 
 def gates_of(overrides: Mapping[str, bool]) -> FeatureGates:
-    return FeatureGates.from_overrides(overrides, fixes=PROFILE.fix_gates)
+    return FeatureGates.from_overrides(overrides, fixes=later_gates(PROFILE))
 
 
 def server_says(api: Api, pod: Json, namespace: str = "default") -> Said:

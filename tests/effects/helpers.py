@@ -10,7 +10,7 @@ from podslice.core.effects.tree import NO_PINS, Pin, PodEffects, pod_effects
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36, Quirks
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 
 GI = 1 << 30
 MI = 1 << 20
@@ -18,7 +18,7 @@ Amounts = Mapping[str, Any]
 
 
 def gates(quirks: Quirks = KUBELET_1_36, **overrides: bool) -> FeatureGates:
-    return FeatureGates.from_overrides(overrides, fixes=quirks.fix_gates)
+    return FeatureGates.from_overrides(overrides, fixes=later_gates(quirks))
 
 
 def amounts(text: str) -> dict[str, str]:

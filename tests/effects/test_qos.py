@@ -8,7 +8,7 @@ import pytest
 
 from podslice.core.pod.demand import compute_qos, pod_qos
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from tests.effects.helpers import gates, pod
 
 BOTH = {"cpu": "1", "memory": "1Gi"}
@@ -69,7 +69,7 @@ def test_stored_class_wins() -> None:
 
 def test_the_fix_gate_is_no_gate_of_1_36() -> None:
     """v1.36.2 does not know the fix by name, so setting it changes nothing; profile podslice has it, on."""
-    theirs = FeatureGates.from_overrides({FIX: True}, fixes=KUBELET_1_36.fix_gates)
+    theirs = FeatureGates.from_overrides({FIX: True}, fixes=later_gates(KUBELET_1_36))
     assert (theirs[FIX], theirs.unknown) == (False, (FIX,))
-    ours = FeatureGates.from_overrides({}, fixes=PODSLICE.fix_gates)
+    ours = FeatureGates.from_overrides({}, fixes=later_gates(PODSLICE))
     assert (ours[FIX], ours.unknown) == (True, ())

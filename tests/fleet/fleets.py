@@ -13,11 +13,11 @@ from podslice.core.fleet.workload import Workload
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import Pod
-from podslice.core.quirks import profile
-from podslice.core.values.gates import FeatureGates
+from podslice.core.quirks import PROFILES
+from podslice.core.values.gates import FeatureGates, later_gates
 from tests.conftest import make_pod
 
-GATES = FeatureGates.from_overrides({}, fixes=profile("podslice").fix_gates)
+GATES = FeatureGates.from_overrides({}, fixes=later_gates(PROFILES["podslice"]))
 TWO_NUMA = "pack:2 numa:1(memory=16GiB) core:8 pu:1"
 """Sixteen CPUs, eight on each NUMA node."""
 
@@ -50,7 +50,7 @@ def fleet_of(nodes: int, *classes: FleetClass) -> Fleet:
 def shape_of_pod(pod: Pod, **told: Any) -> FleetShape:
     """A shape with what a scheduler counts of the pod."""
     return FleetShape(
-        name=pod.metadata.name, pod=pod, requests=SchedulerRequests.of(pod, GATES, profile("podslice")), **told
+        name=pod.metadata.name, pod=pod, requests=SchedulerRequests.of(pod, GATES, PROFILES["podslice"]), **told
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from podslice.core.errors import InputError
 from podslice.core.pod.demand import pod_qos
-from podslice.core.quirks import profile
+from podslice.core.quirks import PROFILES
 from podslice.fleet.reading import Reader
 from podslice.fleet.scenario import Reading
 from podslice.fleet.scenario_file import load_scenario
@@ -30,7 +30,7 @@ TEMPLATE: list[dict[str, Any]] = [
 def made(template: list[dict[str, Any]], cpu: int = 4000, memory: int = 1024 * MIB, gpus: int = 0, **more: Any) -> Any:
     reading = convert({"containers": template, **more}, Reading, source="")
     row = TracePod("row-7", cpu, memory, gpus, 1000 if gpus else 0)
-    return Reader(reading, gates=GATES, quirks=profile("podslice")).shape(row)
+    return Reader(reading, gates=GATES, quirks=PROFILES["podslice"]).shape(row)
 
 
 def resources(container: Any) -> dict[str, str]:

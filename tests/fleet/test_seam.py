@@ -10,8 +10,8 @@ from collections import Counter
 from podslice.core.fleet.shapes import NodeTaint, PodToleration, SchedulerRequests
 from podslice.core.fleet.streams import IndexedStream, below, shuffle, stream
 from podslice.core.fleet.workload import NEVER, Workload
-from podslice.core.quirks import profile
-from podslice.core.values.gates import FeatureGates
+from podslice.core.quirks import PROFILES
+from podslice.core.values.gates import FeatureGates, later_gates
 from tests.conftest import make_pod
 
 DRAW = """
@@ -63,9 +63,9 @@ def test_draws_are_even() -> None:
 
 def test_a_scheduler_counts_what_core_scheduling_counts() -> None:
     """Requests of the filter with sidecars, defaults for what is not requested where nodes are compared."""
-    gates = FeatureGates.from_overrides({}, fixes=profile("podslice").fix_gates)
+    gates = FeatureGates.from_overrides({}, fixes=later_gates(PROFILES["podslice"]))
     pod = make_pod("p", ("a", "1500m"), ("b", None), init=(("s", "200m", True),))
-    counted = SchedulerRequests.of(pod, gates, profile("podslice"))
+    counted = SchedulerRequests.of(pod, gates, PROFILES["podslice"])
     assert counted.asked == counted.taken == {"cpu": 1700, "memory": 2 << 30}
     assert counted.balanced == {"cpu": 1700, "memory": 2 << 30}
     assert counted.scored == counted.non_zero == {"cpu": 1800, "memory": (2 << 30) + (200 << 20)}

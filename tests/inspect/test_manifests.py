@@ -15,7 +15,7 @@ from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.page import Page
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.k8s.manifest import load_pods
 from podslice.render.inspect_page import page_text
 
@@ -47,7 +47,7 @@ def profile(request: pytest.FixtureRequest) -> str:
 
 def inspected(data: dict[str, Any], profile: str) -> Page:
     quirks = PROFILES[profile]
-    gates = FeatureGates.from_overrides({}, fixes=quirks.fix_gates)
+    gates = FeatureGates.from_overrides({}, fixes=later_gates(quirks))
     return inspect_pod(pod_from_dict(data), gates, quirks, data=data)
 
 
@@ -101,7 +101,7 @@ def test_all_workloads(shared: Path, profile: str) -> None:
 def test_all_files(shared: Path) -> None:
     """The manifests themselves are read and rendered; names of all containers are on the page."""
     quirks = PROFILES["podslice"]
-    gates = FeatureGates.from_overrides({}, fixes=quirks.fix_gates)
+    gates = FeatureGates.from_overrides({}, fixes=later_gates(quirks))
     pages = 0
     for path in sorted((shared / "manifests" / "files").rglob("*.y*ml")):
         try:

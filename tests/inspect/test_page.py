@@ -14,7 +14,7 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.limitrange import limit_range_from_dict
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.core.values.quantity import Quantity
 
 EIGHT_GI = 8 << 30
@@ -34,7 +34,7 @@ def stanza(requests: str, limits: str) -> Stanza:
 def page(spec: Stanza, *, profile: str = "kubelet-1.36", gates: dict[str, bool] | None = None, **more: Any) -> Page:
     quirks = PROFILES[profile]
     data = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}
-    effective = FeatureGates.from_overrides(gates or {}, fixes=quirks.fix_gates)
+    effective = FeatureGates.from_overrides(gates or {}, fixes=later_gates(quirks))
     more.setdefault("view", KnownNode(memory_capacity=EIGHT_GI))
     return inspect_pod(pod_from_dict(data), effective, quirks, data=data, **more)
 

@@ -22,7 +22,7 @@ from podslice.core.pod.spec import Pod, ResourceRequirements, pod_from_dict
 from podslice.core.pod.validate import validate_pod
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.scheduling.fit import filter_requests, non_zero_requests
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.core.values.quantity import Quantity
 
 GI = 1 << 30
@@ -62,7 +62,7 @@ ROWS = {int(line.split()[0]): line.split()[1:] for line in TABLE.strip().splitli
 
 
 def gates_of(quirks: Quirks, **overrides: bool) -> FeatureGates:
-    return FeatureGates.from_overrides(overrides, fixes=quirks.fix_gates)
+    return FeatureGates.from_overrides(overrides, fixes=later_gates(quirks))
 
 
 def resources(request: str, limit: str) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node, identified
 from podslice.core.pod.spec import Pod
-from podslice.core.quirks import profile as quirks_of
+from podslice.core.quirks import PROFILES
 
 _FEW_RESTARTS = 3
 _explainers: WeakKeyDictionary[Node, tuple[tuple[NodeRules, NodeState], Explainer]] = WeakKeyDictionary()
@@ -98,7 +98,7 @@ def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") ->
     """What Kubernetes makes of a pod's resources: defaults, validation, QoS class, effective amounts, cgroup files, OOM
     scores, what scheduler, quota and autoscalers count. With a node, also what becomes of the pod there."""
     if node is None:
-        return inspect_pod(pod, default_gates(profile), quirks_of(profile))
+        return inspect_pod(pod, default_gates(profile), PROFILES[profile])
     view = node.view
     memory = view.machine.memory
     known = KnownNode(view.config, memory_capacity=memory, allocatable=view.allocatable, policy=view.policy)

@@ -22,7 +22,7 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig, validate
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.errors import InputError
-from podslice.core.quirks import PROFILES, profile
+from podslice.core.quirks import PROFILES
 from podslice.core.values.decoding import decoding_problem, with_value
 from podslice.core.values.fields import known_fields
 from podslice.core.values.nearest import did_you_mean
@@ -274,7 +274,7 @@ def _policy(agent: AgentSettings) -> PodslicePolicy:
         return NO_POLICY
     try:
         policy = load_policy(agent.policy) if isinstance(agent.policy, str) else policy_from_dict(agent.policy)
-        check_policy(policy, profile(agent.profile))
+        check_policy(policy, PROFILES[agent.profile])
     except InputError as error:
         if isinstance(agent.policy, str):
             raise

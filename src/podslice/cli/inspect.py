@@ -35,7 +35,7 @@ from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, GateError
+from podslice.core.values.gates import FeatureGates, GateError, later_gates
 from podslice.render.ansi import echo
 
 _WIDEST = 140
@@ -161,7 +161,9 @@ def _overrides(text: str) -> dict[str, bool]:
 def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
     try:
         return FeatureGates.from_overrides(
-            {**config.feature_gates, **_overrides(text)}, fixes=PROFILES[profile].fix_gates, other_gates_allowed=False
+            {**config.feature_gates, **_overrides(text)},
+            fixes=later_gates(PROFILES[profile]),
+            other_gates_allowed=False,
         )
     except GateError as error:
         raise InputError(str(error), path="--gates", remedy=error.hint) from None

@@ -23,7 +23,6 @@ from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
-from podslice.core.quirks import profile as quirks_of
 from podslice.core.values.gate_table import gate_warnings
 from podslice.k8s.described import DescribedNode
 from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES
@@ -365,7 +364,7 @@ def load_policy(path: str | None, profile: str) -> PodslicePolicy:
 
     policy = load(path)
     try:
-        check_policy(policy, quirks_of(profile))
+        check_policy(policy, PROFILES[profile])
     except InputError as error:
         raise error.at(source=path) from None
     return policy

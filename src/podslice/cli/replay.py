@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from podslice.core.errors import InputError
-from podslice.core.quirks import PROFILES, Quirks, profile
+from podslice.core.quirks import PROFILES, Quirks
 from podslice.render.ansi import echo, style
 from podslice.replay.run import ReplayedCase, compare_all, read_cases, run_case
 
@@ -64,7 +64,7 @@ def replay(
 
     Exit codes: 0 all identical or declared, 1 some different, 2 bad input.
     """
-    quirks = profile(profile_name)
+    quirks = PROFILES[profile_name]
     different = 0
     for file in files:
         records = _select(file, limit, name)

@@ -37,8 +37,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.mixed import MixedShare
 from podslice.core.pod.spec import Pod, PodAllocation, allocated_pod, allocation_of
-from podslice.core.quirks import PODSLICE
-from podslice.core.quirks import profile as quirks_of
+from podslice.core.quirks import PODSLICE, PROFILES
 from podslice.core.reasons import CLASS_FALLBACK, INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.core.refusal import explain_refusal
 from podslice.core.resize.pending import PendingResize, RetryTrigger
@@ -84,7 +83,7 @@ class Node:
         cgroup_version: int = 2,
         policy: PodslicePolicy = NO_POLICY,
     ) -> None:
-        quirks = quirks_of(profile)
+        quirks = PROFILES[profile]
         if policy is not NO_POLICY:
             check_policy(policy, quirks)
         kubelet = Kubelet(

@@ -7,6 +7,8 @@ a row of docs/deviations.md (a test compares them). Code asks `quirks.<name>`; n
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import msgspec
 
 from podslice.core.errors import InputError
@@ -187,28 +189,16 @@ class Quirks(msgspec.Struct, frozen=True):
     amounts_wrap: bool = False
     """An amount that 64 bits do not hold counts as another amount: `cpu: 8E` as 0."""
 
-    @property
-    def fix_gates(self) -> tuple[str, ...]:
-        """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""
-        return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
-
-
-_FIX_GATES = {
-    "PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers",
-    "PodLevelResourcesFixUpdateDefaulting": "pod_limits_not_defaulted",
-    "PodLevelResourcesLimitRange": "limit_range_without_pod_defaults",
-}
-
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))
 PODSLICE = Quirks()
 
-PROFILES = {"podslice": PODSLICE, "kubelet-1.36": KUBELET_1_36}
+
+class Profiles(dict[str, Quirks]):
+    """The quirks of each profile by its name. Another name raises `InputError`."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise InputError(f"unknown profile {name!r}", remedy=f"use one of: {', '.join(self)}")
 
 
-def profile(name: str) -> Quirks:
-    """The quirks of a profile by name. Raises `InputError`."""
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise InputError(f"unknown profile {name!r}", remedy=f"use one of: {', '.join(PROFILES)}") from None
+PROFILES = Profiles({"podslice": PODSLICE, "kubelet-1.36": KUBELET_1_36})

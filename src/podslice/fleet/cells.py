@@ -17,7 +17,7 @@ from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions, PolicyName
 from podslice.core.fleet.workload import Workload
 from podslice.core.pod.spec import Pod
-from podslice.core.quirks import profile as quirks_of
+from podslice.core.quirks import PROFILES
 from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, kubelet_policy, read_cluster, start_fleet
 from podslice.fleet.inputs import Inputs, canonical
 from podslice.fleet.kube_budgets import budgets_of
@@ -272,7 +272,7 @@ class Study:
             self.inputs,
             transform=self.scenario.transforms[cell.transform],
             seed=cell.seed,
-            kubelets=Kubelets(fleet.classes[0].rules.gates, quirks_of(self.scenario.profile)),
+            kubelets=Kubelets(fleet.classes[0].rules.gates, PROFILES[self.scenario.profile]),
             capacity=capacity,
             nodes=fleet.nodes,
         )

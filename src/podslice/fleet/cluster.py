@@ -15,7 +15,7 @@ from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
 from podslice.core.fleet.shapes import NodeTaint
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Node
-from podslice.core.quirks import profile as quirks_of
+from podslice.core.quirks import PROFILES
 from podslice.core.scheduling.fit import amounts
 from podslice.fleet.columns import Column
 from podslice.fleet.inputs import Inputs
@@ -184,7 +184,7 @@ def kubelet_policy(scenario: FleetScenario, inputs: Inputs, name: str, found: No
             where, file = f"kubelets.{name}.policyByClass[{pattern}]", other
     policy = load_policy(str(inputs.path(file, where=where))) if file else NO_POLICY
     try:
-        check_policy(policy, quirks_of(scenario.profile))
+        check_policy(policy, PROFILES[scenario.profile])
     except InputError as error:
         raise error.at(path=where) from None
     return policy

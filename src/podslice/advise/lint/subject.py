@@ -21,7 +21,7 @@ from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_
 from podslice.core.pod.unknown_fields import UnknownField
 from podslice.core.quirks import PROFILES
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.gates import FeatureGates, GateError
+from podslice.core.values.gates import FeatureGates, GateError, later_gates
 from podslice.core.values.quantity import Quantity
 from podslice.core.view import NodeView
 
@@ -61,7 +61,7 @@ class NodeSubject:
         return None
 
     def _gates(self) -> FeatureGates:
-        fixes = PROFILES[self.profile].fix_gates
+        fixes = later_gates(PROFILES[self.profile])
         return FeatureGates.from_overrides(self.config.feature_gates, fixes=fixes, other_gates_allowed=False)
 
     @cached_property
@@ -206,4 +206,4 @@ class PodSubject:
 
 def default_gates(profile: str) -> FeatureGates:
     """The gates of a profile when nobody sets any."""
-    return FeatureGates.from_overrides({}, fixes=PROFILES[profile].fix_gates)
+    return FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile]))

@@ -50,7 +50,7 @@ from podslice.core.state.model import Remembered
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, readable_bits, union
-from podslice.core.values.gates import FeatureGates, GateError
+from podslice.core.values.gates import FeatureGates, GateError, later_gates
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats import policy_state
@@ -132,7 +132,7 @@ class ContainerManager:
         self.inventory = DeviceInventory() if devices is None else devices
         self.config = config
         self.quirks = quirks
-        self.context = NodeContext(FeatureGates.from_overrides({}, fixes=quirks.fix_gates), quirks)
+        self.context = NodeContext(FeatureGates.from_overrides({}, fixes=later_gates(quirks)), quirks)
         self.reservation: Mapping[str, Quantity] | None = None
         self.device = DeviceManager((), self.context)
         self.restored: frozenset[str] = frozenset()
@@ -237,7 +237,7 @@ class ContainerManager:
     def _gates(self) -> FeatureGates:
         try:
             return FeatureGates.from_overrides(
-                self.config.feature_gates, fixes=self.quirks.fix_gates, other_gates_allowed=False
+                self.config.feature_gates, fixes=later_gates(self.quirks), other_gates_allowed=False
             )
         except GateError as error:
             raise gates_refused(error) from None

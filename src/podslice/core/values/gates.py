@@ -12,14 +12,14 @@ from podslice.core.values.gate_table import NEWEST, gate_states, unknown_gate_hi
 class Gate(NamedTuple):
     """A gate's default, its stage (`""` is GA), whether the default is locked, and the gates it needs.
 
-    `later` marks a fix that KEP-2837 announces and v1.36.2 lacks: the gate exists only where it is asked for.
+    `later`: a fix that KEP-2837 announces and v1.36.2 lacks. The gate exists only in profiles without this quirk.
     """
 
     default: bool
     stage: str = ""
     locked: bool = False
     depends_on: tuple[str, ...] = ()
-    later: bool = False
+    later: str = ""
 
 
 _ALPHA, _BETA, _DEPRECATED = "ALPHA", "BETA", "DEPRECATED"
@@ -49,9 +49,9 @@ GATES: dict[str, Gate] = {
     "NodeDeclaredFeatures": Gate(True, _BETA),
     "PodLevelResourceManagers": Gate(False, _ALPHA, depends_on=("PodLevelResources",)),
     "PodLevelResources": Gate(True, _BETA),
-    "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later=True),
-    "PodLevelResourcesFixUpdateDefaulting": Gate(True, _BETA, later=True),
-    "PodLevelResourcesLimitRange": Gate(False, _ALPHA, later=True),
+    "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later="empty_resources_hide_containers"),
+    "PodLevelResourcesFixUpdateDefaulting": Gate(True, _BETA, later="pod_limits_not_defaulted"),
+    "PodLevelResourcesLimitRange": Gate(False, _ALPHA, later="limit_range_without_pod_defaults"),
     "QOSReserved": Gate(False, _ALPHA),
     "ResourceHealthStatus": Gate(True, _BETA),
     "RestartAllContainersOnContainerExits": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
@@ -61,6 +61,11 @@ GATES: dict[str, Gate] = {
     "TopologyManagerPolicyOptions": Gate(True, locked=True),
     "WindowsCPUAndMemoryAffinity": Gate(False, _ALPHA),
 }
+
+
+def later_gates(quirks: object) -> tuple[str, ...]:
+    """The gates of KEP-2837's fixes that exist in a profile with these quirks; v1.36.2 knows none of them."""
+    return tuple(name for name, gate in GATES.items() if gate.later and not getattr(quirks, gate.later))
 
 
 class GateError(ValueError):
@@ -86,7 +91,7 @@ class FeatureGates(dict[str, bool]):
     ) -> FeatureGates:
         """Defaults with `overrides`. Raises `GateError` for a locked gate or an unmet dependency.
 
-        `fixes` names the later gates that exist (`Quirks.fix_gates`); the others are off, and unknown by name.
+        `fixes` names the later gates that exist (`later_gates`); the others are off, and unknown by name.
 
         Gates that do not matter here are listed in `unknown`. With `other_gates_allowed` False those that Kubernetes
         has are checked for their locks, and those that no component knows are refused.

@@ -11,7 +11,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.limitrange import LimitRange, apply_defaults, limit_range_from_dict
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import Quirks
-from podslice.core.values.gates import FeatureGates, dependents_to_disable
+from podslice.core.values.gates import FeatureGates, dependents_to_disable, later_gates
 
 Json = dict[str, Any]
 
@@ -94,4 +94,4 @@ def effective_gates(overrides: dict[str, bool], quirks: Quirks) -> FeatureGates:
     Raises `GateError` where the component would not start.
     """
     disabled = dict.fromkeys(dependents_to_disable(overrides), False)
-    return FeatureGates.from_overrides({**overrides, **disabled}, fixes=quirks.fix_gates)
+    return FeatureGates.from_overrides({**overrides, **disabled}, fixes=later_gates(quirks))

@@ -22,6 +22,7 @@ from podslice.core.pod.spec import Container, containers_with_kind
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.duration import parse_duration
 from podslice.core.values.gate_table import gate_states
+from podslice.core.values.gates import later_gates
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api.case import ABSENT, ApiCase, Json
 from podslice.replay.api.growing import grown
@@ -73,7 +74,7 @@ class NodeCase:
         """What the static policy gives each container, and its error, on one socket of single-thread cores."""
         manager = self.node["cpuManager"]
         cores = tuple(Core(socket=0, core=cpu, threads=(cpu,)) for cpu in range(manager["numCPUs"]))
-        known = gate_states().keys() | set(self.quirks.fix_gates)
+        known = gate_states().keys() | set(later_gates(self.quirks))
         kubelet = Kubelet(
             Machine(nodes=(NUMANode(id=0, memory=64 * _GI, cores=cores),)),
             KubeletConfig(

@@ -23,7 +23,7 @@ from podslice.core.pod.demand import (
 )
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.quirks import Quirks
-from podslice.core.values.gates import FeatureGates
+from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api import cgroups
 from podslice.replay.api.case import ApiCase, Json
@@ -109,7 +109,7 @@ def qos_cgroups_to_json(pods: Sequence[Pod], gates: FeatureGates) -> Json:
 
 def run_cpuconv(case: Json, quirks: Quirks) -> Json:
     """A case of type `cpuconv`: CPU amounts through every conversion and back."""
-    gates = FeatureGates.from_overrides(case.get("featureGates") or {}, fixes=quirks.fix_gates)
+    gates = FeatureGates.from_overrides(case.get("featureGates") or {}, fixes=later_gates(quirks))
     milli, period = case["milliCPU"], case.get("period") or cpu_weight.DEFAULT_PERIOD_US
     shares = cpu_weight.milli_cpu_to_shares(milli)
     weight = cpu_weight.shares_to_weight(shares)

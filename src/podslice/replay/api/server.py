@@ -16,7 +16,7 @@ from podslice.core.pod.unknown_fields import unknown_fields
 from podslice.core.pod.validate import validate_create
 from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
-from podslice.core.values.gates import GATES, FeatureGates, GateError, dependents_to_disable
+from podslice.core.values.gates import GATES, FeatureGates, GateError, dependents_to_disable, later_gates
 from podslice.replay.api.case import ABSENT, ApiCase, Json, effective_gates
 
 SHOWN_GATES = (
@@ -50,7 +50,7 @@ def gates_to_json(overrides: dict[str, bool], quirks: Quirks) -> Json:
     try:
         gates = effective_gates(overrides, quirks)
     except GateError as error:
-        gates = FeatureGates.from_overrides({}, fixes=quirks.fix_gates)
+        gates = FeatureGates.from_overrides({}, fixes=later_gates(quirks))
         shown["error"] = str(error)
     shown["effective"] = {name: gates[name] for name in SHOWN_GATES}
     if gates.unknown:
