@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 
 from podslice.core.allocate.cpu_distribute import Distributor, Pick
@@ -45,20 +45,29 @@ class Picker:
 
     def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
         self.topology = topology
+        self._options, self._quirks = options, quirks
         self._by_socket = options.align_by_socket
         self.sockets_first = not quirks.socket_alignment_lost
         self._fewest_sockets = options.align_by_socket and self.sockets_first
         self.uneven = options.full_pcpus_only and not topology.core_size and not quirks.smt_check_uses_average
         """Only whole cores are given away, and they differ in size."""
-        self._packer = Packer(
-            topology,
-            quirks,
+
+    @cached_property
+    def _packer(self) -> Packer:
+        """Many nodes never pick a CPU: those of policy none, and most of those that are only asked about."""
+        options = self._options
+        return Packer(
+            self.topology,
+            self._quirks,
             spread=options.distribute_cpus_across_cores,
             uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
         )
-        self._distributor = None
-        if options.distribute_cpus_across_numa:
-            self._distributor = Distributor(self._packer, topology.cpus_per_core if options.full_pcpus_only else 1)
+
+    @cached_property
+    def _distributor(self) -> Distributor | None:
+        if not self._options.distribute_cpus_across_numa:
+            return None
+        return Distributor(self._packer, self.topology.cpus_per_core if self._options.full_pcpus_only else 1)
 
     def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
         """Pick `count` of the `available` CPUs; `align-by-socket`: on as few sockets as possible."""
