@@ -197,7 +197,8 @@ class Placing:
 
     def pool(self) -> Bits:
         """The node's shared pool, 0 where no CPU is bound or the state cannot be trusted."""
-        return self.node.view.shared if self.node is not None and self.node.view.pins_cpus else 0
+        node = self.node
+        return node.shared_cpus.bits if node is not None and node.rules.cpu.static else 0
 
     def _safe_pool(self) -> Bits:
         """All CPUs but those somebody is known to own; all of them rather than none."""

@@ -84,11 +84,12 @@ class NodeStore:
         boot: Boot | None = None,
     ) -> None:
         self.directory = Path(directory)
+        self._paths = {name: self.directory / place_of(name) for name in NODE_STATE_FILES}
         self._operations = files or RealFiles()
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         for name in NODE_STATE_FILES:
-            remove_temporaries(self._path(name).parent, name)
-        found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._path(name))) is not None}
+            remove_temporaries(self._paths[name].parent, name)
+        found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._paths[name])) is not None}
         self._written = dict(found)
         self._open: dict[str, Intent] = {}
         running = list(running)
@@ -144,12 +145,12 @@ class NodeStore:
             return start(files=files)
         except StartError as error:
             file = STATE_FILE_OF_STAGE.get(error.stage)
-            raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
+            raise error if file is None else error.but(path=quote(str(self._paths[file]))) from None
 
     def _set_aside(self, names: Iterable[str]) -> None:
         """Files of an earlier boot that do not count any more: kept, and not found by the next start."""
         for name in names:
-            set_aside(self._path(name), self._operations)
+            set_aside(self._paths[name], self._operations)
             self._written.pop(name, None)
 
     def _policy_file(self, intents: Mapping[str, Intent]) -> bytes:
@@ -219,10 +220,6 @@ class NodeStore:
         except OSError as error:
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
 
-    def _path(self, name: str) -> Path:
-        """Where a kubelet with this directory as its root keeps the file."""
-        return self.directory / place_of(name)
-
     def _save(self, *, ended: bool = True, settled: bool = True) -> None:
         """Write what changed; the policy's file last, and not before the resizes in it have `ended`."""
         for name, data in self.node.manager_files.items():
@@ -236,7 +233,7 @@ class NodeStore:
 
     def _write(self, name: str, data: bytes, *, settled: bool = True) -> None:
         if self._written.get(name) != data:
-            path = self._path(name)
+            path = self._paths[name]
             path.parent.mkdir(mode=0o750, exist_ok=True)
             write_atomically(path, data, self._operations, settled=settled)
             self._written[name] = data
