@@ -11,11 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, PodsliceError
-from podslice.agent.derived import pod_from_annotation, with_annotation
 from podslice.agent.dra.cdi import VARIABLE, claimed_in, short, variable
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.moves import inverse, read_request, read_result, undoing
 from podslice.agent.settings import settings_from_dict
+from podslice.agent.sources import pod_from_annotation, with_annotation
 from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.replica import Replica

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from fuzz.readers import CONFIG, MACHINE, READERS
 from podslice import PodsliceError
-from podslice.agent.derived import pod_from_annotation, pod_from_container
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.knownpods import KnownPods
+from podslice.agent.sources import pod_from_annotation, pod_from_container
 from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
 from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change, read_changes
 from podslice.cluster.callers import CallerError, TokenCallers

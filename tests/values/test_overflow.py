@@ -10,8 +10,8 @@ import pytest
 
 from podslice import KubeletConfig, Node
 from podslice.advise.explain.explain import explain
-from podslice.agent.derived import pod_from_annotation
 from podslice.agent.identity import Identity
+from podslice.agent.sources import pod_from_annotation
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from podslice.agent.derived import ANY_CONTAINER, unit_uid
 from podslice.agent.records import SandboxRecord
+from podslice.agent.sources import ANY_CONTAINER, unit_uid
 from podslice.agent.translate import claimed_of
 from podslice.core.errors import PodsliceError
 from podslice.core.node import Node

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from podslice.agent.admitting import Admitting, refusal_of
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
-from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import claimed_in
 from podslice.agent.identity import Identity
@@ -36,6 +35,7 @@ from podslice.agent.records import (
 )
 from podslice.agent.resizes import asked_milli, resize_text
 from podslice.agent.seam import Seam
+from podslice.agent.sources import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from podslice.agent.actuator import Actuator
-from podslice.agent.derived import unit_uid
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
 from podslice.agent.resizes import asked_milli
+from podslice.agent.sources import unit_uid
 from podslice.agent.translate import limits_of
 from podslice.agent.wishes import container_wish, is_step, pod_wish
 from podslice.core.errors import InputError
