@@ -48,10 +48,9 @@ from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.verify import verify
 from podslice.web.guard import Request
 from podslice.wire.lines import LineCutter, LongLineError
-from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.podbytes import known_from, pod_message
 from podslice.wire.proto import nri_pb2
-from podslice.wire.ttrpc import MessageDecoder, RPCError, decode_request, decode_response
+from podslice.wire.ttrpc import FrameDecoder, MessageDecoder, RPCError, WireError, decode_request, decode_response
 
 TOPOLOGY = CPUTopology(MACHINE)
 

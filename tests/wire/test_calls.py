@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from podslice.wire.mux import Mux, WireError, encode_frames
 from podslice.wire.ttrpc import (
     DEADLINE_EXCEEDED,
     INTERNAL,
@@ -23,8 +22,11 @@ from podslice.wire.ttrpc import (
     Call,
     Client,
     Message,
+    Mux,
     RPCError,
     TTRPCServer,
+    WireError,
+    encode_frames,
     encode_message,
     encode_request,
 )

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.wire.mux import LARGEST_SENT, FrameDecoder, WireError, encode_frames
 from podslice.wire.ttrpc import (
     LARGEST_BODY,
+    LARGEST_SENT,
     Call,
+    FrameDecoder,
     Message,
     MessageDecoder,
     RPCError,
+    WireError,
     decode_request,
     decode_response,
+    encode_frames,
     encode_message,
     encode_request,
     encode_response,

@@ -15,9 +15,8 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from podslice.wire.mux import Mux, WireError
 from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import INVALID_ARGUMENT, Client, Handler, RPCError, TTRPCServer
+from podslice.wire.ttrpc import INVALID_ARGUMENT, Client, Handler, Mux, RPCError, TTRPCServer, WireError
 
 PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
