@@ -14,7 +14,7 @@ from podslice.cli.admit import _print
 from podslice.core.hints.needs import Need, enough
 from podslice.core.hints.search import Purse, Span, fewest, lowest
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.fit import ClosestFit
+from podslice.core.merge.intersect import ClosestFit
 from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import Bits, iter_bits, lowest_bits

@@ -18,7 +18,7 @@ from podslice.core.hints.hint import ALL_LISTED, NO_AFFINITY, Hint, enumerate_ma
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.hints.search import Purse, Span
 from podslice.core.merge import fold, intersect
-from podslice.core.merge.fit import ClosestFit, Fit
+from podslice.core.merge.intersect import ClosestFit, Fit
 from podslice.core.merge.scored import ScoredMerge
 from podslice.core.merge.walk import TooLongError, Walk
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits

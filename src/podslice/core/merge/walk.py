@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podslice.core.hints.hint import Hint
-from podslice.core.merge.fit import Fit
+from podslice.core.merge.intersect import Fit
 from podslice.core.values.cpuset import Bits
 
 _MOST_STEPS = 1 << 19
