@@ -17,8 +17,8 @@ from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import HintSet, ResourceHints
 from podslice.core.hints.needs import Need
 from podslice.core.hints.search import Span, fewest
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.merge import Merger
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions

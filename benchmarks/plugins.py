@@ -13,8 +13,8 @@ from podslice.core.config.policy import PluginEntry, PluginRules, PodslicePolicy
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import ProviderHints
+from podslice.core.machine.model import cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.scored import ScoredMerge
 from podslice.core.node import Node

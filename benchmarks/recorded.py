@@ -21,8 +21,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy_options import parse_cpu_policy_options
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import format_bits, parse_bits

@@ -13,9 +13,8 @@ from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import ResourceHints
 from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.memory_accounts import default_machine_state
-from podslice.core.machine.model import Machine
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.merge import Merger
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions

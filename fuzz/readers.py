@@ -41,9 +41,8 @@ from podslice.core.holding import Digest
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.hwloc_xml import from_hwloc_xml
 from podslice.core.machine.machineinfo import from_machineinfo
-from podslice.core.machine.model import Machine
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
 from podslice.core.pod.resource_names import container_name_problems, hugepage_size
 from podslice.core.pod.spec import Pod, pod_from_dict

@@ -28,7 +28,7 @@ from podslice.cluster.placing import Placements
 from podslice.core.cluster.model import ClusterModel
 from podslice.core.errors import InputError
 from podslice.core.guards.files import schemata_in
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.node import Node
 from podslice.host.cgroup2 import cgroup_path
 from podslice.host.filesystem import MemoryFileSystem

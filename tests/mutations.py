@@ -96,7 +96,7 @@ MUTATIONS = tuple(
         ("pod/validate_limitrange.py", "10**9) > largest", "10**9) >= largest"),
         ("machine/build.py", "pool.page_size_ki <= 0 or", "pool.page_size_ki < 0 or"),
         ("machine/form.py", "if cpus > MAX_CPUS:", "if cpus >= MAX_CPUS:"),
-        ("machine/topology.py", "core_id = min(core.threads)", "core_id = max(core.threads)"),
+        ("machine/model.py", "core_id = min(core.threads)", "core_id = max(core.threads)"),
         ("config/policy_options.py", "and limit < DEFAULT_NUMA_LIMIT", "and limit <= DEFAULT_NUMA_LIMIT"),
         ("config/kubelet.py", "not 0 < factor <= 1", "not 0 <= factor <= 1"),
         ("resize/allocation.py", "or not managed or pod_qos(", "or managed or pod_qos("),

@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         Core,
         CoreType,
         CPUGroup,
+        CPUTopology,
         HugePages,
         KernelNode,
         Machine,
@@ -112,7 +113,6 @@ if TYPE_CHECKING:
         NUMANode,
         PCIDevice,
     )
-    from podslice.core.machine.topology import CPUTopology
     from podslice.core.managers.context import ReleasedCPUs
     from podslice.core.managers.device_plugin import (
         AllocateResponse,
@@ -369,7 +369,7 @@ _ON_USE = {
     "CPUGroup": "podslice.core.machine.model",
     "CPUPolicyOptions": "podslice.core.values.cpu_policy_options",
     "CPUSet": "podslice.core.values.cpuset",
-    "CPUTopology": "podslice.core.machine.topology",
+    "CPUTopology": "podslice.core.machine.model",
     "Cache": "podslice.core.machine.model",
     "Candidate": "podslice.advise.explain.candidates",
     "Cell": "podslice.advise.explain.candidates",

@@ -14,8 +14,8 @@ from podslice.core.allocate.cpu_distribute import Distributor
 from podslice.core.allocate.cpu_packed import Accumulator, Packer
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.search import Purse
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 

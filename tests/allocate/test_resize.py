@@ -10,8 +10,8 @@ import pytest
 
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.errors import AdmissionError
+from podslice.core.machine.model import CPUTopology, whole_objects
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits, parse_bits

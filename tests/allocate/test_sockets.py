@@ -9,8 +9,8 @@ import pytest
 
 from podslice import Node
 from podslice.core.allocate.picker import Picker
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import bits_of, iter_bits

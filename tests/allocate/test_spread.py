@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from podslice.core.allocate.picker import Picker
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import format_bits, parse_bits

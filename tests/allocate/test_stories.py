@@ -11,8 +11,8 @@ from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.search import Purse
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.merge import Merger
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions

@@ -9,9 +9,8 @@ import pytest
 
 from podslice.core.allocate.cpu_balance import Balance
 from podslice.core.allocate.picker import Picker
-from podslice.core.machine.model import Core, Machine, NUMANode
+from podslice.core.machine.model import Core, CPUTopology, Machine, NUMANode
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import format_bits, parse_bits

@@ -35,8 +35,8 @@ from podslice.core.dra.prepared import (
     node_devices,
     prepared_from,
 )
+from podslice.core.machine.model import cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.managers.node_rules import claim_memory
 from podslice.core.pod.claim_holder import claim_of_holder, is_holder
 from podslice.core.pod.spec import from_dict

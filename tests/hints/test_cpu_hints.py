@@ -6,8 +6,8 @@ import pytest
 
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import parse_bits
 
 TWO = CPUTopology(from_synthetic("pack:2 numa:1 core:4 pu:1"))

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, TopologyError
+from podslice.core.machine.model import CPUTopology, Machine, TopologyError
 from podslice.core.values.cpuset import format_bits
 from podslice.host.discover import discover_snapshot
 from podslice.host.machine_files import dump_machine, load_machine

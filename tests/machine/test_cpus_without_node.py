@@ -7,8 +7,8 @@ import pytest
 
 from podslice import KubeletConfig, Machine, Node
 from podslice.core.errors import StartError
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.spec import pod_from_dict
 
 OPTIONS: list[dict[str, str]] = [{}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podslice.core.errors import InputError
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import DumpFormat, dump_machine, parse_machine
 

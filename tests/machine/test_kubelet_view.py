@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.machine.model import HugePages, Machine
-from podslice.core.machine.topology import CPUTopology, TopologyError
+from podslice.core.machine.model import CPUTopology, HugePages, Machine, TopologyError
 from podslice.host.discover import discover
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kubelet_view import KubeletView, read_kubelet_view

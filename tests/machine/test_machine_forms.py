@@ -18,13 +18,13 @@ from podslice.core.machine.model import (
     Core,
     CoreType,
     CPUGroup,
+    CPUTopology,
     HugePages,
     KernelNode,
     Machine,
     MaxFrequency,
     NUMANode,
 )
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import dump_machine, load_machine, parse_machine

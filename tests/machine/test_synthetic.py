@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from podslice.core.errors import InputError
 from podslice.core.machine.form import from_data
-from podslice.core.machine.model import Cache, Machine
+from podslice.core.machine.model import Cache, CPUTopology, Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, lost_in_synthetic, to_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import CPUSet, format_bits
 
 GIB = 1 << 30

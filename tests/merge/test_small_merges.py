@@ -7,8 +7,8 @@ from itertools import product
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.fold import reachable
 from podslice.core.merge.merge import Merger
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy
 from podslice.core.config.policy import NO_POLICY, OnError, PluginEntry, PluginRules
+from podslice.core.machine.model import cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.plugins.api import CPUMachine, CPUPlugin
 from podslice.core.plugins.profile import PluginProfile
 from podslice.core.values.cpuset import format_bits

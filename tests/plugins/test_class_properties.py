@@ -12,7 +12,7 @@ from podslice import InputError, KubeletConfig, Node, Pod, PodslicePolicy, Start
 from podslice.advise.defrag.plan import apply_move, defragment
 from podslice.cli.machine_option import machine_named
 from podslice.core.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, Hotplug
-from podslice.core.machine.topology import cpu_topology
+from podslice.core.machine.model import cpu_topology
 from podslice.core.values.cpuset import CPUSet, bits_of, format_bits, ids_of, parse_bits, union
 from podslice.gallery import gallery_names
 from tests.plugins.test_classes import HYBRID, E, P, node, pod

@@ -23,9 +23,8 @@ from podslice.core.config.policy import (
     ExclusiveResize,
 )
 from podslice.core.machine.cores import reachable
-from podslice.core.machine.model import Machine, MaxFrequency
+from podslice.core.machine.model import Machine, MaxFrequency, cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.values.cpuset import CPUSet, bits_of, parse_bits, union
 from podslice.gallery import gallery_names
 from podslice.statefiles.formats import policy_state

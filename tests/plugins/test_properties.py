@@ -20,9 +20,8 @@ from podslice import KubeletConfig, Node, PodslicePolicy
 from podslice.core.allocate.picker import Picker
 from podslice.core.config.policy import OnError, PluginEntry, PluginRules
 from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.machine.model import Core
+from podslice.core.machine.model import Core, cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.plugins.api import CPUMachine
 from podslice.core.plugins.builtin import BUILT_IN
 from podslice.core.plugins.profile import PluginProfile

@@ -16,8 +16,8 @@ from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.model import cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.scored import ScoredMerge
 from podslice.core.values.cpuset import bits_of, format_bits

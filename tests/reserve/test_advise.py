@@ -18,8 +18,8 @@ from podslice.advise.reserve.placement import PLACEMENTS, place, site_of
 from podslice.cli.main import cli
 from podslice.core.machine.delta import without_cpus
 from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.model import cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.values.cpuset import bits_of, parse_bits
 from podslice.core.values.quantity import Quantity
 from podslice.gallery import gallery_names, load_gallery

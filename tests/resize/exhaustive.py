@@ -23,8 +23,8 @@ from podslice import ExclusiveResize, KubeletConfig, Machine, Node, Pod, Podslic
 from podslice.core import node_resize
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.errors import AdmissionError
+from podslice.core.machine.model import CPUTopology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import chain, combinations
 from typing import NamedTuple
 
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import ids_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from podslice import Node, StartError
 from podslice.core.machine.memory_accounts import default_machine_state
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpuset import parse_bits
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode, load
 from podslice.statefiles.formats.checkpoint_data import CPU_V4

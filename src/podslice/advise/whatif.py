@@ -22,8 +22,7 @@ from podslice.core.decision import Decision
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.machine.delta import ConsequenceKind
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod

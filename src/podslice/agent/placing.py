@@ -14,8 +14,7 @@ from podslice.agent.exposure import Exposed, Upcoming, exposed, plainly_exposed
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.resizes import is_resized
 from podslice.core.dra.cgroups import NOTHING, ClaimedLimits
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.node import Node
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod

@@ -31,7 +31,7 @@ from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.errors import InputError
 from podslice.core.holding import digest
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.values.quantity import Quantity, QuantityError

@@ -25,8 +25,7 @@ from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kept, Kubelet, StartedContainer
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import Device, DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.managers.context import ReleasedCPUs
 from podslice.core.managers.device_plugin import DevicePlugin, RunOptions
 from podslice.core.managers.node_rules import NodeRules

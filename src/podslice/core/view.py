@@ -26,8 +26,7 @@ from podslice.core.config.reservation import NodeResources
 from podslice.core.machine.cores import whole_cores_in
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block, NUMANodeState
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod

@@ -16,8 +16,8 @@ from time import perf_counter
 from podslice.core.allocate.picker import Picker
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import AdmissionError, PodsliceError
+from podslice.core.machine.model import cpu_topology
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.machine.topology import cpu_topology
 from podslice.core.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
 from podslice.core.plugins.contract import Stopwatch
 from podslice.core.plugins.profile import PluginProfile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from podslice.advise.defrag.largest import Largest
 from podslice.advise.defrag.plan import ContainerMove, Move, Plan
 from podslice.advise.defrag.restarts import RestartPlan
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import style
 from podslice.render.table import format_table

@@ -11,8 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from podslice.core.effects.cgroup import pod_cgroup_path
-from podslice.core.machine.model import Machine, NUMANode
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine, NUMANode
 from podslice.core.pod.claim_holder import HOLDER_NAMESPACE, claim_of_holder
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits

@@ -9,8 +9,7 @@ import msgspec
 from podslice.core.config.policy_options import parse_cpu_policy_options
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import iter_bits, parse_bits
 from podslice.core.values.gates import FeatureGates

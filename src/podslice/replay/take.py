@@ -9,8 +9,7 @@ import msgspec
 from podslice.core.allocate.picker import Picker
 from podslice.core.config.policy_options import parse_cpu_policy_options
 from podslice.core.errors import AdmissionError
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.core.values.gates import FeatureGates

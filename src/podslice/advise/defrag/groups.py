@@ -14,7 +14,7 @@ from podslice.advise.drive.trial import Standing
 from podslice.core.config.annotations import movable
 from podslice.core.config.policy import Defragmentation
 from podslice.core.machine.memory import Block
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state import model
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union

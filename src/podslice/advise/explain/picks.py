@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
 
 _LEVELS = (

@@ -25,8 +25,7 @@ from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, M
 from podslice.core.config.reservation import node_resources, prepare_reservations
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import TopologyError
+from podslice.core.machine.model import Machine, TopologyError
 from podslice.core.node import Node
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.core.values.quantity import Quantity, QuantityError, bytes_text

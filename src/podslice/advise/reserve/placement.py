@@ -8,8 +8,7 @@ from typing import NamedTuple
 from podslice.core.allocate.picker import Picker
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, cpu_topology, whole_objects
+from podslice.core.machine.model import CPUTopology, Machine, cpu_topology, whole_objects
 from podslice.core.quirks import PODSLICE
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits, union

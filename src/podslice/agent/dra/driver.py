@@ -26,7 +26,7 @@ from podslice.core.dra.devices import ClaimableAmounts
 from podslice.core.dra.names import device_name, numa_part, pool_name
 from podslice.core.dra.prepared import ClaimError, NodeDevices, node_devices, reserved_pods
 from podslice.core.dra.slices import machine_slices
-from podslice.core.machine.topology import cpu_topology
+from podslice.core.machine.model import cpu_topology
 from podslice.core.managers.node_rules import NodeRules, claim_memory
 from podslice.core.node import Node
 from podslice.core.values.cpuset import Bits, CPUSet, format_bits

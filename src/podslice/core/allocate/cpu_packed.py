@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.core.errors import AdmissionError, RefusalKind
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits, iter_bits, lowest_bits
 

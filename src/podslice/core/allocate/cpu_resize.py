@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from podslice.core.allocate.cpu_packed import Packer, not_enough
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.cores import whole_cores_in
-from podslice.core.machine.topology import CPUTopology, whole_objects
+from podslice.core.machine.model import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, iter_bits, union

@@ -11,7 +11,7 @@ from podslice.core.allocate.cpu_packed import Packer
 from podslice.core.allocate.units import take_units
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.search import Purse
-from podslice.core.machine.topology import CPUTopology, whole_objects
+from podslice.core.machine.model import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import SMT_ALIGNMENT
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions

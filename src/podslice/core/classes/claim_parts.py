@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.core.machine.cores import whole_cores_in
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.values.cpuset import Bits, iter_bits, union
 
 PartKind: TypeAlias = Literal["class", "cpu", "core", "l3Cache", "numaNode", "socket", "machine"]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from podslice.core.classes.resolve import CPUClasses, shared_by
 from podslice.core.config.policy import MixedCPUs
 from podslice.core.errors import StartError, StartKind
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.state.model import OwnCPUs
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, union

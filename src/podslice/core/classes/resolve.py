@@ -14,8 +14,7 @@ from podslice.core.classes.claim_parts import claim_parts, claimable_cpus
 from podslice.core.config.annotations import class_wishes
 from podslice.core.config.policy import IMPLICIT_CLASS, AssignRule, ClassMatch, CPUClass, PodslicePolicy
 from podslice.core.errors import StartError, StartKind
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.pod.claim_holder import claim_class, class_of_holder
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.state.model import MadeUnder

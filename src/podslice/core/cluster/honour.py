@@ -18,7 +18,7 @@ from podslice.core.decision import Decision
 from podslice.core.hints.hint import Hint
 from podslice.core.holding import ContainerHolding, Holding, holding_of
 from podslice.core.machine.memory import Block
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.topology import TopologyState

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.core.errors import StartError, StartKind
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.gate_table import NEWEST
 from podslice.core.values.golang import GoSyntaxError, atoi, parse_bool, quote

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import StartError, StartKind
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, TopologyError
+from podslice.core.machine.model import CPUTopology, Machine, TopologyError
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 from podslice.core.values.golang import quote

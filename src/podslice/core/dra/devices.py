@@ -15,8 +15,7 @@ from podslice.core.classes.claim_parts import PARTITIONS, ClaimPart, PartKind, c
 from podslice.core.config.policy import ClaimDevices
 from podslice.core.dra.attributes import attributes
 from podslice.core.dra.names import DRIVER, device_name, numa_part
-from podslice.core.machine.model import Machine, NUMANode
-from podslice.core.machine.topology import CPUTopology, cpu_topology
+from podslice.core.machine.model import CPUTopology, Machine, NUMANode, cpu_topology
 from podslice.core.values.cpuset import Bits, CPUSet, ids_of
 from podslice.core.values.quantity import bytes_text, hugepage_resource
 

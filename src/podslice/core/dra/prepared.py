@@ -17,7 +17,7 @@ from podslice.core.classes.claim_parts import ClaimPart
 from podslice.core.dra.names import DRIVER, capacity_resource, numa_part, part_of, pool_name
 from podslice.core.dra.objects import AllocationResult, ResourceClaim
 from podslice.core.errors import PodsliceError
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.pod.claim_holder import CLAIMED, HOLDER_NAMESPACE, holder_container, holder_uid
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from podslice.core.values.quantity import BINARY_SI, Quantity

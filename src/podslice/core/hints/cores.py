@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.core.hints.hint import Hint, enumerate_masks
 from podslice.core.machine.cores import sums_of
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpuset import Bits, iter_bits
 
 

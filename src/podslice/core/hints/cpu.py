@@ -6,7 +6,7 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need
 from podslice.core.hints.search import Span
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpuset import Bits
 
 

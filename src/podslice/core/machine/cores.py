@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.values.cpuset import Bits
 
 

@@ -18,8 +18,7 @@ import msgspec
 
 from podslice.core.errors import InputError
 from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, l3_of
-from podslice.core.machine.model import Cache, Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import Cache, CPUTopology, Machine
 from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
 
 REMEDY = "write levels from the outside in, such as pack:2 numa:2 core:8 pu:2"

@@ -29,8 +29,7 @@ from podslice.core.config.reservation import Reservations, prepare_reservations,
 from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.machine.delta import without_cpus
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
+from podslice.core.machine.model import CPUTopology, Machine, TopologyError, cpu_topology
 from podslice.core.managers.context import NodeContext
 from podslice.core.managers.cpu import CPUManager
 from podslice.core.managers.device_plugin import SimulatedPlugin

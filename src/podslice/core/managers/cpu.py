@@ -22,7 +22,7 @@ from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.machine.cores import sums_of
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.managers import cpu_elastic, cpu_plugins
 from podslice.core.managers.context import (
     EXCLUSIVE,

@@ -13,7 +13,7 @@ from podslice.core.classes.resolve import CPUClasses, Wish, fallback_of
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import Hint
 from podslice.core.machine.cores import whole_cores_in
-from podslice.core.machine.topology import CPUTopology, whole_objects
+from podslice.core.machine.model import CPUTopology, whole_objects
 from podslice.core.managers.context import NodeContext, PluginNote, ReleasedCPUs
 from podslice.core.managers.node_rules import CPURules
 from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Moves, Operation, Remedy, Wait, kind_of

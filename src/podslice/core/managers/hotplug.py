@@ -20,8 +20,7 @@ from podslice.core.machine.delta import (
     with_memory_of,
     without_cpus,
 )
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
+from podslice.core.machine.model import CPUTopology, Machine, TopologyError, cpu_topology
 from podslice.core.managers.container import ContainerManager, merger_on
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.managers.lost_cpus import LostCPUs

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.node_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionPod

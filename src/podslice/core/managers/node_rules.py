@@ -21,8 +21,7 @@ from podslice.core.config.reservation import NodeResources, reserved_memory_byte
 from podslice.core.errors import InputError, StartError, StartKind
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.drift import LEGACY, DriftTolerance, drift_tolerance, resolved
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, whole_objects
+from podslice.core.machine.model import CPUTopology, Machine, whole_objects
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.memory_reuse import OURS, UPSTREAMS, Reuse
 from podslice.core.merge.merge import Merger

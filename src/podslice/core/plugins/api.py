@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, format_bits

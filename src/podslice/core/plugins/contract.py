@@ -9,7 +9,7 @@ import msgspec
 
 from podslice.core.config.policy import OnError, PluginEntry
 from podslice.core.errors import AdmissionError, RefusalKind
-from podslice.core.machine.topology import whole_objects
+from podslice.core.machine.model import whole_objects
 from podslice.core.plugins.api import (
     CPUAsk,
     CPUEffects,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from podslice.core.allocate.cpu_distribute import Pick
 from podslice.core.allocate.picker import Picker
 from podslice.core.hints.search import Purse
-from podslice.core.machine.topology import whole_objects
+from podslice.core.machine.model import whole_objects
 from podslice.core.plugins.api import CPUMachine, Layer
 from podslice.core.values.cpuset import Bits, union
 

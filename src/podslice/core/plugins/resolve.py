@@ -12,8 +12,7 @@ from typing import Final
 from podslice.core.classes.resolve import CPUClasses
 from podslice.core.config.policy import PluginEntry, PodslicePolicy
 from podslice.core.errors import StartError, StartKind
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.plugins.api import CPUMachine, CPUPlugin, Factory
 from podslice.core.plugins.builtin import BUILT_IN, Classes
 from podslice.core.plugins.profile import PluginProfile

@@ -11,7 +11,7 @@ from podslice.core.errors import StartError, StartKind, UpstreamDefectError
 from podslice.core.machine.drift import OFF, DriftTolerance, is_drift
 from podslice.core.machine.memory import NO_TABLE, Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.memory_accounts import charge
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits
 from podslice.core.values.golang import U64, quote

@@ -13,8 +13,7 @@ import msgspec
 
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.machine.memory_accounts import default_machine_state
-from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.model import CPUTopology, Machine
 from podslice.core.values.cpuset import Bits
 from podslice.statefiles.formats import (
     checkpoint_allocation,
