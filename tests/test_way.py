@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.flows import Walk, decision, restart, walked
+from benchmarks.flows import GOALS, Walk, agent_walks, decision, restart, walked
 
 import podslice
 from podslice.core.config.kubelet import KubeletConfig
@@ -132,8 +132,14 @@ def test_rooms_come_in_order(tmp_path: Path) -> None:
     assert list(way).index(spine[-1]) == len(way) - 1
 
 
-@pytest.mark.parametrize(("flow", "most"), [(decision, 28), (restart, 55)])
+@pytest.mark.parametrize(("flow", "most"), [(decision, 22), (restart, 35)])
 def test_nobody_wanders(flow: Callable[[], Callable[[], object]], most: int) -> None:
     """A decision and a restart enter no more files than they did; `benchmarks.flows` has the goals."""
     flow()()
     assert len(walked(flow()).files) <= most
+
+
+def test_a_sandbox_is_a_short_way(tmp_path: Path) -> None:
+    """What an agent does when a sandbox comes stays within the goal."""
+    sandboxed = agent_walks(tmp_path)["RunPodSandbox → answer"]
+    assert len(sandboxed.files) <= GOALS["RunPodSandbox → answer"]

@@ -21,7 +21,7 @@ from podslice.core.pod.demand import compute_qos, pod_limits
 from podslice.core.pod.spec import Pod, ResourceRequirements, pod_from_dict
 from podslice.core.pod.validate import validate_pod
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.fit import filter_requests, non_zero_requests
+from podslice.core.scheduling.predicates import filter_requests, non_zero_requests
 from podslice.core.values.gates import FeatureGates, later_gates
 from podslice.core.values.quantity import Quantity
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.scheduling.fit import (
+from podslice.core.scheduling.predicates import (
     InsufficientResource,
     accounted_requests,
     filter_code,

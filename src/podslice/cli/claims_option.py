@@ -197,7 +197,7 @@ def with_claims(
 ) -> Iterator[Pod]:
     """The pods that a scheduler would bind, after their claims were allocated; `answers` gets what became of those.
     With the gate DRANodeAllocatableResources the pods' status says what those count for."""
-    from podslice.core.scheduling.fit import CLAIMS_COUNT
+    from podslice.core.scheduling.predicates import CLAIMS_COUNT
 
     for one in pods:
         answer = None if claims is None else claims.of_pod(one.pod, counting=gates[CLAIMS_COUNT])

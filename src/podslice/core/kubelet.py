@@ -44,7 +44,6 @@ from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import ResizeQueue, SortKey, Waiting
-from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import (
     NodeObject,
@@ -52,6 +51,7 @@ from podslice.core.scheduling.predicates import (
     PodOnNode,
     Seen,
     Verdict,
+    amounts,
     general_predicates,
     pod_on_node,
 )

@@ -16,7 +16,7 @@ from podslice.core.fleet.shapes import NodeTaint
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Node
 from podslice.core.quirks import PROFILES
-from podslice.core.scheduling.fit import amounts
+from podslice.core.scheduling.predicates import amounts
 from podslice.fleet.columns import Column
 from podslice.fleet.inputs import Inputs
 from podslice.fleet.kube import ClusterFolders, ClusterNode, cluster_nodes

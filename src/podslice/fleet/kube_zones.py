@@ -22,7 +22,7 @@ from podslice.core.node import identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
-from podslice.core.scheduling.fit import CPU, MEMORY
+from podslice.core.scheduling.predicates import CPU, MEMORY
 from podslice.core.state.model import assignable
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 

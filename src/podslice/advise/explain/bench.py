@@ -21,8 +21,7 @@ from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.fit import BASIC_RESOURCES, PODS, amounts
-from podslice.core.scheduling.predicates import Others, PodOnNode, pod_on_node
+from podslice.core.scheduling.predicates import BASIC_RESOURCES, PODS, Others, PodOnNode, amounts, pod_on_node
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView
 

@@ -13,7 +13,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.autoscaling import MetricsError, cluster_autoscaler_requests, hpa_request
 from podslice.core.scheduling.eviction import eviction_requests
-from podslice.core.scheduling.fit import amounts, filter_requests, insufficient_resources
+from podslice.core.scheduling.predicates import amounts, filter_requests, insufficient_resources
 from podslice.core.scheduling.quota import LIMITS_PREFIX, REQUESTS_PREFIX, pod_usage
 from podslice.core.scheduling.scoring import balanced_scoring_requests, fit_scoring_requests
 from podslice.core.values.quantity import BINARY_SI, Quantity

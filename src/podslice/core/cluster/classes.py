@@ -30,8 +30,7 @@ from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
-from podslice.core.scheduling.fit import PODS, amounts
-from podslice.core.scheduling.predicates import NodeObject
+from podslice.core.scheduling.predicates import PODS, NodeObject, amounts
 from podslice.core.values.cpuset import Bits
 
 _MEMORY = "memory"

@@ -25,9 +25,15 @@ from podslice.core.reasons import (
     out_of,
 )
 from podslice.core.refusal import alignment_demand
-from podslice.core.scheduling.fit import PODS
 from podslice.core.scheduling.pod_features import pod_level_refusal
-from podslice.core.scheduling.predicates import NodeObject, Others, general_predicates, may_be_unknown, pod_on_node
+from podslice.core.scheduling.predicates import (
+    PODS,
+    NodeObject,
+    Others,
+    general_predicates,
+    may_be_unknown,
+    pod_on_node,
+)
 
 _MEMORY = "memory"
 _MOST = 1 << 60

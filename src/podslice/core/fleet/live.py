@@ -13,8 +13,16 @@ from podslice.core.fleet.shapes import FleetShape
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
 from podslice.core.reasons import out_of
-from podslice.core.scheduling.fit import CPU, MEMORY, PODS, filter_requests
-from podslice.core.scheduling.predicates import Others, PodOnNode, general_predicates, pod_on_node
+from podslice.core.scheduling.predicates import (
+    CPU,
+    MEMORY,
+    PODS,
+    Others,
+    PodOnNode,
+    filter_requests,
+    general_predicates,
+    pod_on_node,
+)
 
 ANSWER_BYTES = 4096
 """What a remembered answer takes at most, with the state that it keeps."""

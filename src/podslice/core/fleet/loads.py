@@ -14,7 +14,7 @@ import numpy as np
 
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.shapes import WHOLE_GPU, FleetShape
-from podslice.core.scheduling.fit import CPU, MEMORY, PODS
+from podslice.core.scheduling.predicates import CPU, MEMORY, PODS
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"

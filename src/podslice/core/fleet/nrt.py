@@ -20,7 +20,7 @@ from podslice.core.fleet.nodes import FleetClass
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.pod.demand import BEST_EFFORT, pod_requests
 from podslice.core.pod.eligibility import AdmissionContainer
-from podslice.core.scheduling.fit import CPU, MEMORY, amounts
+from podslice.core.scheduling.predicates import CPU, MEMORY, amounts
 from podslice.core.values.cpuset import iter_bits
 
 Zone = dict[str, int]

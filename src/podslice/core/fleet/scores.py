@@ -12,7 +12,7 @@ import numpy as np
 
 from podslice.core.fleet.loads import Ints, LoadTable, OfLoads
 from podslice.core.fleet.shapes import FleetShape
-from podslice.core.scheduling.fit import CPU, MEMORY
+from podslice.core.scheduling.predicates import CPU, MEMORY
 from podslice.core.scheduling.scoring import MAX_NODE_SCORE
 
 _BALANCED = slice(1, 3)

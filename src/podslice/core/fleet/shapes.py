@@ -15,7 +15,7 @@ import msgspec
 from podslice.core.fleet.placement import PLAIN, PlacementRules
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.fit import accounted_requests, filter_requests, non_zero_requests
+from podslice.core.scheduling.predicates import accounted_requests, filter_requests, non_zero_requests
 from podslice.core.scheduling.scoring import balanced_scoring_requests, fit_scoring_requests
 
 Owner: TypeAlias = Literal["deployment", "job", "bare", "daemonset"]

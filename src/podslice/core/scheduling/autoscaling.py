@@ -22,7 +22,7 @@ from podslice.core.pod.demand import (
 )
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.fit import filter_requests
+from podslice.core.scheduling.predicates import filter_requests
 from podslice.core.values.quantity import Quantity
 
 _NO_AMOUNTS: ResourceList = {}

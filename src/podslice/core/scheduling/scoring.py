@@ -13,7 +13,7 @@ from typing import NamedTuple
 from podslice.core.pod.demand import pod_requests
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.fit import CPU, MEMORY, NON_ZERO_REQUESTS, accounted_requests, non_zero_requests
+from podslice.core.scheduling.predicates import CPU, MEMORY, NON_ZERO_REQUESTS, accounted_requests, non_zero_requests
 from podslice.core.values.golang import divide, wrap_int64
 from podslice.core.values.quantity import ZERO, Quantity
 

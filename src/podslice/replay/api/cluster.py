@@ -8,7 +8,7 @@ from typing import Any
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling import fit, quota, scoring
+from podslice.core.scheduling import predicates, quota, scoring
 from podslice.core.scheduling.eviction import Usage, eviction_requests, rank_for_memory
 from podslice.core.values.quantity import ZERO, Quantity
 from podslice.replay.api.case import ApiCase, Json, decode_pod, effective_gates
@@ -38,11 +38,11 @@ def _quantities(texts: Mapping[str, Any]) -> ResourceList:
 
 def _resource(counted: Mapping[str, int]) -> Json:
     """Amounts in the shape of a scheduler's `Resource`."""
-    others = (name for name in counted if name not in (*fit.BASIC_RESOURCES, fit.PODS))
+    others = (name for name in counted if name not in (*predicates.BASIC_RESOURCES, predicates.PODS))
     return {
-        "milliCPU": counted.get(fit.CPU, 0),
-        "memory": counted.get(fit.MEMORY, 0),
-        "ephemeralStorage": counted.get(fit.EPHEMERAL_STORAGE, 0),
+        "milliCPU": counted.get(predicates.CPU, 0),
+        "memory": counted.get(predicates.MEMORY, 0),
+        "ephemeralStorage": counted.get(predicates.EPHEMERAL_STORAGE, 0),
         "scalar": {name: counted[name] for name in others},
     }
 
@@ -50,12 +50,12 @@ def _resource(counted: Mapping[str, int]) -> Json:
 def _pods_on_node(node: Json) -> list[dict[str, int]]:
     """The recorded node: its first pod holds everything, the others request nothing."""
     count = int(node.get("podCount") or 0)
-    used = fit.amounts(_quantities(node.get("used") or {}))
+    used = predicates.amounts(_quantities(node.get("used") or {}))
     return [used, *({} for _ in range(count - 1))] if count or used else []
 
 
 def _load(pods: list[dict[str, int]], allocatable: dict[str, int]) -> scoring.NodeLoad:
-    defaults = scoring.scored_amounts(fit.NON_ZERO_REQUESTS)
+    defaults = scoring.scored_amounts(predicates.NON_ZERO_REQUESTS)
     return scoring.NodeLoad(
         allocatable,
         {name: sum(pod.get(name, 0) for pod in pods) for name in scoring.SCORED},
@@ -67,7 +67,7 @@ def _requests_before(case: ApiCase, computations: int, count: Count) -> dict[str
     return count(grown(case.pod, computations, 0), case.gates)
 
 
-def _insufficient(lack: fit.InsufficientResource) -> Json:
+def _insufficient(lack: predicates.InsufficientResource) -> Json:
     return {
         "resourceName": lack.resource,
         "reason": lack.reason,
@@ -79,30 +79,30 @@ def _insufficient(lack: fit.InsufficientResource) -> Json:
 
 
 def _scheduler(case: ApiCase) -> Json:
-    allocatable = fit.amounts(_quantities(case.node.get("allocatable") or _ALLOCATABLE))
+    allocatable = predicates.amounts(_quantities(case.node.get("allocatable") or _ALLOCATABLE))
     pods = _pods_on_node(case.node)
-    wanted, used = _requests_before(case, _FIT, fit.filter_requests), pods[0] if pods else {}
-    lacking = fit.insufficient_resources(wanted, used, allocatable, pods=len(pods))
-    non_zero = _requests_before(case, _ACCOUNTED, fit.non_zero_requests)
+    wanted, used = _requests_before(case, _FIT, predicates.filter_requests), pods[0] if pods else {}
+    lacking = predicates.insufficient_resources(wanted, used, allocatable, pods=len(pods))
+    non_zero = _requests_before(case, _ACCOUNTED, predicates.non_zero_requests)
     return {
-        "request": _resource(_requests_before(case, _REQUEST, fit.filter_requests)),
+        "request": _resource(_requests_before(case, _REQUEST, predicates.filter_requests)),
         "fits": not lacking,
         "insufficient": [_insufficient(lack) for lack in lacking],
         "podInfo": {
-            "resource": _resource(_requests_before(case, _ACCOUNTED, fit.accounted_requests)),
-            "non0CPU": non_zero[fit.CPU],
-            "non0Mem": non_zero[fit.MEMORY],
+            "resource": _resource(_requests_before(case, _ACCOUNTED, predicates.accounted_requests)),
+            "non0CPU": non_zero[predicates.CPU],
+            "non0Mem": non_zero[predicates.MEMORY],
         },
         **_scores(case, _load(pods, allocatable), lacking),
     }
 
 
-def _scores(case: ApiCase, load: scoring.NodeLoad, lacking: list[fit.InsufficientResource]) -> Json:
+def _scores(case: ApiCase, load: scoring.NodeLoad, lacking: list[predicates.InsufficientResource]) -> Json:
     fitting = scoring.fit_scoring_requests(case.pod, case.gates, case.quirks)
     balanced = _requests_before(case, _PRE_SCORE, scoring.balanced_scoring_requests)
     scored = _requests_before(case, _SCORE, scoring.balanced_scoring_requests)
     common = {
-        "filter": {"code": fit.filter_code(lacking), "reasons": sorted(lack.reason for lack in lacking)},
+        "filter": {"code": predicates.filter_code(lacking), "reasons": sorted(lack.reason for lack in lacking)},
         "preScore": "Success",
         "scoringRequest": fitting,
     }
@@ -154,7 +154,7 @@ def run_eviction(case: Json, quirks: Quirks) -> Json:
     gates = effective_gates(overrides, quirks)
     pods = [default_pod(decode_pod(entry["pod"]), gates) for entry in case["pods"]]
     usages = [Usage(pod, entry.get("memoryUsage")) for pod, entry in zip(pods, case["pods"], strict=True)]
-    requests = [eviction_requests(pod, gates, quirks).get(fit.MEMORY, ZERO) for pod in pods]
+    requests = [eviction_requests(pod, gates, quirks).get(predicates.MEMORY, ZERO) for pod in pods]
     return {
         "name": case["name"],
         "type": case["type"],
