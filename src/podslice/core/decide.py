@@ -23,6 +23,7 @@ from podslice.core.holding import Holding, holding_of
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
+from podslice.core.managers.leaving import goes_alone, state_without
 from podslice.core.managers.memory_elastic import fits
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
@@ -82,7 +83,7 @@ def decide(rules: NodeRules, state: NodeState, pod: Pod | Shape) -> Decided:
         admission, seen = pod
     else:
         admission, seen = kubelet.admission(default_pod(identified(pod), rules.gates)), None
-    refusal = kubelet.decide(admission, seen)
+    refusal = kubelet.decide(admission, seen, state=state)
     if refusal is None:
         kubelet.run_containers(admission.uid)
     if refusal is None or not kubelet.undoes_refusals:
@@ -97,6 +98,8 @@ def release(rules: NodeRules, state: NodeState, held: str | Holding) -> NodeStat
         held = next((uid for uid in state.pods if holding_of(state, uid) == held), "")
     if held not in state.pods:
         return state
+    if goes_alone(rules, state, held):
+        return state_without(rules, state, held)
     kubelet = Kubelet.of(rules, state)
     kubelet.remove_pod(held)
     kubelet.manager.remove_stale()

@@ -361,9 +361,15 @@ class Kubelet:
         return self.decide(self.admission(pod))
 
     def decide(
-        self, admission: AdmissionPod, seen: PodOnNode | None = None, *, stays: AdmissionPod | None = None
+        self,
+        admission: AdmissionPod,
+        seen: PodOnNode | None = None,
+        *,
+        stays: AdmissionPod | None = None,
+        state: NodeState | None = None,
     ) -> Refusal | None:
-        """`admit`, for a pod in the managers' view; `seen` is the predicates' view of it, where that is known.
+        """`admit`, for a pod in the managers' view; `seen` is the predicates' view of it, where that is known, and
+        `state` the state that it was put into just now.
 
         When the pod is refused, the managers have what they had, but for what gone pods held; upstream leaves what they
         gave it until it is collected. The pod leaves the node, or is as it was before: `stays`.
@@ -373,8 +379,10 @@ class Kubelet:
         admission = self._without_surplus(admission)
         before = None
         if self.undoes_refusals:
-            manager.remove_stale()
-            before = self.state, context.metrics.copy()
+            if context.leftovers or state is None:
+                manager.remove_stale()
+                state = self.state
+            before = state, context.metrics.copy()
         there = self.seen_now() if self.predicates else None
         new = admission.uid not in context.active
         context.activate(admission)

@@ -6,7 +6,9 @@ admitted, their containers start, everything a kubelet would clean up later is c
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -53,6 +55,7 @@ from podslice.statefiles.tools.stand_ins import STAND_IN_NAMESPACE
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
 
+_UNCOUNTED: Mapping[Series, int] = MappingProxyType({})
 _INVALID = StartKind("invalid-configuration", "{problems}")
 _CRASH = StartKind("upstream-defect", "a v1.36.2 kubelet crashes here: {defect}", REMEDY)
 _BROKEN_RECORD = StartKind("broken-record", "{error}")
@@ -109,10 +112,10 @@ class Node:
     def of(cls, rules: NodeRules, state: NodeState) -> Node:
         """The node that these rules and this state describe. Nodes of the same rules share them."""
         node: Node = cls.__new__(cls)
-        node._hold(rules, state, None, {})
+        node._hold(rules, state, None, _UNCOUNTED)
         return node
 
-    def _hold(self, rules: NodeRules, state: NodeState, kept: Kept | None, counters: dict[Series, int]) -> None:
+    def _hold(self, rules: NodeRules, state: NodeState, kept: Kept | None, counters: Mapping[Series, int]) -> None:
         self._rules, self._state, self._kept, self._counters = rules, state, kept, counters
         self._kubelet: Kubelet | None = None
 
@@ -124,7 +127,7 @@ class Node:
         """What acts on the node's state; it is made when it is first needed."""
         if self._kubelet is None:
             self._kubelet = Kubelet.of(self._rules, self._state, self._kept)
-            self._kubelet.manager.context.metrics = dict(self._counters)
+            self._kubelet.manager.context.metrics = defaultdict(int, self._counters)
         return self._kubelet
 
     @property

@@ -13,8 +13,9 @@ from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.devices import Coverage
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
-Prefer = Callable[[Bits, Bits, int], "Bits | None"]
-"""Asks the plugin: (available, must include, how many) to the devices it would take; None for no preference."""
+Prefer = Callable[[str, Bits, Bits, int], "Bits | None"]
+"""Asks the plugin of a resource: (resource, available, must include, how many) to the devices it would take; None for
+no preference."""
 _UNAVAILABLE = RefusalKind(
     "devices-unavailable",
     "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}",
@@ -79,9 +80,10 @@ class Selection:
             if not needed:
                 return
             offered, choices = available, (classes.unaligned, classes.no_affinity)
-        preferred = prefer(offered | self.taken, self.taken, size) or 0
+        preferred = prefer(resource, offered | self.taken, self.taken, size) or 0
         for choice in (preferred & offered, *choices):
-            needed -= self._take(choice, needed)
+            if choice and needed:
+                needed -= self._take(choice, needed)
 
     def _take(self, devices: Bits, most: int) -> int:
         chosen = lowest(self._ids, devices & ~self.taken, most)

@@ -31,6 +31,8 @@ class Coverage:
 
     def reach(self, mask: Bits) -> Bits:
         """Devices with at least one NUMA node in `mask`."""
+        if mask > 0 and not mask & (mask - 1):
+            return self.on_node.get(mask.bit_length() - 1, 0)
         devices = 0
         for node, there in self.on_node.items():
             if node >= 0 and mask >> node & 1:
@@ -64,12 +66,13 @@ class Coverage:
 
         A mask must reach every reusable device; preferred are masks as small as the machine allows.
         """
-        reach = self._reach(available, count - reusable.bit_count())
-        needs = (reach, *self._touching(reusable)) if reusable else (reach,)
-        singles = 0
+        needed, reached, singles = count - reusable.bit_count(), {}, 0
         for node, there in self._places:
-            if reach.values[node] >= reach.amount and not reusable & ~there:
+            here = reached[node] = (there & available).bit_count()
+            if here >= needed and not reusable & ~there:
                 singles |= 1 << node
+        reach = Need(reached, needed) if self._apart else self._reach(available, needed)
+        needs = (reach, *self._touching(reusable)) if reusable else (reach,)
         if not singles and not all_met(needs, self._mask):
             return None
         open_nodes = self._mask if len(self.nodes) > 1 else 0

@@ -121,9 +121,9 @@ class _Room:
     def __init__(self, machine: MachineState, request: Request) -> None:
         self._machine = machine
         self._request = request
-        self._overfull = False
         self.nodes = bits_of(machine)
-        self.alone = self.large = self.nodes
+        small = short = 0
+        overfull = False
         needs = []
         for name, amount in request.items():
             free = {}
@@ -132,13 +132,15 @@ class _Room:
                 left, size = table.free, table.allocatable
                 free[node] = left
                 if size < amount:
-                    self.large &= ~(1 << node)
+                    small |= 1 << node
                 if left < amount:
-                    self.alone &= ~(1 << node)
+                    short |= 1 << node
                 if left > size:
-                    self._overfull = True
+                    overfull = True
             needs.append(Need(free, amount))
-        self.alone &= self.large
+        self._overfull = overfull
+        self.large = self.nodes & ~small
+        self.alone = self.large & ~short
         self.free = tuple(needs)
 
     @cached_property

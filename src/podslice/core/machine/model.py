@@ -320,6 +320,8 @@ class CPUTopology:
 
     def cpus_in_numa_nodes(self, mask: Bits) -> Bits:
         """Bits of all CPUs of the nodes in a NUMA mask."""
+        if mask > 0 and not mask & (mask - 1):
+            return self.numa_nodes.get(mask.bit_length() - 1, 0)
         cpus = 0
         for node, bits in self.numa_nodes.items():
             if node >= 0 and mask >> node & 1:

@@ -7,6 +7,7 @@ pods came or went since it last looked: it only looks at these.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -104,7 +105,8 @@ class NodeContext:
         """A pod with exclusive CPUs is admitted again for a resize."""
         self.memory_stays = False
         """In that resize no memory leaves its NUMA nodes."""
-        self.metrics: dict[Series, int] = {}
+        self.metrics: defaultdict[Series, int] = defaultdict(int)
+        """What was counted; a gauge goes down too."""
         self.purse: Purse | None = None
         self.ended_early: tuple[str, ...] = ()
         self.plugin_notes: tuple[PluginNote, ...] = ()
@@ -186,10 +188,6 @@ class NodeContext:
         """A plugin broke its contract, or says what would help."""
         if note not in self.plugin_notes:
             self.plugin_notes += (note,)
-
-    def count(self, metric: Series, amount: int = 1) -> None:
-        """Add to a counter or gauge."""
-        self.metrics[metric] = self.metrics.get(metric, 0) + amount
 
     def uncount(self, before: Mapping[Series, int]) -> None:
         """What was allocated since `before` was taken back; upstream alone goes on counting it."""

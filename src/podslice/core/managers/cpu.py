@@ -236,19 +236,19 @@ class CPUManager:
             self.remove_stale()
         if not container.exclusive_cpus or pod.ignored:
             return
-        count = self.context.count
-        count(_REQUESTS)
+        metrics = self.context.metrics
+        metrics[_REQUESTS] += 1
         try:
             cpus = self._allocate_container(pod, container, affinity)
         except AdmissionError:
-            count(_ERRORS)
+            metrics[_ERRORS] += 1
             if self.rules.pod_level:
-                count(_NODE_ERRORS)
+                metrics[_NODE_ERRORS] += 1
             if self.rules.options.full_pcpus_only:
-                count(_MISALIGNED_SMT)
+                metrics[_MISALIGNED_SMT] += 1
             raise
         if self.rules.options.full_pcpus_only:
-            count(_ALIGNED_SMT)
+            metrics[_ALIGNED_SMT] += 1
         if container.plain_init or self.state.reusable:
             self._update_reusable(pod.uid, container, cpus)
         if self.rules.plugins is not None:
@@ -272,8 +272,8 @@ class CPUManager:
         cpus = self._pick(pod, container, affinity, reusable)
         self.state = self.state.give(pod.uid, container.name, cpus)
         if self.rules.pod_level:
-            self.context.count(_FROM_NODE)
-            self.context.count(_NODE_EXCLUSIVE)
+            self.context.metrics[_FROM_NODE] += 1
+            self.context.metrics[_NODE_EXCLUSIVE] += 1
         return cpus
 
     # Plugins
@@ -405,9 +405,9 @@ class CPUManager:
         if not self.state.default & ~cpus:
             self._check_left()
         if self.rules.topology.is_uncore_aligned(cpus):
-            self.context.count(_ALIGNED_UNCORE)
-        self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
-        self.context.count(EXCLUSIVE, cpus.bit_count())
+            self.context.metrics[_ALIGNED_UNCORE] += 1
+        self.context.metrics[SHARED_POOL] -= 1000 * cpus.bit_count()
+        self.context.metrics[EXCLUSIVE] += cpus.bit_count()
         return cpus
 
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
@@ -435,9 +435,9 @@ class CPUManager:
         try:
             self._allocate_bubble(pod, affinity)
         except AdmissionError:
-            self.context.count(_ERRORS)
+            self.context.metrics[_ERRORS] += 1
             if self.rules.pod_level:
-                self.context.count(_POD_ERRORS)
+                self.context.metrics[_POD_ERRORS] += 1
             raise
 
     def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
@@ -453,7 +453,7 @@ class CPUManager:
             self.state = self.state.assign(pod.uid, part.container, part.cpus)
         if self.rules.pod_level:
             shared_too = self.context.quirks.assignment_metrics_drift
-            self.context.count(_FROM_POD, sum(part.exclusive or shared_too for part in slices))
+            self.context.metrics[_FROM_POD] += sum(part.exclusive or shared_too for part in slices)
 
     def _check_shared_pool(self, pod: AdmissionPod) -> None:
         pod_level.check_shared_pool(pod, self.context.quirks)
@@ -468,7 +468,7 @@ class CPUManager:
 
     def _count_pick(self, event: str) -> None:
         if self.rules.pod_level or event == "request":
-            self.context.count(_PICK_EVENTS[event])
+            self.context.metrics[_PICK_EVENTS[event]] += 1
 
     def _runs(self, pod: AdmissionPod) -> bool:
         """True for a pod that was given CPUs before, in whatever scope; upstream gives it more."""
@@ -529,13 +529,11 @@ class CPUManager:
         """All containers at once; what they have is given back in whatever order."""
         if self.state.grants:
             cpu_plugins.all_taken_back(self, uid)
-        state, freed = self.state, None
-        held = state.assignments.get(uid) if self.rules.static else None
-        if held is not None:
-            bubble = state.bubbles.get(uid) if self.rules.pod_level else None
-            freed = union(held.values()) if bubble is None else bubble
+        bubbles = self.rules.pod_level
+        freed = self.state.held_by(uid, bubbles=bubbles) if self.rules.static else None
+        if freed is not None:
             self._count_release(freed.bit_count())
-        self.state = state.forget(uid, freed, bubbles=self.rules.pod_level)
+        self.state = self.state.forget(uid, freed, bubbles=bubbles)
 
     def _release(self, uid: str, name: str) -> None:
         """Policy removal (cpu-topology 6.5): a bubble goes back as a whole with its last container."""
@@ -556,8 +554,8 @@ class CPUManager:
         self.state = state
 
     def _count_release(self, cpus: int) -> None:
-        self.context.count(SHARED_POOL, 1000 * cpus)
-        self.context.count(EXCLUSIVE, -cpus)
+        self.context.metrics[SHARED_POOL] += 1000 * cpus
+        self.context.metrics[EXCLUSIVE] -= cpus
 
     # Containers at run time
 

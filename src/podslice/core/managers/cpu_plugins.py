@@ -127,7 +127,7 @@ class PluginTalk:
 
     def broken(self, plugin: str, point: str, problem: str) -> None:
         """A plugin broke its contract."""
-        self.context.count(series("podslice_plugin_errors_total", plugin=plugin, point=point))
+        self.context.metrics[series("podslice_plugin_errors_total", plugin=plugin, point=point)] += 1
         self.context.tell(PluginNote(f'plugin "{plugin}" {point}: {problem}'))
 
     def remedied(self, plugin: str, remedy: Remedy) -> None:
@@ -302,7 +302,7 @@ def count_fallback(manager: Manager, classes: CPUClasses, pod: AdmissionPod, nam
     if container is not None and manager.state.assignment(pod.uid, name) is None:
         lacking = fallback_of(classes, pod, container, manager.state.default)
         if lacking:
-            manager.context.count(series("podslice_class_fallbacks_total", **{"class": lacking}))
+            manager.context.metrics[series("podslice_class_fallbacks_total", **{"class": lacking})] += 1
 
 
 def _released(manager: Manager, uid: str, container: str, granted: Grant, cpus: Bits) -> None:

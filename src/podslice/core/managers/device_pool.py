@@ -62,7 +62,9 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     def names(self, devices: Bits) -> list[str]:
         """Ids in byte order."""
-        return sorted(map(self.ids.__getitem__, ids_of(devices)))
+        if devices & (devices - 1):
+            return sorted(map(self.ids.__getitem__, ids_of(devices)))
+        return [self.ids[devices.bit_length() - 1]] if devices else []
 
     def by_node(self, names: Iterable[str]) -> dict[int, list[str]]:
         """Ids, in their order, by NUMA id, −1 for devices without nodes; one with several nodes is under each."""

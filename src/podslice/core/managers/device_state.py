@@ -52,10 +52,9 @@ class DeviceState(msgspec.Struct, frozen=True):
 
     def counted(self, limits: Mapping[str, T]) -> dict[str, T]:
         """The part of the limits that the manager is asked about: what is registered, or held by somebody."""
-        known = {}
+        known, pools = {}, self.pools
         for resource, amount in limits.items():
-            pool = self.pools.get(resource)
-            if pool is not None and (pool.registered or resource in self.used):
+            if resource in pools and (pools[resource].registered or resource in self.used):
                 known[resource] = amount
         return known
 

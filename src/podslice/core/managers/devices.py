@@ -338,7 +338,7 @@ class DeviceManager:
                 available=self.state.free(resource),
                 coverage=pool.coverage,
                 mask=affinity.mask,
-                prefer=lambda available, must, size: self._preferred(resource, available, must, size),
+                prefer=self._preferred,
             )
         finally:
             self.state = self.state.take(resource, selection.taken)

@@ -257,7 +257,7 @@ class MemoryManager:
             self.remove_stale()
         if not pod.guaranteed or pod.ignored:
             return
-        self.context.count(_REQUESTS)
+        self.context.metrics[_REQUESTS] += 1
         try:
             entries = self.state.assignments.get(pod.uid, {})
             if container.name in entries:
@@ -266,7 +266,7 @@ class MemoryManager:
             else:
                 self._allocate_container(pod, container, affinity, entries)
         except AdmissionError:
-            self.context.count(_ERRORS)
+            self.context.metrics[_ERRORS] += 1
             self._count(_NODE_ERRORS)
             raise
 
@@ -313,8 +313,8 @@ class MemoryManager:
             entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
         self.state = self.state.assign(pod.uid, entries, machine)
         if self.rules.pod_level:
-            self.context.count(_FROM_NODE, len(blocks))
-            self.context.count(_NODE_EXCLUSIVE)
+            self.context.metrics[_FROM_NODE] += len(blocks)
+            self.context.metrics[_NODE_EXCLUSIVE] += 1
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
         found = resolve(
@@ -362,11 +362,11 @@ class MemoryManager:
             if self.context.quirks.inexact_memory_is_refused:
                 return
             raise
-        self.context.count(_REQUESTS)
+        self.context.metrics[_REQUESTS] += 1
         try:
             self._allocate_pod(pod, request, affinity)
         except AdmissionError:
-            self.context.count(_ERRORS)
+            self.context.metrics[_ERRORS] += 1
             self._count(_POD_ERRORS)
             raise
 
@@ -414,12 +414,12 @@ class MemoryManager:
 
     def _count_slice(self, event: str) -> None:
         if self.rules.pod_level or event == "request":
-            self.context.count(_SLICE_EVENTS[event])
+            self.context.metrics[_SLICE_EVENTS[event]] += 1
 
     def _count(self, metric: Series, amount: int = 1) -> None:
         """Count a metric that exists only with PodLevelResourceManagers."""
         if self.rules.pod_level:
-            self.context.count(metric, amount)
+            self.context.metrics[metric] += amount
 
     # Release (memory-device 1.12)
 

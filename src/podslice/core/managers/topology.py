@@ -192,7 +192,7 @@ class TopologyManager:
 
     def admit(self, pod: AdmissionPod) -> None:
         """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
-        self.context.count(_REQUESTS)
+        self.context.metrics[_REQUESTS] += 1
         try:
             if self.merger is None or pod.holds_claim:
                 for container in pod.containers:
@@ -204,7 +204,7 @@ class TopologyManager:
                     self._admit_container(pod, container, self.merger)
         except AdmissionError as error:
             if self.merger is not None:
-                self.context.count(_ERRORS)
+                self.context.metrics[_ERRORS] += 1
             kind, facts = error.refusal
             if kind.reason:
                 raise
@@ -219,7 +219,7 @@ class TopologyManager:
         self.state = self.state.store(pod.uid, container.name, affinity)
         self._allocate(pod, container, affinity)
         if merger.single_numa_node:
-            self.context.count(_ALIGNED["container"])
+            self.context.metrics[_ALIGNED["container"]] += 1
 
     def _admit_pod(self, pod: AdmissionPod, merger: Merger) -> None:
         hints = [provider.pod_hints(pod) for provider in self.providers]
@@ -237,7 +237,7 @@ class TopologyManager:
                 self.state = self.state.store(pod.uid, container.name, affinity)
                 self._allocate(pod, container, affinity)
         if merger.single_numa_node:
-            self.context.count(_ALIGNED["pod"])
+            self.context.metrics[_ALIGNED["pod"]] += 1
 
     def _verdict(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
         if self.recorded is not None:
@@ -245,12 +245,12 @@ class TopologyManager:
                 self.recorded.append(AskedHints(provider.name, container, answer))
         merged = merger.merge(hints, self.context.purse)
         if merged.agrees is not None:
-            self.context.count(SCORED_MERGES[merged.agrees])
+            self.context.metrics[SCORED_MERGES[merged.agrees]] += 1
         if not merged.proven:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
         if not merged.admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
-                self.context.count(_MISALIGNED[self.scope])
+                self.context.metrics[_MISALIGNED[self.scope]] += 1
             self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
             raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)
         if not merged.parts:

@@ -275,7 +275,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
         """A pod came, or is another one."""
-        used = self._less(uid)
+        used = self._less(uid) if uid in self.pods else dict(self.used)
         for name, amount in pod.taken.items():
             used[name] = used.get(name, 0) + amount
         return Seen(active, put(self.pods, uid, pod), used)

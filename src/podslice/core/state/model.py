@@ -164,6 +164,15 @@ class CPUState(msgspec.Struct, frozen=True):
         """Union of all container assignments."""
         return union(cpus for containers in self.assignments.values() for cpus in containers.values())
 
+    def held_by(self, pod: str, *, bubbles: bool) -> Bits | None:
+        """What a pod gives back when it goes: with `bubbles` its BUBBLE, if it has one; None where nothing is assigned
+        to it."""
+        held = self.assignments.get(pod)
+        if held is None:
+            return None
+        bubble = self.bubbles.get(pod) if bubbles else None
+        return union(held.values()) if bubble is None else bubble
+
     def owned(self) -> Bits:
         """All CPUs that belong to somebody: every assignment and every bubble."""
         return self.assigned() | union(self.bubbles.values())
