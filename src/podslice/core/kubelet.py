@@ -280,7 +280,8 @@ class Kubelet:
     @property
     def state(self) -> NodeState:
         """All that changes on the node. Setting it takes the node there, whatever happened since."""
-        manager, context = self.manager, self.manager.context
+        manager = self.manager
+        context = manager.context
         return NodeState(
             context.active,
             self.statuses,
@@ -312,8 +313,15 @@ class Kubelet:
     def kept(self) -> Kept:
         """What goes along with the state."""
         manager = self.manager
-        filed = manager.cpu.filed, manager.memory.filed, manager.device.filed
-        return Kept(self.files, *filed, manager.remembered, manager.filed_mixed, self._view)
+        return Kept(
+            self.files,
+            manager.cpu.filed,
+            manager.memory.filed,
+            manager.device.filed,
+            manager.remembered,
+            manager.filed_mixed,
+            self._view,
+        )
 
     def copy(self) -> Kubelet:
         """A kubelet in the same state, which goes its own way from now on."""
@@ -382,7 +390,7 @@ class Kubelet:
             if context.leftovers or state is None:
                 manager.remove_stale()
                 state = self.state
-            before = state, context.metrics.copy()
+            before = state, {**context.metrics}
         there = self.seen_now() if self.predicates else None
         new = admission.uid not in context.active
         context.activate(admission)

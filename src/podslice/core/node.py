@@ -284,7 +284,7 @@ class Node:
         if kubelet is None:
             other._hold(self._rules, self._state, self._kept, self._counters)
         else:
-            other._hold(kubelet.rules, kubelet.state, kubelet.kept, kubelet.manager.context.metrics.copy())
+            other._hold(kubelet.rules, kubelet.state, kubelet.kept, {**kubelet.manager.context.metrics})
         return other
 
     def settle(self, pods: Iterable[Pod], *, restored: bool) -> list[Decision]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.devices import Coverage
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
@@ -20,22 +18,6 @@ _UNAVAILABLE = RefusalKind(
     "devices-unavailable",
     "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}",
 )
-
-
-class DeviceClasses(msgspec.Struct, frozen=True):
-    """Free devices by their relation to the affinity of the container."""
-
-    aligned: Bits
-    unaligned: Bits
-    no_affinity: Bits
-
-
-def split_by_affinity(coverage: Coverage, available: Bits, mask: Bits | None) -> DeviceClasses:
-    """Sort free devices into the three classes (memory-device 2.9)."""
-    if mask is None or not coverage.placed:
-        return DeviceClasses(0, 0, available)
-    aligned = available & coverage.reach(mask)
-    return DeviceClasses(aligned, available & coverage.placed & ~aligned, available & ~coverage.placed)
 
 
 class Selection:
@@ -60,7 +42,8 @@ class Selection:
         mask: Bits | None,
         prefer: Prefer,
     ) -> None:
-        """Take `needed` devices (memory-device 2.8, steps 6 to 11): reusable ones first, then by affinity.
+        """Take `needed` devices (memory-device 2.8, steps 6 to 11): reusable ones first, then by affinity: those on
+        its NUMA nodes, on others, on none (memory-device 2.9).
 
         `size` is what the plugin is asked for: the container's whole request. Raises `AdmissionError`.
         """
@@ -71,15 +54,16 @@ class Selection:
         available &= ~self.taken
         if available.bit_count() < needed:
             raise AdmissionError(_UNAVAILABLE, resource=resource, requested=needed, available=available.bit_count())
-        classes = split_by_affinity(coverage, available, mask)
+        placed = 0 if mask is None else coverage.placed
+        aligned = available & coverage.reach(mask) if mask is not None and placed else 0
         choices: tuple[Bits, ...]
-        if needed < classes.aligned.bit_count():
-            offered, choices = classes.aligned, (classes.aligned,)
+        if needed < aligned.bit_count():
+            offered, choices = aligned, (aligned,)
         else:
-            needed -= self._take(classes.aligned, needed)
+            needed -= self._take(aligned, needed)
             if not needed:
                 return
-            offered, choices = available, (classes.unaligned, classes.no_affinity)
+            offered, choices = available, (available & placed & ~aligned, available & ~placed)
         preferred = prefer(resource, offered | self.taken, self.taken, size) or 0
         for choice in (preferred & offered, *choices):
             if choice and needed:

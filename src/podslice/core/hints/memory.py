@@ -27,26 +27,28 @@ Reuse = Mapping[Bits, Request]
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Which nodes are used together. `used`: nodes with assignments. `grouped`: nodes that belong to a group of
+    """Which `nodes` are used together. `used`: nodes with assignments. `grouped`: nodes that belong to a group of
     several. `members`: the used nodes of each group, by the mask of the group."""
 
+    nodes: Bits
     used: Bits
     grouped: Bits
     members: Mapping[Bits, Bits]
 
     @classmethod
     def of(cls, machine: MachineState) -> Groups:
-        used = grouped = 0
+        nodes = used = grouped = 0
         members: dict[Bits, Bits] = {}
         for node, state in machine.items():
-            cells = state.cells or ()
+            own, cells = 1 << node, state.cells or ()
+            nodes |= own
             if len(cells) > 1:
-                grouped |= 1 << node
+                grouped |= own
             if state.number_of_assignments > 0:
-                used |= 1 << node
+                used |= own
                 group = 1 << cells[0] if len(cells) == 1 else bits_of(cells)
-                members[group] = members.get(group, 0) | 1 << node
-        return cls(used, grouped, members)
+                members[group] = members.get(group, 0) | own
+        return cls(nodes, used, grouped, members)
 
     def violated_by(self, mask: Bits) -> bool:
         """True when several nodes are asked for and one is in use alone or in another group (1.6 e, 1.8.3)."""
@@ -78,11 +80,11 @@ def memory_hints(
         _check_tables(machine, request)
     if wraps:
         return _wrapped_hints(machine, request, reuse)
-    room = _Room(machine, request)
+    groups = Groups.of(machine)
+    room = _Room(machine, request, groups.nodes)
     smallest = ALONE if room.large else room.smallest(purse)
     if smallest is None:
         return None
-    groups = Groups.of(machine)
     singles = room.alone & ~groups.grouped
     multis = []
     for mask in sorted(_candidates(room.nodes, groups, reuse)) if groups.grouped or reuse else ():
@@ -111,17 +113,17 @@ def memory_hints(
 
 def fewest_nodes(machine: MachineState, request: Request, purse: Purse | None = None) -> Size | None:
     """How many nodes that hold nothing are large enough for a request at least; None when even all are not."""
-    return _Room(machine, request).smallest(purse)
+    return _Room(machine, request, bits_of(machine)).smallest(purse)
 
 
 class _Room:
     """What the nodes of a machine offer for one request: `sizes` when empty, `free` as they are; `large` are the nodes
     that would do alone when empty, `alone` those that do."""
 
-    def __init__(self, machine: MachineState, request: Request) -> None:
+    def __init__(self, machine: MachineState, request: Request, nodes: Bits) -> None:
         self._machine = machine
         self._request = request
-        self.nodes = bits_of(machine)
+        self.nodes = nodes
         small = short = 0
         overfull = False
         needs = []
@@ -139,7 +141,7 @@ class _Room:
                     overfull = True
             needs.append(Need(free, amount))
         self._overfull = overfull
-        self.large = self.nodes & ~small
+        self.large = nodes & ~small
         self.alone = self.large & ~short
         self.free = tuple(needs)
 

@@ -145,9 +145,8 @@ def insufficient_resources(
     if pods + 1 > allocatable.get(PODS, 0):
         lacking.append(InsufficientResource(PODS, 1, pods, allocatable.get(PODS, 0)))
     for name, wanted in requests.items():
-        taken, capacity = used.get(name, 0), allocatable.get(name, 0)
-        if wanted > 0 and wanted > capacity - taken and name != PODS:
-            lacking.append(InsufficientResource(name, wanted, taken, capacity))
+        if wanted > allocatable.get(name, 0) - used.get(name, 0) and wanted > 0 and name != PODS:
+            lacking.append(InsufficientResource(name, wanted, used.get(name, 0), allocatable.get(name, 0)))
     return sorted(lacking, key=_place) if len(lacking) > 1 else lacking
 
 

@@ -35,7 +35,7 @@ def put_in(table: dict[str, dict[str, T]], pod: str, name: str, value: T) -> dic
     """The table with this entry of a pod."""
     made = table.copy()
     own = table.get(pod)
-    made[pod] = {name: value} if own is None else put(own, name, value)
+    made[pod] = {name: value} if own is None else {**own, name: value}
     return made
 
 
