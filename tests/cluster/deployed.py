@@ -17,6 +17,7 @@ MONITORING = "monitoring.coreos.com/v1"
 """Kinds of the Prometheus operator, which is not part of Kubernetes."""
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
 """For names of nodes: no two workers have tests on the same one."""
+_HALF_A_DAY = 12 * 3600
 _PATHS = {
     "Namespace": ("/api/v1", "namespaces", False),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
@@ -96,7 +97,8 @@ def deploy_rights(api: Api) -> None:
 
 
 def token_of(api: Api, account: str = "podslice-agent", namespace: str = "podslice", **spec: Any) -> str:
-    """A token as the kubelet gets it for a pod of that service account."""
+    """A token as the kubelet gets it for a pod of that service account; nobody renews it, so it is good for a long
+    campaign."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    found: str = api.call("POST", path, {"spec": spec})["status"]["token"]
+    found: str = api.call("POST", path, {"spec": {"expirationSeconds": _HALF_A_DAY, **spec}})["status"]["token"]
     return found
