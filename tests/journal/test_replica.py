@@ -139,7 +139,6 @@ def test_a_mismatch_is_adopted_and_both_states_are_kept() -> None:
     assert healed.mine is applied.mine
     assert healed.theirs is other.state
     assert other.proven
-    assert other.counts == {"adopted": 2, "mismatch": 1, "gap": 1}
 
 
 def test_another_result_is_a_mismatch_whatever_the_digest() -> None:

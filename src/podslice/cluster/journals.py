@@ -47,6 +47,7 @@ MOST_STREAMS = 20_000
 _ASK_SECONDS = 1.0
 """A state that was asked for and does not help is not asked for again at once."""
 _MOST_WAITING = 1024
+_NEVER = float("-inf")
 _REST = 4.0
 """So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
 LARGE_MESSAGE = 4 << 10
@@ -63,7 +64,7 @@ class LineLimit:
     __slots__ = ("_began", "_left_out", "_lines")
 
     def __init__(self) -> None:
-        self._began = float("-inf")
+        self._began = _NEVER
         self._lines = self._left_out = 0
 
     def add(self, now: float) -> str | None:
@@ -85,10 +86,11 @@ class NodeEntry:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.lines = LineLimit()
-        self.size = ToldSize()
+        self.lines: LineLimit | None = None
+        self.size: ToldSize | None = None
+        """None before its own stream has told anything."""
         self.stream: NodeStream | None = None
-        self.heard = float("-inf")
+        self.heard = _NEVER
         self.agrees = False
         """The latest event or beat met the replica's digests."""
 
@@ -321,7 +323,9 @@ class Journals:
         self, node: str, entry: NodeEntry, stamped: Stamped, size: int, ready: ReadyState | str | None = None
     ) -> Applied:
         applied = entry.replica.apply(stamped, ready)
-        if not entry.size.add(stamped.event, size):
+        if size:
+            entry.size = entry.size or ToldSize()
+        if entry.size is not None and not entry.size.add(stamped.event, size):
             entry.replica.begin_again()
         entry.agrees = entry.replica.proven
         self._log(node, entry, applied)
@@ -336,6 +340,7 @@ class Journals:
         elif applied.mine is not None and applied.theirs is not None:
             lines = differences(applied.mine, applied.theirs)
         for line in lines:
+            entry.lines = entry.lines or LineLimit()
             more = entry.lines.add(self._clock())
             if more is not None:
                 self._trouble("mismatch", f"{node}: {line}{more}")

@@ -57,7 +57,6 @@ class Placements:
         self.places = Places()
         self.pods = ClusterPods()
         self.replicas: dict[str, Replica] = {}
-        self._modelled: set[str] = set()
         self._schedulers = schedulers
         self._clock = clock
         self._policy = policy
@@ -106,7 +105,7 @@ class Placements:
 
     def _room_is_made(self, pod: ScheduledPod) -> bool:
         """The scheduler found no node for the pod, and has others leave one."""
-        if not (pod.refused and pod.nominated in self._modelled):
+        if not (pod.refused and self.model.has(pod.nominated)):
             return False
         try:
             return self.model.await_room(pod.pod, pod.nominated, self._clock())
@@ -131,7 +130,7 @@ class Placements:
     def _expect(self, pod: ScheduledPod) -> None:
         """The pod counts on its node before the node has spoken of it. What its specification says is not needed
         afterwards."""
-        if pod.node not in self._modelled:
+        if not self.model.has(pod.node):
             return
         if self._is_there(pod):
             self.pods.rest(pod.uid)
@@ -144,20 +143,19 @@ class Placements:
     def _is_there(self, pod: ScheduledPod) -> bool:
         """The node has taken the pod in, as far as it is modelled."""
         replica = self.replicas.get(pod.node)
-        return replica is not None and pod.node in self._modelled and replica.has(pod.node_uid)
+        return replica is not None and self.model.has(pod.node) and replica.has(pod.node_uid)
 
     def node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         """A node came, changed or went."""
         if new is not None:
             self.places.put(new)
             replica = self.replicas.get(new.name)
-            if replica is not None and new.name not in self._modelled:
+            if replica is not None and not self.model.has(new.name):
                 self._add(new.name, replica)
             self.room()
         elif old is not None:
             self.places.drop(old.name)
             self.model.remove_node(old.name)
-            self._modelled.discard(old.name)
             self.replicas.pop(old.name, None)
 
     # What nodes say
@@ -167,23 +165,23 @@ class Placements:
         self.replicas[name] = replica
         if name not in self.places.nodes or applied.outcome == "doubled":
             return
-        if applied.outcome == "adopted" or name not in self._modelled:
+        if applied.outcome == "adopted" or not self.model.has(name):
             self._add(name, replica)
         elif applied.outcome == "equal":
             self._event(name, stamped, replica)
-        if name in self._modelled:
+        if self.model.has(name):
             self.model.confirm_node(name, confirmed=replica.proven)
 
     def confirm(self, name: str, *, confirmed: bool) -> None:
         """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
-        if name in self._modelled:
+        if self.model.has(name):
             self.model.confirm_node(name, confirmed=confirmed)
 
     async def confirm_all(self, fresh: Callable[[str], bool]) -> None:
         """The same for every node; most have not changed, and are only looked at. Others have their turn meanwhile."""
         turn = LoopTurn()
-        for name in tuple(self._modelled):
-            if name in self._modelled:
+        for name in self.model.names():
+            if self.model.has(name):
                 confirmed = fresh(name)
                 if self.model.node(name).confirmed != confirmed:
                     self.model.confirm_node(name, confirmed=confirmed)
@@ -196,7 +194,6 @@ class Placements:
             return
         policy: PlanPolicy = "observe" if replica.observed else self._policy
         self.model.add_node(name, replica.rules, state, policy=policy)
-        self._modelled.add(name)
         for pod in self.pods.coming(name):
             self._expect(pod)
         self.room()

@@ -27,12 +27,13 @@ class ToldSize:
 
     def __init__(self) -> None:
         self.total = 0
-        self._since: dict[str, int] = {}
+        self._since: dict[str, int] | None = None
+        """None for nothing: most nodes have told nothing since their state."""
 
     def add(self, event: NodeEvent, size: int) -> bool:
         """An event of so many bytes came. False where that is more than a replica may keep."""
         if isinstance(event, StateTold):
-            self._since.clear()
+            self._since = None
             self.total = size
         elif isinstance(event, PodAdmitted | PodResized):
             self._put(event.pod.metadata.uid, size)
@@ -48,6 +49,8 @@ class ToldSize:
         return self.total <= MOST_TOLD
 
     def _put(self, key: str, size: int) -> None:
-        self.total += size - self._since.pop(key, 0)
+        since = self._since or {}
+        self.total += size - since.pop(key, 0)
         if size:
-            self._since[key] = size
+            since[key] = size
+        self._since = since or None

@@ -73,13 +73,15 @@ class Verdicts:
 
     # Nodes
 
-    def write(self, node: HeldNode) -> None:
-        """A node has changed."""
+    def write(self, node: HeldNode, told: Mapping[str, int] | None = None) -> None:
+        """A node has changed. `told`: what all its pods ask for, where it has said so anew."""
         table = self.table
         row = node.row = table.add(node.name, node.kind.number, node.kind.room)
         self._by_row[row] = node
         table.confirmed[row] = node.confirmed
-        table.write_sums(row, node.sums, node.asked())
+        if told is not None:
+            table.tell(row, told)
+        table.write_sums(row, node.asked())
         table.write(row, node.kind.counts(node.state))
 
     def remove(self, node: HeldNode) -> None:

@@ -43,8 +43,8 @@ class NodeTable:
     """`row` by name, and `coded`, the same as eight bytes, of which thousands are joined faster than numbers are made.
     `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its agent stands for
     its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
-    `device_names`: `devices` that are free; for each of `sum_names`: `used` and `room`. `stamp` is when a row was
-    written."""
+    `device_names`: `devices` that are free; for each of `sum_names`: what the node's pods use as it was `told`, what is
+    `used` with those on their way, and its `room`. `stamp` is when a row was written."""
 
     def __init__(self) -> None:
         self.row: dict[str, int] = {}
@@ -62,6 +62,7 @@ class NodeTable:
         self.cpus: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
         self.memory: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
         self.devices: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.told: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
         self.room: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
 
@@ -92,7 +93,7 @@ class NodeTable:
         return row
 
     def _grow(self) -> None:
-        for name in ("kind", "confirmed", "stamp", "cpus", "memory", "devices", "used", "room"):
+        for name in ("kind", "confirmed", "stamp", "cpus", "memory", "devices", "told", "used", "room"):
             column: Ints = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
 
@@ -101,7 +102,7 @@ class NodeTable:
         row = self.row.pop(name)
         del self.coded[name]
         self.kind[row], self.confirmed[row] = NO_KIND, 0
-        for column in (self.cpus, self.memory, self.devices, self.used, self.room):
+        for column in (self.cpus, self.memory, self.devices, self.told, self.used, self.room):
             column[:, row] = 0
         self.names[row] = ""
         self._unused.append(row)
@@ -133,13 +134,22 @@ class NodeTable:
                 self.devices[line, row] = amount
         self.touch(row)
 
-    def write_sums(self, row: int, *sums: Mapping[str, int]) -> None:
-        """What the pods of a node ask for in all; these are added up."""
+    def tell(self, row: int, sums: Mapping[str, int]) -> None:
+        """What the pods of a node ask for in all, as it says itself."""
+        self.told[:, row] = 0
+        for line, amount in self._amounts("sum_names", sums):
+            self._reach("told", line)
+            self.told[line, row] = bounded(amount)
+
+    def write_sums(self, row: int, coming: Mapping[str, int]) -> None:
+        """What is used of a node: what it told, and what those on their way to it ask for."""
+        asked = self._amounts("sum_names", coming)
+        self._reach("used", len(self.told) - 1)
         self.used[:, row] = 0
-        for one in sums:
-            for line, amount in self._amounts("sum_names", one):
-                self._reach("used", line)
-                self.used[line, row] += bounded(amount)
+        self.used[: len(self.told), row] = self.told[:, row]
+        for line, amount in asked:
+            self._reach("used", line)
+            self.used[line, row] += bounded(amount)
 
     def _amounts(self, kind: str, amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
         """Amounts by line."""
@@ -170,7 +180,7 @@ class NodeTable:
             setattr(self, name, np.concatenate([table, more]))
 
 
-_LINES = {"device_names": ("devices",), "sum_names": ("used", "room")}
+_LINES = {"device_names": ("devices",), "sum_names": ("told", "used", "room")}
 """Which tables have a line for each of these names."""
 
 

@@ -11,23 +11,20 @@ of states are one object.
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from podslice.core.cluster.events import MOST_BYTES, NodeEvent, Stamped, StateTold, Why
+from podslice.core.cluster.packing import PackedState, is_text, packed, unpacked
 from podslice.core.cluster.plain import decoded, encoded
 from podslice.core.cluster.setup import Setup
 from podslice.core.cluster.told_state import ToldState
-from podslice.core.cluster.uids import names_of, uids_in
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import PodslicePolicy
-from podslice.core.errors import InputError
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import ObjectMeta, Pod, PodSpec, PodStatus
 
@@ -55,55 +52,6 @@ class Latest(Generic[K, V]):
         else:
             self._known.move_to_end(key)
         return found
-
-
-_WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"4","memory":"8Gi"},"limits":\
-{"cpu":"4","memory":"8Gi"}}}]},"metadata":{"name":"web-0","namespace":"default","uid":"","generation":1,\
-"creationTimestamp":"2026-01-01T00:00:00Z"}}],"statuses":{"":{"c":{"id":"containerd://0123456789abcdef"}}},"cpu":\
-{"default":79228162514264337593543950335,"assignments":{"":{"c":60}},"written":{"":{"c":60}},"containers":{"":{"":"c"}}},\
-"memory":{"machine_state":{"0":{"numberOfAssignments":9,"memoryMap":{"memory":{"total":206158430208,"systemReserved":\
-1073741824,"allocatable":205084688384,"reserved":151397597184,"free":53687091200},"hugepages-1Gi":{"hugepages-2Mi":{\
-"total":0,"systemReserved":0,"allocatable":0,"reserved":0,"free":0}},"cells":[0]},"1":{"numberOfAssignments":8,"memoryMap"\
-:{"memory":{"total":206158430208}},"cells":[1]}},"assignments":{"":{"c":[{"numaAffinity":[0],"type":"memory","size":\
-12884901888}]}},"containers":{"":{"":"c"}}},"affinities":{"":{"c":{"mask":1,"preferred":true}}},"containers":{"":{"":"c"}}}"""
-"""What most states say, so that one of them is packed into a third less. Packed states are never stored."""
-
-
-_UUID = re.compile(rb'("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})')
-"""With the quotation mark before it: there are fewer of these than of digits."""
-_MARK = b"\xff"
-"""No text has this byte. Before a character it stands for a UID, by its place among those of the node's pods."""
-_PLACE = re.compile(_MARK + rb"([\x00-\x7f]|[\xc2-\xdf].|[\xe0-\xef]..)", re.DOTALL)
-_MOST_PLACES = 0xD800
-
-
-class PackedState(msgspec.Struct, frozen=True, gc=False):
-    """A state as compressed bytes: what is kept of a node of which nothing is asked. The UIDs of its pods are beside it
-    (`uids.names_of`), because they cannot be compressed, and in it are only their places."""
-
-    data: bytes
-    uids: bytes = b""
-
-
-def _packed(data: bytes, uids: Iterable[str]) -> PackedState:
-    names = names_of(uids)
-    places = {
-        b'"' + _bytes(uid): b'"' + _MARK + chr(at).encode() for at, uid in enumerate(uids_in(names)[:_MOST_PLACES])
-    }
-    parts = _UUID.split(data)
-    parts[1::2] = [places.get(one, one) for one in parts[1::2]]
-    packing = zlib.compressobj(6, zdict=_WORDS)
-    return PackedState(packing.compress(b"".join(parts)) + packing.flush(), names)
-
-
-def _unpacked(packed: PackedState) -> bytes:
-    data = zlib.decompressobj(zdict=_WORDS).decompress(packed.data)
-    names = uids_in(packed.uids)
-    return _PLACE.sub(lambda found: _bytes(names[ord(found[1].decode())]), data)
-
-
-def _bytes(uid: str) -> bytes:
-    return uid.encode("utf-8", "surrogatepass")
 
 
 class StateRead(StateTold, frozen=True, tag="State"):
@@ -180,8 +128,8 @@ class Common:
         told = decoded(raw, _RawTold, limit=MOST_BYTES, what=path)
         setup, state = self.setup(told.setup), self.state(told.state)
         data = bytes(told.state)
-        packed = self.pack(state) if _MARK in data else _packed(data, _uids(state))
-        return StateRead(told.version, setup, state, told.why, observed=told.observed, packed=packed)
+        at_rest = packed(data, _uids(state)) if is_text(data) else self.pack(state)
+        return StateRead(told.version, setup, state, told.why, observed=told.observed, packed=at_rest)
 
     def setup(self, raw: msgspec.Raw) -> Setup:
         """A setup; equal bytes, the same object. Raises `InputError`."""
@@ -221,11 +169,8 @@ class Common:
 
     def pack(self, state: ToldState) -> PackedState:
         """What is kept of a state."""
-        return _packed(encoded(state), _uids(state))
+        return packed(encoded(state), _uids(state))
 
-    def unpack(self, packed: PackedState) -> ToldState:
+    def unpack(self, at_rest: PackedState) -> ToldState:
         """The state again. Raises `InputError` for what is none."""
-        try:
-            return self.state(_unpacked(packed))
-        except zlib.error as error:
-            raise InputError(f"cannot be unpacked: {error}", path="state") from None
+        return self.state(unpacked(at_rest))

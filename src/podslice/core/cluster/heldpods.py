@@ -67,7 +67,7 @@ class HeldPods:
 
     def end(self, node: HeldNode, uid: str) -> None:
         """The node has spoken of the pod. Its state has yet to be told."""
-        self._forget(node.holds.pop(uid))
+        self._forget(node.forget(uid))
         del self.pods[uid]
 
     def lose(self, node: HeldNode) -> None:
@@ -116,7 +116,7 @@ class HeldPods:
 
     def _undo(self, hold: Hold) -> None:
         node = self._nodes[hold.node]
-        del node.holds[hold.uid]
+        node.forget(hold.uid)
         node.replay(self._classes)
         self._verdicts.write(node)
 

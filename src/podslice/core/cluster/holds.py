@@ -14,7 +14,8 @@ Of a node whose kubelet decides alone (`observe`), one pod at a time is on its w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.core.answers import FleetState, NodeAnswer, PodHolding, called
@@ -32,6 +33,7 @@ _MOST_ORDERS = 6
 _MOST_TRIES = 128
 """Answers for the orders of pods with plans. Three different pods need 39 at most."""
 FOREVER = float("inf")
+_NOBODY: Mapping[str, Hold] = MappingProxyType({})
 
 
 class Hold:
@@ -99,9 +101,9 @@ class AnyPlans:
 
 class HeldNode:
     """One node: `base` is its class as it said itself, `state` the one with all `holds`. `owners` are UIDs of pods that
-    have something for themselves (`uids`), `sums` what all of them ask for."""
+    have something for themselves (`uids`)."""
 
-    __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "proven", "row", "state", "sums")
+    __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "proven", "row", "state")
 
     def __init__(self, name: str, kind: NodeKind, base: FleetState, policy: PlanPolicy) -> None:
         self.name = name
@@ -111,16 +113,23 @@ class HeldNode:
         self.row = -1
         self.confirmed = True
         self.owners = b""
-        self.sums: dict[str, int] = {}
-        self.holds: dict[str, Hold] = {}
+        self.holds: Mapping[str, Hold] = _NOBODY
+        """In the order in which they came. Most nodes have none, and share this."""
         self.proven: FleetState | None = None
         """What the node said of itself when all orders of all its holds were last tried."""
 
     def add(self, classes: StateClasses, hold: Hold) -> None:
         """A pod is on its way, after all others."""
-        self.holds[hold.uid] = hold
+        self.holds = {**self.holds, hold.uid: hold}
         self.proven = self.base
         self._place(classes, hold)
+
+    def forget(self, uid: str) -> Hold:
+        """A pod is not on its way any more; `replay` is still to come. Raises `KeyError`."""
+        hold = self.holds[uid]
+        left = {other: one for other, one in self.holds.items() if other != uid}
+        self.holds = left or _NOBODY
+        return hold
 
     def _place(self, classes: StateClasses, hold: Hold) -> None:
         hold.answer = self._as_planned(hold) or classes.admit(self.kind, self.state, hold.signature)

@@ -98,12 +98,11 @@ class ClusterModel:
         self.classes.leave(node.kind)
         node.kind, node.base = kind, kind.answers.state_of(state)
         node.owners = names_of(dict.fromkeys(_owners(state)))
-        node.sums = kind.sums(state)
         for uid in [uid for uid in node.holds if is_named(uid, node.owners)]:
             self._held.settle(uid, node.name)
             self._held.end(node, uid)
         node.replay(self.classes)
-        self.verdicts.write(node)
+        self.verdicts.write(node, kind.sums(state))
 
     # The journal
 
@@ -345,6 +344,14 @@ class ClusterModel:
         gone = self._held.expire(now)
         self.verdicts.trust(now)
         return gone
+
+    def has(self, name: str) -> bool:
+        """True for a node that has told its state."""
+        return name in self._nodes
+
+    def names(self) -> list[str]:
+        """All nodes that there are now."""
+        return list(self._nodes)
 
     def node(self, name: str) -> HeldNode:
         """What is known of a node. Raises `KeyError`."""

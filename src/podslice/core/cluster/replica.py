@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from podslice.core.cluster.common import PackedState, StateRead
+from podslice.core.cluster.common import StateRead
 from podslice.core.cluster.events import (
     DevicesChanged,
     NodeEvent,
@@ -32,6 +32,7 @@ from podslice.core.cluster.events import (
     StateTold,
 )
 from podslice.core.cluster.honour import admit_as
+from podslice.core.cluster.packing import PackedState
 from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.cluster.told_state import check_number, check_pool, pool_of, state_from, told
 from podslice.core.cluster.uids import is_named, uids_in
@@ -68,10 +69,10 @@ class Wanted(NamedTuple):
 
 
 class Replica:
-    """One node. `counts` are outcomes; `rules` and `state` are None before the first state and with another version."""
+    """One node. `rules` and `state` are None before the first state and with another version."""
 
-    __slots__ = ("_digester", "_disputed", "_packed", "_rulebook", "_state", "_versions", "_wants_state",
-                 "counts", "digest", "epoch", "latest", "observed", "rules", "sequence", "version")  # fmt: skip
+    __slots__ = ("_digester", "_digests", "_disputed", "_packed", "_rulebook", "_state", "_versions", "_wants_state",
+                 "epoch", "latest", "observed", "rules", "sequence", "version")  # fmt: skip
 
     def __init__(self, rulebook: Rulebook, versions: Container[str]) -> None:
         self._rulebook = rulebook
@@ -83,14 +84,23 @@ class Replica:
         self._state: NodeState | None = None
         self._packed: PackedState | None = None
         """The state at rest."""
-        self.digest = Digest("", "")
+        self._digests = b""
+        """Those that were met last, one after the other."""
         self.epoch = 0
         self.sequence = -1
         self.latest = -1
         self.version = ""
         self.observed = False
         """Its kubelet decides by itself; see `StateTold`."""
-        self.counts: dict[Outcome, int] = {}
+
+    @property
+    def digest(self) -> Digest:
+        """Of the state; empty before there is one."""
+        half = len(self._digests) // 2
+        return Digest(self._digests[:half].hex(), self._digests[half:].hex())
+
+    def _met(self, digest: Digest) -> None:
+        self._digests = bytes.fromhex(digest.allocation + digest.named)
 
     @property
     def known(self) -> bool:
@@ -172,11 +182,6 @@ class Replica:
     def apply(self, stamped: Stamped, ready: ReadyState | str | None = None) -> Applied:
         """Take in an event of the node. Never raises, whatever the node says. `ready`: what was worked out of a whole
         state already (`Rulebook.ready`)."""
-        applied = self._apply(stamped, ready)
-        self.counts[applied.outcome] = self.counts.get(applied.outcome, 0) + 1
-        return applied
-
-    def _apply(self, stamped: Stamped, ready: ReadyState | str | None) -> Applied:
         event = stamped.event
         if isinstance(event, StateTold):
             return self._take_state(stamped, event, ready)
@@ -202,7 +207,8 @@ class Replica:
         if why or digest != stamped.digest:
             return self._dispute(stamped, state, why or _difference(digest, stamped.digest))
         self._become(state)
-        self.digest, self.sequence = digest, stamped.sequence
+        self._met(digest)
+        self.sequence = stamped.sequence
         return Applied("equal")
 
     def _dispute(self, stamped: Stamped, mine: NodeState, why: str) -> Applied:
@@ -230,7 +236,8 @@ class Replica:
         found = self._rulebook.taken(found)
         if found.digest != stamped.digest:
             return Applied("mismatch", mine, found.state, _difference(found.digest, stamped.digest))
-        self.rules, self.digest, self._wants_state = found.rules, found.digest, False
+        self._met(found.digest)
+        self.rules, self._wants_state = found.rules, False
         self._digester, self.observed = found.digester, event.observed
         self._become(found.state, event.packed if isinstance(event, StateRead) else None)
         return Applied("adopted", mine, found.state)
