@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from podslice.agent.apiserver import ApiServer
 from podslice.agent.asking import read_status
 from podslice.agent.daemon import Agent
-from podslice.agent.health import make_private, state_problem
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.settings import settings_from_dict
+from podslice.agent.statefolder import make_private, state_problem
 from podslice.agent.status import AgentStatus
 from podslice.cli.main import cli
 from podslice.core.errors import InputError
@@ -337,9 +337,9 @@ def test_state_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytes
     assert state_problem(tmp_path) == ""
     assert "cannot be used" in state_problem(tmp_path / ("x" * 300))
     full = os.statvfs_result((4096, 4096, 100, 0, 0, 10, 5, 5, 0, 255))
-    monkeypatch.setattr("podslice.agent.health.os.statvfs", lambda path: full)
+    monkeypatch.setattr("podslice.agent.statefolder.os.statvfs", lambda path: full)
     assert "no space left" in state_problem(tmp_path)
-    monkeypatch.setattr("podslice.agent.health.os.access", lambda path, mode: False)
+    monkeypatch.setattr("podslice.agent.statefolder.os.access", lambda path, mode: False)
     assert "cannot be written" in state_problem(tmp_path)
 
 

@@ -14,7 +14,8 @@ import pytest
 from e2e.certificates import OPENSSL, make
 
 from podslice.cluster.journals import Journals
-from podslice.cluster.page.serving import PageHost, PageListening
+from podslice.cluster.page.listening import PageListening
+from podslice.cluster.page.serving import PageHost
 from podslice.cluster.running import Certificate, ClusterOptions, check
 from podslice.cluster.service import ClusterService
 from podslice.core.cluster.rulebook import Rulebook
@@ -169,3 +170,15 @@ def test_without_what_claims_need() -> None:
         assert "CEL" not in answer.stderr
         assert "Traceback" not in answer.stderr
         assert answer.returncode == (0 if arguments[-1] == "--help" else 2)
+
+
+def test_what_a_running_service_does_not_import() -> None:
+    """What is not needed takes no memory: the page, logs and terminals for people, YAML, clients for configurations."""
+    unwanted = ["rich", "structlog", "yaml", "lightkube", "httpx2", "google.protobuf", "podslice.advise",
+                "podslice.cluster.page.app", "podslice.kubectl", "podslice.agent.settings"]  # fmt: skip
+    code = (
+        "import sys, podslice.cli.main, podslice.cli.cluster, podslice.cluster.running\n"
+        f"print([name for name in {unwanted!r} if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from podslice.agent.apiserver import ApiServer
 from podslice.agent.journal import NodeJournal
 from podslice.k8s.nodestate import status_of
 from podslice.k8s.podlist import ApiError
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 
 QUIET_SECONDS = 5.0
 BUSY_SECONDS = 30.0

@@ -27,7 +27,7 @@ from podslice.agent.deviceplugins import DevicePlugins
 from podslice.agent.dra.driver import ClaimsServer, Driver
 from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
-from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
+from podslice.agent.health import Check, Health, Turning, alive, ready
 from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.isolationmetrics import IsolationMetrics
 from podslice.agent.journal import NodeJournal
@@ -57,6 +57,7 @@ from podslice.agent.resizing import Resizing
 from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
 from podslice.agent.sources import PodSource, Sources
 from podslice.agent.standin import StandIn
+from podslice.agent.statefolder import make_private, state_problem
 from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor

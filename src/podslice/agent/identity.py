@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.core.config.annotations import RESOURCES, policy_annotations
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import HASH_ANNOTATION, NAME_FORM, UID_FORM
-from podslice.wire.proto import nri_pb2 as nri
+
+if TYPE_CHECKING:  # who only names pods need not have the messages of runtimes
+    from podslice.wire.proto import nri_pb2 as nri
 
 RESOURCES_ANNOTATION = RESOURCES
 SOURCE_ANNOTATION = "kubernetes.io/config.source"

@@ -18,8 +18,8 @@ from podslice.agent.journal import NodeJournal
 from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
 from podslice.k8s.podlist import ApiError
+from podslice.wire.backoff import BackOff
 from podslice.wire.journalstream import METHOD, OPTIONS
-from podslice.wire.nri import BackOff
 from podslice.wire.tokens import read_token
 
 BEAT_SECONDS = 3.0

@@ -29,6 +29,7 @@ from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import config_of_fields, load_config_data
 from podslice.k8s.policy import allowed_values, load_policy, policy_from_dict
 from podslice.web.access import is_loopback
+from podslice.wire.addresses import parse_address
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
@@ -37,7 +38,6 @@ _SYSTEM = frozenset(
     (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
 ) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
 _SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")
-_ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -216,16 +216,6 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
                 remedy="write 127.0.0.1:9096, or give statusTokenFile as well",
             )
         return found
-
-
-def parse_address(text: str, field: str, example: str) -> tuple[str, int] | None:
-    """Host and port of HOST:PORT, None for nothing. Raises `InputError`."""
-    if not text:
-        return None
-    match = _ADDRESS.match(text)
-    if match is None or int(match["port"]) > 65535:
-        raise InputError(f"{text!r} is not an address", path=field, remedy=f"write {example}")
-    return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):

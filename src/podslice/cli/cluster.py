@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,10 @@ from podslice.cli.group import CommandGroup
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo
 
-_NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube", "numpy")
+if TYPE_CHECKING:
+    from podslice.cluster.loglines import LogLevel
+
+_NEEDED = ("google.protobuf", "grpc", "prometheus_client", "lightkube", "numpy")
 _AGENT = "system:serviceaccount:podslice:podslice-agent"
 
 
@@ -71,7 +75,7 @@ def cluster(
     ahead: int,
     evict: bool,
     check_config: bool,
-    log_level: str,
+    log_level: LogLevel,
 ) -> None:
     """Answer a kube-scheduler's extender calls with every node's exact model (docs/cluster-scheduler.md). With COMMAND:
     ask a service that runs.
@@ -90,7 +94,6 @@ def cluster(
     missing = [name for name in _NEEDED if not _installed(name)]
     if missing:
         raise InputError(f"the service needs {', '.join(missing)}", remedy="pip install 'podslice[agent,cluster]'")
-    from podslice.agent.report import configure_log
     from podslice.cluster.running import Certificate, ClusterOptions, check, run_cluster
     from podslice.cluster.service import ServiceSettings
 
@@ -116,8 +119,7 @@ def cluster(
         check(options)
         echo(f"good; kube-scheduler asks at {address}")
         return
-    configure_log(log_level)
-    asyncio.run(run_cluster(options))
+    asyncio.run(run_cluster(options, log_level=log_level))
 
 
 for one in (pending, fit, fragmentation):

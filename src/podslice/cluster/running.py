@@ -7,18 +7,17 @@ import asyncio
 import signal
 import ssl
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
-from podslice.agent.settings import parse_address
 from podslice.agent.tokenfile import read_token
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.callers import TokenCallers
 from podslice.cluster.journals import Journals
+from podslice.cluster.loglines import LogLevel, LogLines
 from podslice.cluster.nodestates import GoneStates, node_states
-from podslice.cluster.page.serving import TOKEN_OPTION, PageHost, PageListening
+from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.turns import TURN_SECONDS
@@ -26,6 +25,10 @@ from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.errors import InputError
 from podslice.host.version import UNPACKAGED, running_version
 from podslice.web.access import is_loopback
+from podslice.wire.addresses import parse_address
+
+if TYPE_CHECKING:
+    from podslice.cluster.page.serving import PageHost
 
 
 class Certificate(NamedTuple):
@@ -153,11 +156,11 @@ def known_versions(options: ClusterOptions) -> frozenset[str]:
     return frozenset({running_version()} - {UNPACKAGED}).union(options.versions)
 
 
-async def run_cluster(options: ClusterOptions) -> None:
+async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") -> None:
     """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
     sys.setswitchinterval(TURN_SECONDS)  # threads beside the event loop keep it waiting no longer than it does itself
-    log = structlog.get_logger()
+    log = LogLines(log_level)
 
     def trouble(where: str, what: str) -> None:
         log.warning("trouble", where=where, what=what)
@@ -171,7 +174,7 @@ async def run_cluster(options: ClusterOptions) -> None:
     callers = TokenCallers(api.ask, frozenset(options.agents))
     journals = Journals(Rulebook(), known_versions(options), caller=callers.node_of, trouble=trouble)
     service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
-    page = PageHost(service.placing, failed=trouble)
+    page: PageHost | None = None
     states = node_states(api, journals, trouble=trouble)
     states.after, service.pods.after = (service.nodes,), (service.nodes, states)
     gone = GoneStates(states, service.nodes, remove=api.remove_node_state, trouble=trouble)
@@ -182,16 +185,26 @@ async def run_cluster(options: ClusterOptions) -> None:
     try:
         await _start(service, journals, checked)
         if checked.page is not None:
+            page = page_host(service, trouble)
             page.start(checked.page)
-        log.info("serving", extender=service.port, metrics=service.metrics_port, page=page.url)
+        where = "" if page is None else page.url
+        log.info("serving", extender=service.port, metrics=service.metrics_port, page=where)
         await over.wait()
     finally:
         objects.cancel()
         await asyncio.gather(objects, return_exceptions=True)
-        await page.close()
+        if page is not None:
+            await page.close()
         await service.stop()
         await journals.close()
         await api.close()
+
+
+def page_host(service: ClusterService, trouble: Callable[[str, str], None]) -> PageHost:
+    """The page, which is not imported where nobody wants it."""
+    from podslice.cluster.page.serving import PageHost
+
+    return PageHost(service.placing, failed=trouble)
 
 
 async def _start(service: ClusterService, journals: Journals, checked: CheckedOptions) -> None:

@@ -19,8 +19,8 @@ from podslice.cluster.turns import LoopTurn
 from podslice.core.cluster.uids import packed_uid
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.k8s.podlist import ApiError
+from podslice.wire.backoff import BackOff
 from podslice.wire.listwatch import ListWatch
-from podslice.wire.nri import BackOff
 
 LIST_SECONDS = 300.0
 

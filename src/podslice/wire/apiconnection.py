@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from podslice.k8s.podlist import ApiError, GoneError
 from podslice.k8s.trust import trust_as_go
 from podslice.wire.leanhttp import LeanAnswer, LeanClient, with_query
 from podslice.wire.lines import LineCutter, LongLineError
+from podslice.wire.podaccess import pod_access
 from podslice.wire.proxycalls import ProxyCalls, authorization_of, proxied
 from podslice.wire.reach import LARGEST_SAID, answered, said_by, why
 
@@ -58,6 +60,21 @@ class ApiConnection:
     Calls go the short way (`wire.leanhttp`), or through the proxy that the environment names."""
 
     def __init__(self, config: Any = None, *, quiet: float = QUIET_SECONDS, path: str) -> None:
+        self._quiet = quiet
+        self._calls: ApiCalls
+        try:
+            access = None if config else pod_access(os.environ)
+        except OSError as error:
+            raise _no_access(error, path) from None
+        if access is None or proxied(access.server):
+            self._errors = self._configured(config, path)
+            return
+        self._server = access.server
+        self._calls = LeanClient(access.server, access.context, access.token.header, limit=CONNECTIONS)
+        self._errors = (*self._calls.errors, OSError, TimeoutError)
+
+    def _configured(self, config: Any, path: str) -> tuple[type[Exception], ...]:
+        """As a configuration says, which may do all that lightkube can; what may go wrong then."""
         from lightkube.config.client_adapter import ConnectionParams
         from lightkube.config.kubeconfig import KubeConfig
         from lightkube.core.exceptions import ConfigError
@@ -69,20 +86,14 @@ class ApiConnection:
             parameters = ConnectionParams().httpx_params(chosen)
             trust_as_go(parameters["verify"])
             self._server = str(chosen.cluster.server)
-            self._calls: ApiCalls
             if proxied(self._server):
                 self._calls = ProxyCalls(parameters, CONNECTIONS)
             else:
                 authorization = functools.partial(authorization_of, parameters["auth"], self._server)
                 self._calls = LeanClient(self._server, parameters["verify"], authorization, limit=CONNECTIONS)
         except (ConfigError, KeyError, OSError, ValueError) as error:
-            raise InputError(
-                f"no access to an API server: {_said(error)}",
-                path=path,
-                remedy="run in a pod, or set KUBECONFIG",
-            ) from None
-        self._quiet = quiet
-        self._errors: tuple[type[Exception], ...] = (*self._calls.errors, ConfigError, OSError, TimeoutError)
+            raise _no_access(error, path) from None
+        return (*self._calls.errors, ConfigError, OSError, TimeoutError)
 
     async def close(self) -> None:
         await self._calls.close()
@@ -168,6 +179,12 @@ def refusal(path: str, answer: LeanAnswer) -> AnswerError:
     """What a server answered that does not do what was asked."""
     text = answered(answer.status, answer.phrase, answer.body[:LARGEST_SAID])
     return AnswerError(f"{path}: {text}", answer.status, later=answer.later)
+
+
+def _no_access(error: Exception, path: str) -> InputError:
+    return InputError(
+        f"no access to an API server: {_said(error)}", path=path, remedy="run in a pod, or set KUBECONFIG"
+    )
 
 
 def _said(error: Exception) -> str:

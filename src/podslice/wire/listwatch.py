@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from podslice.k8s.podlist import ApiError, GoneError
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 
 _LONG_WATCH = 10.0
 """Seconds after which a watch without news is quiet objects' rather than a broken server's."""

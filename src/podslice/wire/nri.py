@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from podslice.wire.backoff import BackOff
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import INVALID_ARGUMENT, Client, Handler, Mux, RPCError, TTRPCServer, WireError
 
@@ -280,23 +280,6 @@ def launch_from_environment(environment: Mapping[str, str], *, name: str, index:
         lambda: adopt_socket(int(descriptor)),
         True,
     )
-
-
-class BackOff:
-    """Waiting times that double from `first` to `longest` seconds, with a quarter of jitter."""
-
-    def __init__(self, first: float = 0.1, longest: float = 5.0) -> None:
-        self._first = first
-        self._longest = longest
-        self._next = first
-
-    def reset(self) -> None:
-        self._next = self._first
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        now, self._next = self._next, min(self._next * 2, self._longest)
-        return now * random.uniform(0.75, 1.25)
 
 
 async def run_plugin(

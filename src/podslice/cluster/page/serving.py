@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import ssl
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 from podslice.agent.supervise import Supervisor
 from podslice.agent.tokenfile import read_token
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
+from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
 from podslice.web.server import PageServer
-
-TOKEN_OPTION = "--page-token-file"
-
-
-class PageListening(NamedTuple):
-    """Where the page is served; port 0 leaves it to the system. Without a token, which is read from the file each time,
-    only this machine may ask."""
-
-    host: str = "127.0.0.1"
-    port: int = 9101
-    tls: ssl.SSLContext | None = None
-    token_file: str = ""
 
 
 class PageHost:
