@@ -3,59 +3,160 @@
     python -m benchmarks.cluster_start --nodes 15000
 
 Every node is in a state of its own, with some 16 pods on 96 CPUs (`benchmarks.cluster`). Objects are drawn first, into
-a folder (`--folder` keeps it for the next time). Another process then starts the service's parts with an API server
-that reads them from there page by page, and says what that took: processor seconds, the longest that one callback kept
-the event loop, and resident memory before and after, with the share of it that is no page of a program's file, which
-processes share. Everything that the command imports is there. `--no-pods` lists none, so that what nodes take and what
-pods take can be told apart.
+a folder (`--folder` keeps it for the next time). Then the command itself runs, as in a pod: with a service account, TLS
+to an API server that lists what is in the folder (`benchmarks.listed_cluster`), and the listener of journals. Once it
+is ready and all nodes are proven, and five seconds later at rest, it is told what the kernel says of the process:
+processor seconds, resident memory (VmRSS), the most it ever was (VmHWM), and how much of it is no page of a file.
+
+`--loop` starts the parts of the service in this process instead, and says the longest that one callback kept the event
+loop. `--no-pods` lists none, so that what nodes take and what pods take can be told apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
-import importlib
 import os
-import resource
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from e2e.certificates import Certificates, make
 
-from podslice.cluster.apiclient import NODES, PAGE, PODS, ObjectChange, ObjectPage
+from benchmarks.drawn_cluster import VERSION, draw
+from benchmarks.listed_cluster import ListedObjects
+from podslice.cluster.apiclient import PAGE, ObjectChange, ObjectPage
 from podslice.cluster.journals import Journals
 from podslice.cluster.nodestates import node_states
 from podslice.cluster.service import ClusterService, Listening
 from podslice.core.cluster.rulebook import Rulebook
-from podslice.k8s.nodestate import NODE_STATES
 
-VERSION = "0.1.0"
-_MIB = 1 << 20
+_REST_SECONDS = 5.0
+_LONGEST_SECONDS = 900.0
+_START = """import pathlib, sys
+import podslice.wire.podaccess as podaccess
+podaccess.SERVICE_ACCOUNT = pathlib.Path(sys.argv.pop(1))
+from podslice.entry import main
+main()"""
+"""The command as it is, in a pod whose files are elsewhere."""
+
+
+class Used(NamedTuple):
+    """Of a process, as its kernel says: processor seconds; KiB that are resident, the most that ever were, and those
+    that are no pages of files."""
+
+    seconds: float
+    resident: int
+    most: int
+    own: int
+
+    @classmethod
+    def of(cls, pid: int) -> Used:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        said = dict(re.findall(r"(?m)^(\w+):\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text()))
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cls(seconds, int(said["VmRSS"]), int(said["VmHWM"]), int(said["RssAnon"]))
+
+    def __str__(self) -> str:
+        resident, most, own = (one * 1024 / 1e6 for one in self[1:])
+        return (
+            f"{self.seconds:.1f} s of a processor, {resident:.1f} MB resident ({own:.1f} its own), at most {most:.1f}"
+        )
+
+
+def in_a_pod(folder: Path, *, pods: bool) -> Iterator[str]:
+    """What the command takes, a line for each part of it."""
+    nodes = sum(1 for _ in (folder / "states").open("rb"))
+    with tempfile.TemporaryDirectory() as made:
+        certificates = make(Path(made))
+        account = Path(made) / "serviceaccount"
+        account.mkdir()
+        (account / "token").write_text("token")
+        (account / "ca.crt").write_bytes(certificates.authority.read_bytes())
+        with _listed(folder, Path(made), pods=pods) as port, _command(account, port, certificates) as (pid, url):
+            began = time.monotonic()
+            yield f"before it knows of any node: {Used.of(pid)}"
+            while not _told(url, nodes):
+                if time.monotonic() - began > _LONGEST_SECONDS:
+                    raise TimeoutError(f"not all nodes are proven after {_LONGEST_SECONDS:.0f} s")
+                time.sleep(0.5)
+            yield f"ready after {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.0f}: {Used.of(pid)}"
+            time.sleep(_REST_SECONDS)
+            yield f"at rest: {Used.of(pid)}"
+
+
+@contextmanager
+def _listed(folder: Path, certificates: Path, *, pods: bool) -> Iterator[int]:
+    """An API server in a process of its own, and its port."""
+    command = [sys.executable, "-m", "benchmarks.listed_cluster", str(folder), str(certificates)]
+    server = subprocess.Popen([*command, *["--no-pods"] * (not pods)], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield int(server.stdout.readline())
+    finally:
+        server.kill()
+        server.wait()
+
+
+@contextmanager
+def _command(account: Path, port: int, certificates: Certificates) -> Iterator[tuple[int, str]]:
+    """The command, once it listens: its process, and where its metrics are."""
+    options = ["--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0", "--journal-address", "127.0.0.1:0",
+               "--tls-cert", str(certificates.certificate), "--tls-key", str(certificates.key),
+               "--compatible", VERSION]  # fmt: skip
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+    service = subprocess.Popen(
+        [sys.executable, "-c", _START, str(account), "cluster", *options],
+        env=os.environ | environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert service.stderr is not None
+    try:
+        said = service.stderr.readline()
+        yield service.pid, f"http://127.0.0.1:{msgspec.json.decode(said)['metrics']}"
+    finally:
+        service.terminate()
+        service.communicate()
+
+
+def _told(url: str, nodes: int) -> bool:
+    """All lists are taken in and all nodes proven."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+        proven = re.search(rb"(?m)^podslice_cluster_nodes_proven (\S+)", answer.read())
+    if proven is None or float(proven[1]) < nodes:
+        return False
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=60):
+            return True
+    except urllib.error.HTTPError:
+        return False
 
 
 class PagesOfFiles:
-    """An API server that has what is in a folder, and nothing new ever."""
+    """The same API server without a connection."""
 
     def __init__(self, folder: Path, nodes: int, *, pods: bool) -> None:
-        self._lines = {
-            NODES: map(_node, range(nodes)),
-            NODE_STATES: iter((folder / "states").open("rb")),
-            PODS: map(_pod, (folder / "pods").open() if pods else ()),
-        }
+        self._objects = ListedObjects(folder, nodes, pods=pods)
 
     async def page(self, path: str, selector: str, more: str) -> ObjectPage:
-        """The next objects."""
-        items = []
-        for _, line in zip(range(PAGE), self._lines[path], strict=False):
-            items.append(bytearray(line))
+        """The next objects, each made in a turn of its own."""
+        items: list[bytearray] = []
+        while len(items) < PAGE:
+            made, more = self._objects.page(path, 1, more)
+            items += map(bytearray, made)
+            if not more:
+                break
             await asyncio.sleep(0)
-        return ObjectPage(items, "1", f"{int(more or 0) + 1}" if len(items) == PAGE else "")
+        return ObjectPage(items, "1", more)
 
     async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
         """Nothing."""
@@ -63,59 +164,9 @@ class PagesOfFiles:
         yield ObjectChange("BOOKMARK", msgspec.Raw(b"{}"), version)
 
 
-def _node(number: int) -> bytes:
-    name = f"node-{number:05}.example.internal"
-    labels = {
-        "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
-        "node.kubernetes.io/instance-type": "m7i.metal", "topology.kubernetes.io/region": "eu-1",
-        "topology.kubernetes.io/zone": f"eu-1{'abc'[number % 3]}", "example.com/pool": f"pool-{number % 40}",
-        "example.com/rack": f"rack-{number // 32}", "beta.kubernetes.io/os": "linux",
-    }  # fmt: skip
-    amounts = {"cpu": "96", "memory": "402653184Ki", "pods": "250", "ephemeral-storage": "1843000Mi"}
-    images = [{"names": [f"registry.example.com/team/image-{one}:v1.{one}"], "sizeBytes": 1 << 26} for one in range(40)]
-    status = {"allocatable": amounts, "capacity": amounts, "images": images}
-    return msgspec.json.encode({"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status})
-
-
-def _pod(line: str) -> bytes:
-    uid, name, node, cpus = line.split()
-    amounts = {"cpu": cpus, "memory": f"{3 * int(cpus)}Gi"}
-    mounts = [{"name": "kube-api-access-x", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
-    env = [{"name": f"SETTING_{one}", "value": "something-of-some-length"} for one in range(12)]
-    container = {
-        "name": "c", "image": "registry.example.com/team/image:v1", "env": env, "volumeMounts": mounts,
-        "resources": {"requests": amounts, "limits": amounts},
-    }  # fmt: skip
-    metadata = {
-        "name": name, "namespace": "default", "uid": uid, "resourceVersion": "123456789", "generation": 1,
-        "creationTimestamp": "2026-11-01T10:00:00Z", "labels": {"app": "web", "pod-template-hash": uid[:8]},
-        "annotations": {"example.com/checksum": uid * 2},
-    }  # fmt: skip
-    spec = {"nodeName": node, "schedulerName": "podslice", "containers": [container], "priority": 0}
-    status = {"phase": "Running", "qosClass": "Guaranteed", "startTime": "2026-11-01T10:00:01Z"}
-    return msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status})
-
-
-class Resident(NamedTuple):
-    """MiB of this process: all, and what is its own."""
-
-    all: float
-    own: float
-
-    @classmethod
-    def now(cls) -> Resident:
-        _, pages, of_files, *_ = map(int, Path("/proc/self/statm").read_text().split())
-        size = os.sysconf("SC_PAGE_SIZE") / _MIB
-        return cls(pages * size, (pages - of_files) * size)
-
-    def __str__(self) -> str:
-        return f"{self.all:.0f} ({self.own:.0f} its own)"
-
-
-def steps(folder: Path, nodes: int, *, pods: bool) -> Iterator[str]:
-    """What a start takes, a line for each part of it."""
-    importlib.import_module("podslice.cluster.running")
-    before, began, longest = Resident.now(), time.process_time(), 0.0
+def on_a_loop(folder: Path, *, pods: bool) -> Iterator[str]:
+    """How long one callback kept the event loop at most."""
+    longest = 0.0
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
@@ -125,15 +176,11 @@ def steps(folder: Path, nodes: int, *, pods: bool) -> Iterator[str]:
         longest = max(longest, time.thread_time() - since)
 
     asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
-    service = asyncio.run(_started(folder, nodes, pods=pods))
-    gc.collect()
-    placing = service.placing
+    nodes = sum(1 for _ in (folder / "states").open("rb"))
+    placing = asyncio.run(_started(folder, nodes, pods=pods)).placing
     proven = sum(one.proven for one in placing.replicas.values())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MIB
     yield f"nodes {len(placing.places.nodes)}, proven {proven}, pods {len(placing.pods)}"
-    yield f"processor seconds {time.process_time() - began:.1f}"
     yield f"longest turn of the event loop: {1000 * longest:.1f} ms of a processor"
-    yield f"MiB before {before}, after {Resident.now()}, at most {peak:.0f}"
 
 
 async def _started(folder: Path, nodes: int, *, pods: bool) -> ClusterService:
@@ -159,36 +206,23 @@ async def _started(folder: Path, nodes: int, *, pods: bool) -> ClusterService:
 
 
 def main() -> int:
-    """Draw, then start in a process of its own."""
+    """Draw, then start."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cluster_start", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--nodes", type=int, default=15_000)
     parser.add_argument("--folder", type=Path, help="where the objects are, or will be")
-    parser.add_argument("--measure", action="store_true", help="only start, on what is in the folder")
+    parser.add_argument("--loop", action="store_true", help="in this process, for the longest turn of its event loop")
     parser.add_argument("--no-pods", action="store_true", help="list nodes and NodeStates only")
     told = parser.parse_args()
-    if told.measure:
-        for line in steps(told.folder, told.nodes, pods=not told.no_pods):
-            print(line, flush=True)
-        return 0
     with tempfile.TemporaryDirectory() as empty:
         folder = told.folder or Path(empty)
         if not (folder / "pods").exists():
             folder.mkdir(exist_ok=True)
-            from benchmarks.drawn_cluster import draw
-
             draw(folder, told.nodes)
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.cluster_start",
-            "--nodes",
-            str(told.nodes),
-            "--folder",
-            str(folder),
-        ]
-        return subprocess.run([*command, "--measure", *["--no-pods"] * told.no_pods], check=False).returncode
+        for line in (on_a_loop if told.loop else in_a_pod)(folder, pods=not told.no_pods):
+            print(line, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
