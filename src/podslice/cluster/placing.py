@@ -174,18 +174,24 @@ class Placements:
 
     def confirm(self, name: str, *, confirmed: bool) -> None:
         """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
-        if self.model.has(name):
-            self.model.confirm_node(name, confirmed=confirmed)
+        if self._confirmed(name, confirmed=confirmed):
+            self.room()
+
+    def _confirmed(self, name: str, *, confirmed: bool) -> bool:
+        """True where it takes such pods again."""
+        if not self.model.has(name) or self.model.node(name).confirmed == confirmed:
+            return False
+        self.model.confirm_node(name, confirmed=confirmed)
+        return confirmed
 
     async def confirm_all(self, fresh: Callable[[str], bool]) -> None:
         """The same for every node; most have not changed, and are only looked at. Others have their turn meanwhile."""
-        turn = LoopTurn()
+        turn, again = LoopTurn(), False
         for name in self.model.names():
-            if self.model.has(name):
-                confirmed = fresh(name)
-                if self.model.node(name).confirmed != confirmed:
-                    self.model.confirm_node(name, confirmed=confirmed)
+            again |= self._confirmed(name, confirmed=fresh(name))
             await turn.shared()
+        if again:
+            self.room()
 
     def _add(self, name: str, replica: Replica) -> None:
         """The node stands for its state, and who is bound to it and not in it is on the way."""

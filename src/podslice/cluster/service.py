@@ -173,6 +173,7 @@ class ClusterService:
     def _applied(self, name: str, stamped: Stamped, applied: Applied) -> None:
         self.metrics.events.labels(applied.outcome).inc()
         self.placing.journal(name, stamped, applied, self._journals.nodes[name].replica)
+        self._heard(name)
 
     def _heard(self, name: str) -> None:
         self.placing.confirm(name, confirmed=self._journals.fresh(name))
