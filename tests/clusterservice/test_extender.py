@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from podslice.cluster.apiclient import Binding
-from podslice.cluster.extender import MOST_BINDING, Extender
+from podslice.cluster.extender import MOST_BINDING, Extender, plan_text
 from podslice.cluster.http import PostAnswer
+from podslice.core.answers import PodHolding
 from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
-from podslice.core.holding import holding_of
+from podslice.core.holding import Holding, holding_of
+from podslice.core.machine.memory import Block
+from podslice.core.values.cpuset import format_bits
 from tests import clock
 from tests.clusterservice.bench import Bench, filter_body, pod_object, shared_pod
 from tests.clusterservice.fake_api import FakeClusterApi, Json
@@ -62,14 +65,31 @@ def test_filter_and_bind() -> None:
     (bound,) = asked.api.bound
     assert (bound.namespace, bound.name, bound.uid, bound.node) == ("default", "p", "uid-p", node)
     assert list(bound.annotations) == ["podslice.io/plan"]
-    assert len(json.loads(bound.annotations["podslice.io/plan"])["cpus"]) > 0
     assert asked.calls == [("filter", "one"), ("bind", "bound")]
     ((to, plan),) = asked.plans
     replica = asked.bench.journals.nodes[node].replica
     assert isinstance(plan, PlanGiven)
     assert (to, plan.uid, plan.epoch, plan.sequence) == (node, "uid-p", replica.epoch, replica.sequence)
+    (container,) = plan.holding.containers
+    assert json.loads(bound.annotations["podslice.io/plan"]) == {
+        "cpus": format_bits(container.cpus), "epoch": plan.epoch, "sequence": plan.sequence, "digest": plan.allocation,
+    }  # fmt: skip
     asked.bench.tell(pod_object("p", node=node))
     assert holding_of(asked.bench.nodes.nodes[node].node.state, "uid-p") == plan.holding
+
+
+def test_the_plan_for_people() -> None:
+    """CPUs and the NUMA nodes of the memory; what is too long stays JSON."""
+    blocks = (Block((0, 2), "memory", 1 << 30), Block((3,), "hugepages-2Mi", 1 << 21))
+    holding = PodHolding(0b1111_0000, (blocks, ()), ())
+    told = PlanGiven("uid-p", Holding((), None, None), 5, 12, "ab")
+    assert json.loads(plan_text(holding, told)) == {
+        "cpus": "4-7", "memoryNodes": "0,2-3", "epoch": 5, "sequence": 12, "digest": "ab",
+    }  # fmt: skip
+    assert json.loads(plan_text(holding._replace(blocks=()), None)) == {"cpus": "4-7"}
+    every_second = sum(1 << cpu for cpu in range(0, 4096, 2))
+    text = json.loads(plan_text(PodHolding(every_second, (), ()), None))["cpus"]
+    assert (len(text), text[:6], text[-1]) == (2048, "0,2,4,", "…")
 
 
 def test_pods_that_want_nothing() -> None:

@@ -32,7 +32,7 @@ from podslice.cluster.placing import Placements
 from podslice.core.answers import PodHolding
 from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
 from podslice.core.errors import PodsliceError
-from podslice.core.values.cpuset import format_bits
+from podslice.core.values.cpuset import bits_of, format_bits
 from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError
 
@@ -41,7 +41,8 @@ MOST_BINDING = 32
 """Bindings on their way to the API server, beyond which filters wait for a while."""
 _CONFLICT = 409
 """The pod is bound, goes, or is another of its name; perhaps by an earlier call of ours."""
-_LONGEST_PLAN = 4096
+_LONGEST_SET = 2048
+"""Characters of a set of CPUs in an annotation."""
 _LONGEST_WAIT = 1.0
 """Seconds; kube-scheduler waits for two."""
 
@@ -158,8 +159,8 @@ class Extender:
         if found.error:
             return found.error
         self._bound(request.uid)
-        plan = {PLAN_ANNOTATION: plan_text(found.plan)} if found.plan is not None else {}
         planned = self._placing.plan(request)
+        plan = {PLAN_ANNOTATION: plan_text(found.plan, planned)} if found.plan is not None else {}
         if planned is not None:
             self._send(request.node, planned)
         binding = Binding(request.namespace, request.name, request.uid, request.node, plan)
@@ -175,6 +176,17 @@ class Extender:
         return ""
 
 
-def plan_text(plan: PodHolding) -> str:
-    """What a pod will have, for people: nobody reads it back, because authors of pods write annotations too."""
-    return msgspec.json.encode({"cpus": format_bits(plan.cpus)}).decode()[:_LONGEST_PLAN]
+def plan_text(plan: PodHolding, told: PlanGiven | None) -> str:
+    """What a pod will have, and of which moment of its node's journal that was said, for people and audits: nobody
+    decides by it, because authors of pods write annotations too."""
+    nodes = {node for blocks in plan.blocks for block in blocks for node in block.numa_affinity or ()}
+    said: dict[str, str | int] = {"cpus": _short(format_bits(plan.cpus))}
+    if nodes:
+        said["memoryNodes"] = _short(format_bits(bits_of(nodes)))
+    if told is not None:
+        said |= {"epoch": told.epoch, "sequence": told.sequence, "digest": told.allocation}
+    return msgspec.json.encode(said).decode()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SET else f"{text[: _LONGEST_SET - 1]}…"
