@@ -18,6 +18,7 @@ from e2e.programs import find_programs
 from prediction.configurations import ALL, configuration
 from prediction.kubelet import KubeletEndedError, why_not
 from prediction.node import control_plane, node_of
+from prediction.shortage import ShortageError
 from prediction.table import row, table
 from prediction.trial import Trial
 
@@ -34,7 +35,7 @@ def main(seed: int | None, pods: int, count: int, first: int, folder: Path | Non
     """Let a real kubelet and podslice (profile kubelet-1.36) go through the same histories, and compare everything.
 
     Where a kubelet ends, or takes a minute for one step, the next configuration goes on. Exit codes: 0 no difference, 1
-    some or a configuration that ended early, 2 no kubelet can run here or bad options.
+    some or a configuration that ended early, 2 no kubelet can run here, or none any more, or bad options.
     """
     try:
         reason, programs = why_not(), find_programs()
@@ -47,7 +48,8 @@ def main(seed: int | None, pods: int, count: int, first: int, folder: Path | Non
     seed = secrets.randbelow(10**6) if seed is None else seed
     click.echo(f"prediction: seed {seed}, {pods} pods in each of {count} configurations")
     total: Counter[str] = Counter()
-    rows = []
+    rows: list[str] = []
+    short = ""
     with tempfile.TemporaryDirectory(prefix="podslice-") as temporary:
         place = folder or Path(temporary)
         with control_plane(programs, place) as plane:
@@ -63,12 +65,19 @@ def main(seed: int | None, pods: int, count: int, first: int, folder: Path | Non
                     except KubeletEndedError as error:
                         trial.counts["ended early"] += 1
                         click.echo(f"  {chosen.name}: ended early at {trial.notes.step}: {error}")
+                    except ShortageError as error:
+                        short = str(error)
                 for difference in trial.notes.differences:
                     click.echo(f"  {chosen.name}: {difference}")
                 rows.append(row(number, chosen.name, trial.counts, time.monotonic() - began))
                 click.echo(rows[-1])
                 total += trial.counts
+                if short:
+                    break
     click.echo(table(rows, total))
+    if short:
+        click.echo(f"prediction: no kubelet can run here any more: {short}; the rest was not compared", err=True)
+        sys.exit(2)
     sys.exit(1 if total["differences"] or total["ended early"] else 0)
 
 

@@ -33,6 +33,7 @@ from e2e.controlplane import free_port
 from podslice.wire.proto import podresources_pb2 as podresources
 from prediction.machine import Shape, write
 from prediction.runtime import FakeRuntime
+from prediction.shortage import ShortageError, inotify_shortage, shortage_in
 
 Json = dict[str, Any]
 _PATIENCE = 60.0
@@ -66,7 +67,9 @@ def why_not() -> str | None:
     """Why no kubelet can run here, if so."""
     if os.geteuid() != 0:
         return "needs root (mount namespaces, cgroups)"
-    return None if shutil.which("unshare") else "needs unshare (Debian: apt-get install util-linux)"
+    if not shutil.which("unshare"):
+        return "needs unshare (Debian: apt-get install util-linux)"
+    return inotify_shortage() or None
 
 
 class RealKubelet:
@@ -103,7 +106,7 @@ class RealKubelet:
 
     def start(self, config: Json) -> None:
         """A kubelet with this configuration, once it is healthy and has its managers; what this machine needs is added.
-        Raises `KubeletEndedError`."""
+        Raises `KubeletEndedError`, `ShortageError`."""
         assert self._process is None
         self.port, self._health = free_port(), free_port()
         self.config_file.write_text(json.dumps(self._settings() | config, indent=1))
@@ -169,16 +172,21 @@ class RealKubelet:
         }
 
     def wait(self, what: str, until: Callable[[], bool]) -> None:
-        """Until it is so. Raises `KubeletEndedError` if the kubelet ends or it takes a minute."""
+        """Until it is so. Raises `KubeletEndedError` if the kubelet ends or it takes a minute, `ShortageError` where
+        the machine is to blame for that."""
         deadline = time.monotonic() + _PATIENCE
         while not until():
             process = self._process
             if process is not None and process.poll() is not None:
                 self._process = None
-                raise KubeletEndedError(last_error(self.log()))
+                raise self._ended(last_error(self.log()))
             if time.monotonic() > deadline:
-                raise KubeletEndedError(f"waited a minute in vain: {what}")
+                raise self._ended(f"waited a minute in vain: {what}")
             time.sleep(0.05)
+
+    def _ended(self, why: str) -> Exception:
+        short = shortage_in(self.log())
+        return ShortageError(short) if short else KubeletEndedError(why)
 
     def has_readmitted(self) -> bool:
         """Whether this kubelet has admitted the pods that ran before it: its loop goes on after it heard of them."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +23,7 @@ from prediction.machine import Shape, write
 from prediction.model import Model
 from prediction.node import OneNode
 from prediction.notes import Difference, Notes
+from prediction.shortage import ShortageError, shortage_in
 from prediction.table import row, table
 from prediction.trial import Trial
 
@@ -175,3 +178,67 @@ def test_cores_of_four_nodes() -> None:
     """CPUs are numbered thread by thread, as most firmware does."""
     assert FOUR.cpus_of_core(5) == [5, 21]
     assert FOUR.cpus_of_socket(1) == [*range(8, 16), *range(24, 32)]
+
+
+class Short(Slow):
+    """A history in which the machine runs out of something at the third pod."""
+
+    def run(self, pods: int) -> None:
+        Slow.begun += 1
+        self.counts["pods"] += 3
+        raise ShortageError("inotify_init: too many open files")
+
+
+@pytest.mark.parametrize("more", [[], ["--skip-without"]])
+def test_a_machine_that_has_too_little_is_said_once(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """What the machine lacks is no difference: it is said, nothing is tried after it, and it is no success."""
+    for name, value in (("why_not", None), ("find_programs", "programs")):
+        monkeypatch.setattr(f"prediction.__main__.{name}", lambda value=value: value)
+    for name in ("control_plane", "node_of"):
+        monkeypatch.setattr(f"prediction.__main__.{name}", lambda *where: nullcontext())
+    monkeypatch.setattr("prediction.__main__.Trial", Short)
+    monkeypatch.setattr(Slow, "begun", 0)
+    done = CliRunner().invoke(main, ["--seed", "3", "--pods", "5", *more], catch_exceptions=False)
+    assert (done.exit_code, Slow.begun) == (2, 1)
+    assert done.output.count("inotify_init: too many open files") == 1
+    assert "| all | 3 |" in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ('E1124 1 run.go:72] "command failed" err="failed to run Kubelet: inotify_init: too many open files"',
+         "inotify_init: too many open files"),
+        ('E1124 1 x.go:7] "Unable to read config" err="unable to create inotify: too many open files"',
+         "inotify: too many open files"),
+        ('E1124 1 x.go:7] "failed to watch" err="inotify_add_watch /x: no space left on device"',
+         "inotify_add_watch /x: no space left on device"),
+        ('E1124 1 x.go:7] "Failed" err="fork/exec /bin/x: resource temporarily unavailable"',
+         "fork/exec /bin/x: resource temporarily unavailable"),
+        ('E1124 1 x.go:7] "Failed to start" err="not all reserved cpus are present in defaultCpuSet"', ""),
+        ('I1124 1 watch_based_manager.go:9] "Starting"', ""),
+    ],
+)  # fmt: skip
+def test_what_a_kubelet_lacked(line: str, short: str) -> None:
+    """Its log says of what there was too little; what a kubelet says of its own is something else."""
+    found = shortage_in(f'I1124 1 x.go:1] "Before"\n{line}\n')
+    assert found.partition(" (end other")[0] == short
+    assert ("max_user_instances" in found) == ("inotify" in short)
+
+
+def test_inotify_instances_that_are_taken() -> None:
+    """A user who has taken all of them is told so, before any kubelet is started; those tried are given back."""
+    code = (
+        "import os, resource\n"
+        "from prediction.shortage import inotify_shortage\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "assert inotify_shortage() == '', inotify_shortage()\n"
+        "before = len(os.listdir('/proc/self/fd'))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (before + 3, hard))\n"
+        "print(inotify_shortage())\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))\n"
+        "assert len(os.listdir('/proc/self/fd')) == before\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("inotify_init: too many open files after ")
+    assert "fs.inotify.max_user_instances" in done.stdout
