@@ -39,6 +39,11 @@ class StillReplica(NamedTuple):
     proven: bool = True
     observed: bool = False
 
+    @property
+    def uids(self) -> list[str]:
+        """The pods on the node."""
+        return list(self.state.pods)
+
     def has(self, uid: str) -> bool:
         """True for a pod that is on the node."""
         return uid in self.state.pods

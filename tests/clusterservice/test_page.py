@@ -178,6 +178,7 @@ def test_pending_pods_have_the_cheapest_way_out(site: ServedCluster, cluster: Pa
     waits, one that is held names its node; the most important comes first."""
     for name in ("empty", "cordoned"):
         cluster.node(name, 7, 7)
+        cluster.runs(f"{name}-0", name)
     for name in ("a", "b"):
         cluster.wait(name, 6)
     cluster.wait("small", 1, priority=7)
@@ -197,7 +198,27 @@ def test_pending_pods_have_the_cheapest_way_out(site: ServedCluster, cluster: Pa
     assert one["held"] == held
     (one,) = answer(site, "fit?ways=1&pod=default/a", "PodFitList")["items"]
     assert {way["kind"] for way in one["ways"]} >= {"request", "eviction"}
+    assert {"default/empty-0", "default/cordoned-0"} >= {
+        pod for way in one["ways"] if way["kind"] == "eviction" for pod in way["pods"]
+    }
     assert status(site, "fit?pod=default/nobody") == 422
+
+
+def test_nobody_can_evict_a_static_pod(site: ServedCluster, cluster: PageCluster) -> None:
+    """A static pod, whose mirror has another UID, and one of which the API server knows nothing are no victims, however
+    important the pod is that waits."""
+    for name in ("empty", "full", "scattered", "cordoned"):
+        cluster.node(name, 7, 7)
+    mirror = pod_object("static", "7", "empty")
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "uid-empty-0"}
+    cluster.placing.pods["uid-static"] = seen(mirror)
+    cluster.wait("a", 7, priority=9)
+    (one,) = answer(site, "fit?ways=1&pod=default/a", "PodFitList")["items"]
+    assert (one["fitting"], [way for way in one["ways"] if way["kind"] == "eviction"]) == (0, [])
+    cluster.runs("empty-1", "empty")
+    (one,) = answer(site, "fit?ways=1&pod=default/a", "PodFitList")["items"]
+    (way,) = (way for way in one["ways"] if way["kind"] == "eviction")
+    assert (way["node"], way["pods"]) == ("empty", ["default/empty-1"])
 
 
 # Maps

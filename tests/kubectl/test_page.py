@@ -32,6 +32,9 @@ def crowded_cluster() -> PageCluster:
     cluster = PageCluster()
     cluster.node("n7", 4, 4)
     cluster.node("n8", 7, 7)
+    for node in ("n7", "n8"):
+        for number in range(2):
+            cluster.runs(f"{node}-{number}", node)
     for name in ("a", "b"):
         cluster.wait(name, 6)
     cluster.wait("small", 2, priority=5)
@@ -184,6 +187,8 @@ def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
     for url, text in (
         ("http://127.0.0.1:1", "cannot be asked: Connection refused"),
         ("ftp://x", "'ftp://x' is not an address"),
+        ("http://127.0.0.1:9101/elsewhere", "is not an address"),
+        ("http://me@127.0.0.1:9101", "is not an address"),
         ("http://[", "is not an address"),
     ):
         answer = podslice("cluster", "pending", "--url", url)

@@ -61,7 +61,7 @@ class AddressedPage(NamedTuple):
             host, port = parts.hostname, parts.port
         except ValueError:
             host = port = None
-        if not host or parts.scheme not in ("http", "https"):
+        if not host or parts.scheme not in ("http", "https") or parts.path or parts.query or parts.username:
             raise InputError(f"{self.url!r} is not an address", path="--url", remedy="http://127.0.0.1:9101")
         if parts.scheme == "http":
             return HTTPConnection(host, port or 80, timeout=self.timeout)

@@ -231,10 +231,13 @@ class ClusterWatcher:
         if replica is None or replica.state is None:
             return None
         state = node.with_holds(replica.state)
-        pods = self._placing.pods
-        known = ((uid, pods.get(uid)) for uid in replica.state.pods)
-        running = tuple(Evictable(uid, 0 if pod is None else pod.priority) for uid, pod in known)
-        return CrowdedNode(node.name, node.kind.rules, state, running)
+        return CrowdedNode(node.name, node.kind.rules, state, self._evictable(node.name))
+
+    def _evictable(self, node: str) -> tuple[Evictable, ...]:
+        """Pods of a node that somebody could evict; static ones, and those of which the API server knows nothing,
+        stay."""
+        here = (pod for pod in self._placing.on_node(node) if not pod.mirror)
+        return tuple(Evictable(pod.uid, pod.priority, pod.started, pod.deleting) for pod in here)
 
 
 def _asked(pod: ScheduledPod) -> AskedPod:

@@ -111,8 +111,9 @@ class Verdicts:
             cause = column.causes[verdict]
             those = dict.fromkeys(compress(names, (verdicts == verdict).tobytes()), cause.text)
             (failed if cause.by_sums else unresolvable).update(those)
-        for number, name in self._distrusted:
-            if number == signature.number and name in self.nodes and name not in failed and name in names:
+        distrusted = [name for number, name in self._distrusted if number == signature.number]
+        if distrusted:
+            for name in self.nodes.keys() & set(distrusted).intersection(names) - failed.keys():
                 unresolvable.setdefault(name, QUARANTINED)
         return Filtered(found, failed, unresolvable)
 
