@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.cluster import journals as module
 from podslice.cluster.callers import CallerError
 from podslice.cluster.journals import Journals
-from podslice.core.cluster.common import Common
+from podslice.core.cluster.common import Common, StateRead
 from podslice.core.cluster.events import PodRefused, Stamped
 from podslice.core.cluster.replica import Applied
 from podslice.core.cluster.rulebook import Rulebook
@@ -150,6 +151,28 @@ def test_events_arrive_and_digests_meet(
 
     service = served(certificates, test, monkeypatch)
     assert [applied.outcome for _, _, applied in service.applied] == ["adopted", *["equal"] * 5]
+
+
+def test_what_was_said_is_not_kept(certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that waits for its agent's next words does not hold on to the last ones: whole states are large, and at
+    a start all agents say them."""
+    left: list[int] = []
+
+    async def test(service: Service) -> None:
+        monkeypatch.setattr("podslice.agent.reporter.BEAT_SECONDS", 1e6)
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        assert isinstance(service.applied[0][1].event, StateRead)
+        service.applied.clear()
+        await asyncio.sleep(0)
+        gc.collect()
+        left.append(sum(type(one) is StateRead for one in gc.get_objects()))
+        await agent.close()
+
+    gc.collect()
+    assert not any(type(one) is StateRead for one in gc.get_objects())
+    served(certificates, test, monkeypatch)
+    assert left == [0]
 
 
 def test_service_and_stream_come_back(

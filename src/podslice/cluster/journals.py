@@ -285,25 +285,33 @@ class Journals:
 
     async def _read(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> None:
         """Take in what an agent says until it says no more. Raises `InputError`."""
-        asked = float("-inf")
-        while (data := await context.read()) is not grpc.aio.EOF:
-            entry.heard = began = self._clock()
-            message, ready, took = await self._message(data)
-            if took:
-                if self.nodes.get(node) is not entry or entry.stream is not stream:
-                    return
-                began = self._clock() - took
-            if isinstance(message, Stamped):
-                self._apply(node, entry, message, len(data), ready)
-            elif isinstance(message, Beat):
-                self._compare(entry, message)
-            else:
-                raise InputError("says again who it is", path="message")
+        asked = _NEVER
+        while (took := await self._take(node, entry, stream, context)) is not None:
             wanted = entry.replica.wanted
             if wanted is not None and self._clock() - asked > _ASK_SECONDS:
                 asked = self._clock()
                 stream.put(Ask(*wanted))
-            await asyncio.sleep(_REST * (self._clock() - began))
+            await asyncio.sleep(_REST * took)
+
+    async def _take(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> float | None:
+        """Take in the next words of an agent, which are not kept while it is silent; the seconds of work, None after
+        the last. Raises `InputError`."""
+        data = await context.read()
+        if data is grpc.aio.EOF:
+            return None
+        entry.heard = began = self._clock()
+        message, ready, took = await self._message(data)
+        if took:
+            if self.nodes.get(node) is not entry or entry.stream is not stream:
+                return None
+            began = self._clock() - took
+        if isinstance(message, Stamped):
+            self._apply(node, entry, message, len(data), ready)
+        elif isinstance(message, Beat):
+            self._compare(entry, message)
+        else:
+            raise InputError("says again who it is", path="message")
+        return self._clock() - began
 
     async def _message(self, data: Any) -> ReadMessage:
         """A large one is read beside the loop, in its turn. Raises `InputError`."""
