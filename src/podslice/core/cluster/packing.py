@@ -39,7 +39,6 @@ _FIRST, _LATER = b"\xff", b"\xfe"
 """No text has these bytes. Before a character they stand for a UID: when it is first named by its place among those of
 the node's pods, later by how many names after the last one it was named first."""
 _MARKED = re.compile(b"([\xfe\xff])([\\x00-\\x7f]|[\xc2-\xdf].|[\xe0-\xef]..)", re.DOTALL)
-_MARKS = re.compile(b"[\xfe\xff]")
 _MOST_PLACES = 0xD800
 
 
@@ -53,7 +52,7 @@ class PackedState(msgspec.Struct, frozen=True, gc=False):
 
 def is_text(data: bytes) -> bool:
     """False for bytes that no text has, and that would be taken for places."""
-    return _MARKS.search(data) is None
+    return _FIRST not in data and _LATER not in data
 
 
 def packed(data: bytes, uids: Iterable[str]) -> PackedState:
@@ -62,16 +61,18 @@ def packed(data: bytes, uids: Iterable[str]) -> PackedState:
     places = {_quoted(uid): at for at, uid in enumerate(uids_in(names)[:_MOST_PLACES])}
     ranks: dict[bytes, int] = {}
     last, count = 0, len(places)
+    later = [b'"' + _LATER + chr(step).encode() for step in range(count)]
     parts = _UUID.split(data)
-    for at in range(1, len(parts), 2):
-        uid = parts[at]
+    named = parts[1::2]
+    for at, uid in enumerate(named):
         rank = ranks.get(uid)
         if rank is not None:
-            parts[at] = b'"' + _LATER + chr((rank - last) % count).encode()
+            named[at] = later[rank - last]  # counted from the end where it is less
             last = rank
         elif uid in places:
-            parts[at] = b'"' + _FIRST + chr(places[uid]).encode()
+            named[at] = b'"' + _FIRST + chr(places[uid]).encode()
             last = ranks[uid] = len(ranks)
+    parts[1::2] = named
     packing = zlib.compressobj(6, wbits=_RAW, zdict=_WORDS)
     return PackedState(packing.compress(b"".join(parts)) + packing.flush(), names)
 
