@@ -33,7 +33,7 @@ from e2e.certificates import Certificates, make
 
 from benchmarks.drawn_cluster import VERSION, draw
 from benchmarks.listed_cluster import ListedObjects
-from podslice.cluster.apiclient import PAGE, ObjectChange, ObjectPage
+from podslice.cluster.apiclient import PAGE, ObjectChange, ObjectData, ObjectPage
 from podslice.cluster.journals import Journals
 from podslice.cluster.nodestates import node_states
 from podslice.cluster.service import ClusterService, Listening
@@ -149,10 +149,10 @@ class PagesOfFiles:
 
     async def page(self, path: str, selector: str, more: str) -> ObjectPage:
         """The next objects, each made in a turn of its own."""
-        items: list[bytearray] = []
+        items: list[ObjectData] = []
         while len(items) < PAGE:
             made, more = self._objects.page(path, 1, more)
-            items += map(bytearray, made)
+            items += made
             if not more:
                 break
             await asyncio.sleep(0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.cluster import apiclient
-from podslice.cluster.apiclient import Binding, HTTPClusterApi, read_changes
+from podslice.cluster.apiclient import Binding, HTTPClusterApi, ObjectPage, read_changes
 from podslice.k8s.podlist import ApiError, GoneError
 from podslice.wire.apiconnection import AnswerError
 from podslice.wire.lines import LineCutter, LongLineError
@@ -123,3 +124,46 @@ def test_events_that_are_none() -> None:
     for bad in (b"nonsense", b'{"type":1}', event("ERROR", code=500, message="no")):
         with pytest.raises(ApiError):
             read_changes(bad)
+
+
+def paged(document: bytes, cut: int, *, most: int | None = None) -> ObjectPage:
+    """A page whose answer arrives in pieces of so many bytes."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(document), cut):
+            yield document[start : start + cut]
+
+    with pytest.MonkeyPatch.context() as patch:
+        if most is not None:
+            patch.setattr(apiclient, "AT_ONCE", most)
+        return asyncio.run(apiclient.read_page("/api/v1/pods", pieces()))
+
+
+def listed(items: list[Any], more: str = "next") -> bytes:
+    return json.dumps(
+        {"kind": "PodList", "metadata": {"resourceVersion": "7", "continue": more}, "items": items}
+    ).encode()
+
+
+@pytest.mark.parametrize("most", [None, 0, 100, 3000])
+@pytest.mark.parametrize("cut", [1, 64, 100_000])
+def test_a_page_is_the_same_in_one_go_and_piece_by_piece(cut: int, most: int | None) -> None:
+    """Whatever its size, and however its bytes arrive, a page has its objects in order, its version and its token."""
+    items = [{"metadata": {"name": f"ä\\{number}", "labels": {"a]}": "[{"}}, "spec": [[], {}]} for number in range(40)]
+    found = paged(listed(items), cut, most=most)
+    assert [json.loads(bytes(one)) for one in found.items] == items
+    assert (found.version, found.more) == ("7", "next")
+
+
+@pytest.mark.parametrize("most", [None, 10])
+def test_pages_that_are_none(most: int | None) -> None:
+    """An empty list, one without items, an object that is nested for ever, which hides no other, and nonsense."""
+    assert paged(listed([], ""), 50, most=most) == ObjectPage([], "7", "")
+    assert paged(b'{"metadata":{"resourceVersion":"7"},"items":null}', 50, most=most) == ObjectPage([], "7", "")
+    deep = b"[" * 9000 + b"]" * 9000
+    found = paged(b'{"metadata":{},"items":[{"a":1},{"x":' + deep + b'},{"b":2}]}', 500, most=most)
+    read = [bytes(one) for one in found.items]
+    assert (read[0], read[-1]) == (b'{"a":1}', b'{"b":2}')
+    for nonsense in (b"", b"[]", b"{", b'{"metadata":{}}', b'{"metadata":1,"items":[]}', b"\xff" * 20):
+        with pytest.raises(ApiError, match="/api/v1/pods: the answer is not a list"):
+            paged(nonsense, 50, most=most)

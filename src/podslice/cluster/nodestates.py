@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.apiclient import ClusterApi, ObjectData
 from podslice.cluster.journals import Journals
-from podslice.cluster.watching import ObjectData, ObjectTable, Trouble
+from podslice.cluster.watching import ObjectTable, Trouble
 from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.rulebook import ReadyState, Rulebook
 from podslice.core.errors import InputError

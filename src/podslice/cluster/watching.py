@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import msgspec
-
-from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectPage, list_pages
+from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectData, ObjectPage, list_pages
 from podslice.cluster.packed import PackedTable
 from podslice.cluster.turns import LoopTurn
 from podslice.core.cluster.uids import packed_uid
@@ -33,7 +31,6 @@ class Named(Protocol):
 
 
 V = TypeVar("V", bound=Named)
-ObjectData: TypeAlias = "bytes | bytearray | msgspec.Raw"
 _KINDS = ("ADDED", "MODIFIED", "DELETED")
 Trouble = Callable[[str, str], None]
 """Hears of failures: where, and what."""
