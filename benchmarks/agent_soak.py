@@ -38,7 +38,8 @@ from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import parse_bits
 from podslice.host import statefile
-from podslice.wire.nri import BackOff, Launch, run_plugin
+from podslice.wire.backoff import BackOff
+from podslice.wire.nri import Launch, run_plugin
 from podslice.wire.ttrpc import RPCError
 
 CONFIG = KubeletConfig(

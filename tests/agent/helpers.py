@@ -21,7 +21,8 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.values.cpuset import parse_bits
 from podslice.host.boot import Boot
-from podslice.wire.nri import BackOff, Connection, Launch, run_plugin
+from podslice.wire.backoff import BackOff
+from podslice.wire.nri import Connection, Launch, run_plugin
 from tests import clock
 from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeContainer, FakeRuntime

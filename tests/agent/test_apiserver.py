@@ -20,7 +20,7 @@ from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, GoneError, known_pod
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.clock import until

@@ -21,7 +21,7 @@ from podslice.agent.kubelet import HTTPKubelet
 from podslice.agent.settings import KubeletSettings
 from podslice.k8s.podlist import ApiError
 from podslice.k8s.trust import trust_as_go
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from podslice.wire.reach import answered, why
 from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake

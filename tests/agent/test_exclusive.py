@@ -18,7 +18,7 @@ from podslice.agent.settings import settings_from_dict
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import parse_bits
 from podslice.host import statefile
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod

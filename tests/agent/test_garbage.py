@@ -28,7 +28,7 @@ from podslice.k8s.podlist import (
     decode_list,
     known_pod,
 )
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_apiserver import access, mirror, pod, who

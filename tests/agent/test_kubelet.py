@@ -19,7 +19,7 @@ from podslice.agent.sources import Sources
 from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.k8s.podlist import ApiError, PodListPage, decode_list
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import pod, static, until, who
 from tests.agent.test_daemon import settings

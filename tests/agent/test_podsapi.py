@@ -23,7 +23,8 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import parse_bits
 from podslice.host.cgroup2 import CgroupTree
 from podslice.k8s.podlist import ApiError, known_pod
-from podslice.wire.nri import BackOff, Launch
+from podslice.wire.backoff import BackOff
+from podslice.wire.nri import Launch
 from podslice.wire.podbytes import known_from, pod_message
 from podslice.wire.proto import podsapi_pb2 as api
 from tests import clock

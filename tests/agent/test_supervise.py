@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from podslice.agent.supervise import Supervisor
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.clock import PATIENCE
 
 

@@ -29,7 +29,7 @@ from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.watching import pod_table
 from podslice.core.node import Node
 from podslice.k8s.clusterobjects import ScheduledPod
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.cluster.deployed import apply, deploy_rights, token_of
 
 NODES = ("n0", "n1")

@@ -17,7 +17,7 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.apiserver import ApiSource
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.clock import until
 
 NODE = "system:node:n1"

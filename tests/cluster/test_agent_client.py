@@ -28,7 +28,7 @@ from podslice.agent.statuspatch import status_patch
 from podslice.core.config.annotations import REFUSED_CONDITION
 from podslice.k8s.podlist import ApiError, GoneError
 from podslice.wire.apiconnection import AnswerError
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.clock import until
 from tests.cluster.deployed import deploy_rights, token_of
 

@@ -28,8 +28,8 @@ from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.cluster.talk import Ask, Beat, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes, up_from
 from podslice.core.errors import InputError
 from podslice.core.holding import ContainerHolding, Holding, digest
+from podslice.wire.backoff import BackOff
 from podslice.wire.journalstream import METHOD
-from podslice.wire.nri import BackOff
 from tests.clock import until
 from tests.conftest import make_node, make_pod
 

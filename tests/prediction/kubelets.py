@@ -39,7 +39,7 @@ from podslice.agent.observeddevices import ObservedDevices
 from podslice.agent.reporter import JournalStream
 from podslice.agent.supervise import Supervisor
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.cluster.beside import Beside, agent_token, service_beside
 
 OURS, ALONE = "podslice", "default-scheduler"

@@ -19,7 +19,7 @@ from podslice.agent.podsclient import GRPCPodsApi
 from podslice.agent.settings import KubeletSettings
 from podslice.agent.sources import Sources
 from podslice.k8s.podlist import ApiError, known_pod
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from tests.clock import PATIENCE, until
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}

@@ -17,8 +17,8 @@ from podslice.agent.sources import no_pods_from
 from podslice.core.pod.spec import Pod
 from podslice.k8s.nodestate import NodeStateStatus
 from podslice.k8s.podlist import Change, KnownPod
+from podslice.wire.backoff import BackOff
 from podslice.wire.listwatch import ListWatch
-from podslice.wire.nri import BackOff
 
 _SAID_OF_A_LIST = 3
 

@@ -24,7 +24,7 @@ from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import ApiError, PodListPage
 from podslice.k8s.trust import trust_as_go
 from podslice.wire.apiconnection import PLAIN, pieces_of
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from podslice.wire.reach import why
 from podslice.wire.tokens import read_token
 

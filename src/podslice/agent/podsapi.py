@@ -22,7 +22,7 @@ from podslice.agent.waiting import or_after
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import ApiError, KnownPod
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 from podslice.wire.podbytes import ENDED, known_from, pod_message
 from podslice.wire.proto import podsapi_pb2 as api
 

@@ -21,7 +21,7 @@ from podslice.agent.rejected import RejectedPods, rejected_pod
 from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 
 MOST_WAITING = 256
 MOST_TRIES = 8

@@ -16,7 +16,7 @@ from podslice.core.managers.node_rules import NodeRules
 from podslice.core.node import Node
 from podslice.k8s.nrt import merged, node_topology
 from podslice.k8s.podlist import ApiError
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 
 _LEAST_SECONDS = 1.0
 

@@ -15,8 +15,8 @@ from podslice.core.dra.accounting import accounted, accounting_field
 from podslice.core.dra.names import DRIVER
 from podslice.core.dra.publish import SliceNames, slice_writes
 from podslice.k8s.podlist import ApiError
+from podslice.wire.backoff import BackOff
 from podslice.wire.listwatch import ListWatch
-from podslice.wire.nri import BackOff
 
 Json = dict[str, Any]
 LOOK_SECONDS = 1.0

@@ -19,7 +19,7 @@ from podslice.core.dra.objects import ResourceClaim
 from podslice.core.dra.prepared import ImpossibleClaimError
 from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError
-from podslice.wire.nri import BackOff
+from podslice.wire.backoff import BackOff
 
 PAUSE_SECONDS = 1.0
 LEFT_ALONE_SECONDS = 600.0
