@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -288,16 +289,26 @@ def blocks(lock: str) -> dict[str, str]:
 
 
 def needed(name: str, extras: tuple[str, ...]) -> set[str]:
-    """Everything that is installed with it, by the installed packages' own word."""
-    found = {re.sub(r"[-_.]+", "-", name).lower()}
-    for line in metadata.requires(name) or ():
+    """Everything that is installed with it, by the installed packages' own word. Extras may name each other."""
+    asked: set[tuple[str, str]] = set()
+    waiting = [(name, extra) for extra in extras]
+    while waiting:
+        package, extra = waiting.pop()
+        if (package, extra) not in asked:
+            asked.add((package, extra))
+            waiting += named(package, extra)
+    return {package for package, _ in asked}
+
+
+def named(package: str, extra: str) -> Iterator[tuple[str, str]]:
+    """What a package needs for an extra (empty: always), each with an extra of its own."""
+    for line in metadata.requires(package) or ():
         wanted, _, marker = line.partition(";")
-        extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
-        base = re.split(r"[^A-Za-z0-9._-]", wanted.strip())[0]
+        found = re.search(r"extra == ['\"]([\w.-]+)['\"]", marker)
+        base = re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", wanted.strip())[0]).lower()
         inner = re.search(r"\[(.*?)\]", wanted)
-        if (extra[1] if extra else "") in extras and installed(base):
-            found |= needed(base, ("", *(inner[1].split(",") if inner else ())))
-    return found
+        if (found[1] if found else "") == extra and installed(base):
+            yield from ((base, one.strip()) for one in ("", *(inner[1].split(",") if inner else ())))
 
 
 def installed(name: str) -> bool:
