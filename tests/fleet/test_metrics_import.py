@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from podslice.core.errors import InputError
 from podslice.fleet.kube_pods import cluster_pods
 from podslice.fleet.metrics_pods import MetricsPods, metrics_pods
 from podslice.fleet.metrics_read import MetricSeries, is_metrics, metrics_of, text_metrics
+from podslice.fleet.metrics_table import table_metrics
 from podslice.fleet.starter import sample_cluster
 from tests.fleet.test_runs import fleet, rows
 
@@ -109,6 +111,32 @@ def test_what_other_metrics_tell() -> None:
     assert (idle["spec"]["containers"], idle["spec"]["priorityClassName"]) == ([{"name": "main"}], "high")
     assert (idle["metadata"]["ownerReferences"], times(idle)) == ([], ("00:00:00", "00:09:59"))
     assert any("tell no limits, so pods are Burstable" in line for line in found.assumed)
+
+
+def test_sidecars_are_told_by_their_restart_policy() -> None:
+    """Newer exporters tell the policy of init containers; where none is told, that is said."""
+    at, told = range(0, 61, 60), {"uid": "1", "node": "n"}
+    init = "kube_pod_init_container_resource_requests"
+    series = [
+        one(REQUESTS, "a", at, 2, **told),
+        one(init, "a", at, 0.25, container="proxy", **told),
+        one(init, "a", at, 1, container="fetch", **told),
+        one("kube_pod_init_container_info", "a", at, 1, container="fetch", uid="1"),
+        one("kube_pod_init_container_info", "a", at, 1, container="plain", uid="1"),
+    ]
+    always = one("kube_pod_init_container_info", "a", at, 1, container="proxy", uid="1", restart_policy="Always")
+    found = pods_in(*series, always)
+    assert found.pods[0]["spec"]["initContainers"] == [
+        {"name": "fetch", "resources": {"requests": {"cpu": "1000m"}}},
+        {"name": "plain", "resources": {}},
+        {"name": "proxy", "resources": {"requests": {"cpu": "250m"}}, "restartPolicy": "Always"},
+    ]
+    assert found.problems == ()
+    line = "metrics name no sidecar among the init containers of 1 pod: kube-state-metrics tells of them in"
+    assert not any(line in one for one in found.assumed)
+    without = pods_in(*series)
+    assert not any("restartPolicy" in one for one in without.pods[0]["spec"]["initContainers"])
+    assert any(line in one for one in without.assumed)
 
 
 def test_gaps_and_names_that_come_again() -> None:
@@ -255,6 +283,81 @@ def test_text_of_an_exporter(tmp_path: Path) -> None:
     assert text_metrics(path, 0) is None
 
 
+LONG = """time,value,namespace,pod,uid,node,container,resource
+2026-01-01T00:00:00Z,0.5,prod,a,1,n,app,cpu
+1767225660,0.5,prod,a,1,n,app,cpu
+1767225660000,1,prod,b,,n,app,cpu
+2026-01-01 00:02:00,2,prod,b,,n,app,cpu
+soon,1,prod,a,1,n,app,cpu
+1767225720,much,prod,a,1,n,app,cpu
+1767225720
+"""
+
+
+def test_a_table_of_samples(tmp_path: Path) -> None:
+    """A row is a sample; seconds, milliseconds, and times in words, which are UTC; the file says which metric it is."""
+    path = tmp_path / f"{REQUESTS}.csv"
+    path.write_text(LONG)
+    export = table_metrics(path)
+    assert export is not None
+    told = {"namespace": "prod", "node": "n", "container": "app", "resource": "cpu"}
+    assert export.series == (
+        MetricSeries(REQUESTS, {**told, "pod": "a", "uid": "1"}, ((BEGIN * 1000, 0.5), (BEGIN * 1000 + 60_000, 0.5))),
+        MetricSeries(REQUESTS, {**told, "pod": "b"}, ((BEGIN * 1000 + 60_000, 1.0), (BEGIN * 1000 + 120_000, 2.0))),
+    )
+    assert export.problems == (
+        f"{REQUESTS}.csv: 1 rows with too few cells left out",
+        f"{REQUESTS}.csv: 2 samples that are no numbers left out",
+    )
+    named = tmp_path / "all.csv"
+    named.write_text(f"Timestamp,Value,__name__,pod\n1767225660,3,{REQUESTS},a\n1767225660,1,kube_pod_info,a\n")
+    export = table_metrics(named)
+    assert export is not None
+    assert [(one.name, dict(one.labels)) for one in export.series] == [
+        (REQUESTS, {"pod": "a"}), ("kube_pod_info", {"pod": "a"})
+    ]  # fmt: skip
+    named.write_text(f"ts,{REQUESTS},pod\n1767225660,3,a\n")
+    export = table_metrics(named)
+    assert export is not None
+    assert export.series == (MetricSeries(REQUESTS, {"pod": "a"}, ((BEGIN * 1000 + 60_000, 3.0),)),)
+
+
+def test_a_table_with_a_column_for_each_series(tmp_path: Path) -> None:
+    """As Grafana saves a panel; a cell without a value is no sample."""
+    path = tmp_path / "panel.csv.gz"
+    text = (
+        f'"Time","{REQUESTS}{{pod=""a"", container=""c,d"", resource=""cpu""}}","{{__name__=""{LIMITS}"",pod=""b""}}"\n'
+        "2026-01-01 00:00:00,1,\n2026-01-01 00:01:00,1,4\n"
+    )
+    path.write_bytes(gzip.compress(text.encode()))
+    export = table_metrics(path)
+    assert export is not None
+    begin = BEGIN * 1000
+    assert export.series == (
+        MetricSeries(REQUESTS, {"pod": "a", "container": "c,d", "resource": "cpu"},
+                     ((begin, 1.0), (begin + 60_000, 1.0))),
+        MetricSeries(LIMITS, {"pod": "b"}, ((begin + 60_000, 4.0),)),
+    )  # fmt: skip
+    assert export.problems == ()
+
+
+def test_tables_that_are_none(tmp_path: Path) -> None:
+    """Other tables are passed over; one that is called as a metric of pods and has no time or value is refused."""
+    other = tmp_path / "trace.csv"
+    for text in ("name,cpu\na,1\n", "time,value,name\n1,2,a\n", "time\n1\n"):
+        other.write_text(text)
+        assert table_metrics(other) is None
+    wrong = tmp_path / f"{REQUESTS}.csv"
+    for text, said in (("when,value,pod\n1,2,a\n", "time: when, value, pod"), ("time,cores,pod\n", "value: time, ")):
+        wrong.write_text(text)
+        with pytest.raises(InputError, match=f"has no column {said}") as caught:
+            table_metrics(wrong)
+        assert "save it with the columns time, value and the labels" in str(caught.value)
+    wrong.with_suffix(".csv.gz").write_bytes(gzip.compress(LONG.encode())[:-20])
+    with pytest.raises(InputError, match="is not a whole gzip file"):
+        table_metrics(wrong.with_suffix(".csv.gz"))
+
+
 # As a workload
 
 
@@ -297,6 +400,28 @@ def test_metrics_become_a_workload_that_runs(dump: Path, tmp_path: Path) -> None
     assert [pod["node"] for pod in pods[:8]] == [f"worker-{number}" for number in range(8)]
     ran = [int(pod["ended_ms"]) - int(pod["arrival_ms"]) for pod in pods if pod["ended_ms"]]
     assert ran.count(300_000) == 12
+
+
+def test_tables_become_the_same_workload(dump: Path, tmp_path: Path) -> None:
+    """The samples of a JSON export, as a table, are the same pods."""
+    shipped(dump)
+    known = ["namespace", "pod", "container", "resource", "uid", "node", "__name__"]
+    lines = [",".join(["time", "value", *known])]
+    for name in ("requests.json", "more.json"):
+        for series in json.loads((dump / name).read_text())["data"]["result"]:
+            labels = [series["metric"][label] for label in known]
+            lines += [",".join([str(at), value, *labels]) for at, value in series["values"]]
+    as_json = fleet("import", dump, "--out", tmp_path / "json")
+    for name in ("requests.json", "more.json"):
+        (dump / name).unlink()
+    (dump / "samples.csv").write_text("\n".join(lines) + "\n")
+    as_table = fleet("import", dump, "--out", tmp_path / "table")
+    assert (as_json.exit_code, as_table.exit_code) == (0, 0), as_table.output
+    assert as_table.output.replace("/table", "/json") == as_json.output
+    names = sorted(path.name for path in (tmp_path / "json").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "table").iterdir())
+    for name in names:
+        assert (tmp_path / "json" / name).read_bytes() == (tmp_path / "table" / name).read_bytes()
 
 
 def test_metrics_beside_dumps_of_pods(dump: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from podslice.fleet.kube_reduce import Names, reduced
 from podslice.fleet.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentSnapshot, pods_of_agent, snapshot_of
 from podslice.fleet.metrics_pods import metrics_pods
 from podslice.fleet.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, metrics_of, text_metrics
+from podslice.fleet.metrics_table import is_table, table_metrics
 from podslice.render.prose import counted
 
 KINDS = ("Node", "Pod", "NodeResourceTopology", BUDGET)
@@ -52,6 +53,8 @@ def read_dump(folder: Path, names: Names) -> Dump:
         if not path.is_file():
             continue
         if path.suffix in TEXT_ENDINGS and (export := text_metrics(path, _time_of(path))) is not None:
+            found.metrics.append(export)
+        if is_table(path) and (export := table_metrics(path)) is not None:
             found.metrics.append(export)
         if path.suffix not in (".json", ".yaml", ".yml"):
             continue

@@ -23,6 +23,8 @@ _AMOUNT = re.compile(
 )
 _OLD = {"cpu_cores": "cpu", "memory_bytes": "memory"}
 _INFO, _OWNER, _CONTAINER = "kube_pod_info", "kube_pod_owner", "kube_pod_container_info"
+_INIT, _POLICY = "kube_pod_init_container_info", "restart_policy"
+"""The label is there from kube-state-metrics 2.11 on."""
 _CREATED, _COMPLETED, _PHASE = "kube_pod_created", "kube_pod_completion_time", "kube_pod_status_phase"
 _DOMAIN = re.compile(r"((?:[a-z0-9]+_)*?[a-z0-9]+_(?:com|io|org|net|dev|ai|cn))_(.+)")
 
@@ -77,6 +79,8 @@ class _Life:
         self.changed = False
         self.containers: dict[tuple[bool, str], dict[str, dict[str, float]]] = {}
         """By (init container, name): requests and limits by resource."""
+        self.policies: dict[str, str] = {}
+        """Of init containers, where it is known: Always makes a sidecar."""
 
 
 def metrics_pods(series: Iterable[MetricSeries], resources: Iterable[str] = ()) -> MetricsPods:
@@ -103,7 +107,7 @@ class _Reader:
     def read(self, one: MetricSeries) -> None:
         """One series more."""
         amount = _AMOUNT.match(one.name)
-        if amount is None and one.name not in (_INFO, _OWNER, _CONTAINER, _CREATED, _COMPLETED, _PHASE):
+        if amount is None and one.name not in (_INFO, _OWNER, _CONTAINER, _INIT, _CREATED, _COMPLETED, _PHASE):
             self._unused[one.name or "without a name"] += 1
             return
         name = one.labels.get("exported_pod") or one.labels.get("pod", "")
@@ -162,8 +166,11 @@ class _Reader:
         kind = one.labels.get("owner_kind") or one.labels.get("created_by_kind") or ""
         life.owner = kind if kind not in ("", "<none>") else life.owner
         life.priority = one.labels.get("priority_class") or life.priority
-        if one.name == _CONTAINER and (container := one.labels.get("container", "")):
-            life.containers.setdefault((False, container), {"requests": {}, "limits": {}})
+        container = one.labels.get("exported_container") or one.labels.get("container", "")
+        if one.name in (_CONTAINER, _INIT) and container:
+            life.containers.setdefault((one.name == _INIT, container), {"requests": {}, "limits": {}})
+        if one.name == _INIT and _POLICY in one.labels:
+            life.policies[container] = one.labels[_POLICY]
 
     def _read_phase(self, one: MetricSeries, life: _Life) -> None:
         over = [at for at, value in one.samples if value == 1.0 and one.labels.get("phase") in ("Succeeded", "Failed")]
@@ -193,6 +200,10 @@ class _Reader:
         if pods and not self._has_limits:
             assumed.append("metrics tell no limits, so pods are Burstable and get no CPUs of their own: export "
                            "kube_pod_container_resource_limits too")  # fmt: skip
+        unknown = sum(any(init for init, _ in one.containers) for one in lives)
+        if unknown and not any(one.policies for one in lives):
+            assumed.append(f"metrics name no sidecar among the init containers of {counted(unknown, 'pod')}: "
+                           f"kube-state-metrics tells of them in {_INIT}, from 2.11 on")  # fmt: skip
         if changed:
             assumed.append(f"the requests of {counted(changed, 'pod')} changed while they ran; the largest are taken")
         if gaps:
@@ -228,6 +239,7 @@ def _join(life: _Life, other: _Life) -> None:
     life.created = other.created if life.created is None else life.created
     life.ended = other.ended if life.ended is None else life.ended
     life.containers = {**other.containers, **life.containers}
+    life.policies = {**other.policies, **life.policies}
 
 
 class _Stay(NamedTuple):
@@ -309,7 +321,8 @@ def _containers(life: _Life, *, init: bool) -> Iterator[dict[str, Any]]:
         told = {
             field: {key: _quantity(key, value) for key, value in sorted(own.items())} for field, own in amounts.items()
         }
-        yield {"name": name, "resources": {field: own for field, own in told.items() if own}}
+        always = {"restartPolicy": "Always"} if init and life.policies.get(name) == "Always" else {}
+        yield {"name": name, "resources": {field: own for field, own in told.items() if own}, **always}
 
 
 def _quantity(resource: str, value: float) -> str:

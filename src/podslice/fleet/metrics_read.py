@@ -78,7 +78,7 @@ def metrics_of(document: Mapping[str, Any], path: Path) -> MetricsExport:
     found = tuple(one for item in result if (one := _series(item, path, wrong)) is not None)
     warnings = document.get("warnings")
     lines = [f"{path.name}: Prometheus warns: {one}" for one in warnings] if isinstance(warnings, list) else []
-    return MetricsExport(found, (*lines, *_counted(wrong, path)))
+    return MetricsExport(found, (*lines, *counted_lines(wrong, path)))
 
 
 def _series(item: Any, path: Path, wrong: Counter[str]) -> MetricSeries | None:
@@ -88,17 +88,17 @@ def _series(item: Any, path: Path, wrong: Counter[str]) -> MetricSeries | None:
         wrong["series without labels or samples"] += 1
         return None
     plain = {str(key): str(value) for key, value in labels.items()}
-    name = plain.pop(_NAME, "") or _name_in(path)
-    samples = [one for value in values if (one := _sample(value, wrong)) is not None]
+    name = plain.pop(_NAME, "") or name_in(path)
+    samples = [one for value in values if (one := sample_of(value, wrong)) is not None]
     return MetricSeries(name, plain, tuple(sorted(samples))) if samples else None
 
 
-def _name_in(path: Path) -> str:
+def name_in(path: Path) -> str:
     """Queries with a function have no name: then the file is called as the metric."""
     return path.name.partition(".")[0]
 
 
-def _sample(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[int, float] | None:
+def sample_of(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[int, float] | None:
     """A sample whose time, in units of so many milliseconds, comes first."""
     try:
         at, amount = value
@@ -115,7 +115,8 @@ def _sample(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[int
     return found
 
 
-def _counted(wrong: Counter[str], path: Path) -> Iterator[str]:
+def counted_lines(wrong: Counter[str], path: Path) -> Iterator[str]:
+    """A line for each kind of thing that was left out of a file."""
     for what, count in sorted(wrong.items()):
         yield f"{path.name}: {count} {what} left out"
 
@@ -138,23 +139,24 @@ def text_metrics(path: Path, made: int) -> MetricsExport | None:
         if not line.strip() or line.startswith("#"):
             continue
         match = _LINE.match(line.strip()) if len(line) <= _LONGEST else None
-        labels = None if match is None else _labels(match["labels"] or "")
+        labels = None if match is None else labels_of(match["labels"] or "")
         name = "" if match is None or labels is None else match["name"] or labels.pop(_NAME, "")
         if match is None or labels is None or not name:
             wrong["lines that are of no metric"] += 1
             continue
         at, unit = (made, 1.0) if match["time"] is None else (match["time"], scale)
-        sample = _sample((at, match["value"]), wrong, unit)
+        sample = sample_of((at, match["value"]), wrong, unit)
         if sample is not None:
             found.setdefault((name, tuple(sorted(labels.items()))), []).append(sample)
     if not found:
         return None
     series = tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
     ends = [] if text.endswith("\n") else [f"{path.name}: breaks off; what is before that is used"]
-    return MetricsExport(series, (*ends, *_counted(wrong, path)))
+    return MetricsExport(series, (*ends, *counted_lines(wrong, path)))
 
 
-def _labels(text: str) -> dict[str, str] | None:
+def labels_of(text: str) -> dict[str, str] | None:
+    """What is in the braces of a series; None where it cannot be read."""
     found, place = {}, 0
     while place < len(text.rstrip()):
         match = _LABEL.match(text, place)
