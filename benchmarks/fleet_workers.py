@@ -19,10 +19,17 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
-_TICK = 0.1
+_TICK = 0.25
 _STAT_UTIME = 11
 """The field of utime in /proc/PID/stat after the command's name; stime comes next."""
+_ROLES = {
+    b"scheduler": "Dask's scheduler",
+    b"worker": "Dask's workers",
+    b"podslice.fleet.helper": "cells of workers",
+    b"fleet": "the run itself",
+}
 _STAT_SESSION = 3
 
 
@@ -55,23 +62,50 @@ class Spent:
 
     def __init__(self) -> None:
         self._seen: dict[int, float] = {}
+        self._roles: dict[int, str] = {}
+        self._before: dict[int, float] = {}
         self.sessions: set[int] = set()
 
     def look(self) -> None:
         """Read what every process has."""
         for path in Path("/proc").glob("[0-9]*/stat"):
+            number = int(path.parent.name)
             try:
                 fields = path.read_text().rpartition(")")[2].split()
+                if int(fields[_STAT_SESSION]) not in self.sessions:
+                    continue
+                self._roles[number] = role_of((path.parent / "cmdline").read_bytes()) or self._roles.get(number, "")
             except OSError:
                 continue
-            if int(fields[_STAT_SESSION]) in self.sessions:
-                ticks = int(fields[_STAT_UTIME]) + int(fields[_STAT_UTIME + 1])
-                self._seen[int(path.parent.name)] = ticks / os.sysconf("SC_CLK_TCK")
+            ticks = int(fields[_STAT_UTIME]) + int(fields[_STAT_UTIME + 1])
+            self._seen[number] = ticks / os.sysconf("SC_CLK_TCK")
+
+    def begin(self) -> None:
+        """What was there until now was a start."""
+        self.look()
+        self._before = dict(self._seen)
 
     @property
-    def seconds(self) -> float:
-        """Of all of them."""
-        return sum(self._seen.values())
+    def start(self) -> float:
+        """Seconds of what was there before."""
+        return sum(self._before.values())
+
+    def by_role(self) -> dict[str, float]:
+        """Seconds since then of all processes that do the same."""
+        found: dict[str, float] = {}
+        for number, seconds in sorted(self._seen.items()):
+            role = self._roles[number]
+            found[role] = found.get(role, 0.0) + seconds - self._before.get(number, 0.0)
+        return found
+
+
+def role_of(command: bytes) -> str:
+    """What a process does, by its command line."""
+    words = command.split(b"\0")
+    for word, role in _ROLES.items():
+        if word in words:
+            return role
+    return "other" if command else ""
 
 
 def begun(command: list[str], spent: Spent, stack: ExitStack, folder: Path) -> subprocess.Popen[bytes]:
@@ -101,25 +135,41 @@ def dask(folder: Path, workers: int, spent: Spent, stack: ExitStack) -> str:
     return address
 
 
-def timed(folder: Path, name: str, *, workers: int, on_dask: bool) -> tuple[float, float, str]:
-    """Processor seconds of a run and of what was started before it, and a digest of its tables."""
+class Took(NamedTuple):
+    """What a run took, in seconds: by the clock, of processors (of what was started before it apart, and by role),
+    and a digest of its tables."""
+
+    wall: float
+    start: float
+    roles: dict[str, float]
+    digest: str
+
+    @property
+    def seconds(self) -> float:
+        """Of processors, all processes together."""
+        return sum(self.roles.values())
+
+
+def timed(folder: Path, name: str, *, workers: int, on_dask: bool) -> Took:
+    """Make a run."""
     out, spent = folder / name, Spent()
     with ExitStack() as stack:
         how = ["--dask", dask(folder, workers, spent, stack)] if on_dask else ["--workers", str(workers)]
-        spent.look()
-        before = spent.seconds
+        spent.begin()
         command = [sys.executable, "-m", "podslice", "fleet", "run", str(folder / "s.yaml"), "--out", str(out), *how]
+        began = time.monotonic()
         process = begun(command, spent, stack, folder)
         while process.poll() is None:
             spent.look()
             time.sleep(_TICK)
+        wall = time.monotonic() - began
         spent.look()
         if process.returncode:
             raise SystemExit((folder / "log").read_text()[-2000:])
     digest = hashlib.sha256()
     for path in sorted((out / "tables").iterdir()):
         digest.update(path.read_bytes())
-    return spent.seconds - before, before, digest.hexdigest()[:12]
+    return Took(wall, spent.start, spent.by_role(), digest.hexdigest()[:12])
 
 
 def main() -> int:
@@ -127,22 +177,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_workers", description=__doc__)
     parser.add_argument("--cells", type=int, default=8)
     parser.add_argument("--pods", type=int, default=40_000, help="of a cell")
+    parser.add_argument("--only", choices=["processes", "dask"], help="beside one process")
     told = parser.parse_args()
     ways = [("one process", 1, False), ("two processes", 2, False), ("two Dask workers", 2, True)]
-    one = 0.0
+    if told.only:
+        ways.pop(2 if told.only == "processes" else 1)
+    one: Took | None = None
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "s.yaml").write_text(scenario(told.cells, told.pods))
         for number, (name, workers, on_dask) in enumerate(ways):
-            seconds, before, digest = timed(folder, f"run{number}", workers=workers, on_dask=on_dask)
-            one = one or seconds
-            gain = f"; {workers * one / seconds:.2f} times as fast on as many processors" if workers > 1 else ""
-            gain += f"; their start {before:.1f} s" if before else ""
-            load = os.getloadavg()[0]
-            print(
-                f"{told.cells} cells on {name}: {seconds:.1f} s CPU, tables {digest}, load {load:.0f}{gain}", flush=True
-            )
+            took = timed(folder, f"run{number}", workers=workers, on_dask=on_dask)
+            one = one or took
+            print(f"{told.cells} cells on {name}: {said(took, workers, one)}", flush=True)
     return 0
+
+
+def said(took: Took, workers: int, one: Took) -> str:
+    """What a run took, in words, beside what it took on one process."""
+    text = f"{took.seconds:.1f} s CPU, {took.wall:.1f} s by the clock, tables {took.digest}, "
+    text += f"load {os.getloadavg()[0]:.1f}"
+    if workers > 1:
+        efficiency = one.seconds / took.seconds
+        text += f"; efficiency {efficiency:.3f} ({workers * efficiency:.2f} times as fast on {workers} processors), "
+        text += f"by the clock {one.wall / took.wall / workers:.3f}"
+    if took.start:
+        text += f"; their start {took.start:.1f} s"
+    return text + "".join(f"\n  {role}: {seconds:.2f} s" for role, seconds in took.roles.items())
 
 
 if __name__ == "__main__":

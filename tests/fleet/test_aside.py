@@ -8,11 +8,10 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,8 +19,10 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from podslice.core.errors import InputError
 from podslice.fleet import aside as aside_module
-from podslice.fleet.aside import aside
+from podslice.fleet.aside import Crew, Files
+from podslice.fleet.far_worker import still
 from podslice.fleet.order import longest_first
+from podslice.fleet.shares import ShareTeller
 from tests.clock import until
 from tests.fleet.test_twins import KINDS, scenario, study_of
 
@@ -34,11 +35,11 @@ def helpers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(aside_module, "_IDLE", idle)
     yield
     for helper in idle:
-        helper.close()
+        helper.end()
 
 
-def ask(work: Callable[[Any], Any], argument: Any) -> Any:
-    return pickle.loads(aside(pickle.dumps((work, argument))))
+def ask(work: Callable[[Any], Any], argument: Any, **named: Any) -> Any:
+    return pickle.loads(asyncio.run(Crew().ask(pickle.dumps((work, argument)), **named)))
 
 
 def own_number(_: object) -> int:
@@ -54,19 +55,112 @@ def end(_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_one_process_for_one_thread_after_another() -> None:
+def meet(folder: str) -> int:
+    (Path(folder) / str(os.getpid())).touch()
+    asyncio.run(until(lambda: len(list(Path(folder).iterdir())) == 2))
+    return os.getpid()
+
+
+def test_one_process_for_one_task_after_another(tmp_path: Path) -> None:
     """Work is done elsewhere; who comes next gets the same process, who comes meanwhile another."""
     first = ask(own_number, 0)
     assert first != os.getpid()
     assert ask(own_number, 0) == first
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(ask(own_number, 0))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+
+    async def both() -> list[bytes]:
+        question = pickle.dumps((meet, str(tmp_path)))
+        return await asyncio.gather(*(Crew().ask(question) for _ in range(2)))
+
+    found = {pickle.loads(answer) for answer in asyncio.run(both())}
     assert len(found) == 2
-    assert len(aside_module._IDLE) <= 2
+    assert first in found
+    assert len(aside_module._IDLE) == 2
+
+
+class Named(NamedTuple):
+    folder: str = ""
+    name: str = ""
+
+
+def read_file(named: Named) -> str:
+    return Path(named.folder, named.name).read_text()
+
+
+def test_files_come_along() -> None:
+    """Those that a name finds further up as well; the same ones are sent once, others take their place."""
+    first = Files("a", pickle.dumps((1, [("in/one", b"1"), ("../two", b"2")])))
+    assert ask(read_file, Named(name="in/one"), files=first) == "1"
+    assert ask(read_file, Named(name="../two"), files=Files("a", b"")) == "2"
+    assert ask(read_file, Named(name="one"), files=Files("b", pickle.dumps((0, [("one", b"3")])))) == "3"
+    with pytest.raises(FileNotFoundError):
+        ask(read_file, Named(name="in/one"), files=Files("b", b""))
+
+
+def tell_twice(key: str) -> str:
+    teller = ShareTeller(key)
+    teller(0.25)
+    teller(0.5)
+    return key
+
+
+def test_how_far_it_is_comes_before_the_answer() -> None:
+    """The first word at once, the next ones after some time; without a listener nobody hears it."""
+    heard: list[tuple[str, float]] = []
+    assert ask(tell_twice, "a", tell=lambda key, share: heard.append((key, share))) == "a"
+    assert heard == [("a", 0.25)]
+    assert ask(tell_twice, "b") == "b"
+
+
+def test_nobody_waits_any_more(tmp_path: Path) -> None:
+    """What works for who gives up ends, and what comes after is refused; others' work goes on."""
+    note = tmp_path / "pid"
+
+    async def give_up() -> int:
+        crew, other = Crew(), Crew()
+        works = asyncio.ensure_future(crew.ask(pickle.dumps((long_work, str(note)))))
+        await until(lambda: note.exists() and note.read_text().endswith("\n"))
+        crew.end()
+        with pytest.raises(BrokenExecutor):
+            await works
+        with pytest.raises(BrokenExecutor, match="nobody waits"):
+            await crew.ask(pickle.dumps((len, "abc")))
+        assert pickle.loads(await other.ask(pickle.dumps((len, "abc")))) == 3
+        return int(note.read_text())
+
+    assert not is_running(asyncio.run(give_up()))
+
+
+def test_who_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+    """A worker that closes cancels its tasks: their processes end."""
+    note = tmp_path / "pid"
+
+    async def cancel() -> int:
+        works = asyncio.ensure_future(Crew().ask(pickle.dumps((long_work, str(note)))))
+        await until(lambda: note.exists() and note.read_text().endswith("\n"))
+        works.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await works
+        return int(note.read_text())
+
+    assert not is_running(asyncio.run(cancel()))
+    assert not aside_module._IDLE
+
+
+class Timer:
+    def __init__(self, callback_time: float) -> None:
+        self.callback_time = callback_time
+
+
+def test_a_worker_keeps_still_while_there_is_work() -> None:
+    """Timers that go off often are slow from the first cell to the last; others stay as they are."""
+    timers = {"tick": Timer(20.0), "profile": Timer(5000.0), "heartbeat": Timer(500.0)}
+    with still(timers):
+        with still(timers):
+            assert [timer.callback_time for timer in timers.values()] == [1000.0, 5000.0, 500.0]
+        assert timers["tick"].callback_time == 1000.0
+    assert [timer.callback_time for timer in timers.values()] == [20.0, 5000.0, 500.0]
+    with still({}):
+        pass
 
 
 def test_what_is_raised_comes_back() -> None:
@@ -87,11 +181,10 @@ def test_a_process_that_is_lost() -> None:
 def test_no_process_outlives_who_asks(tmp_path: Path) -> None:
     """Whoever waits is killed in the middle of the work: it ends too."""
     code = """
-import pickle, sys, time
-from pathlib import Path
-from podslice.fleet.aside import aside
+import asyncio, pickle, sys
+from podslice.fleet.aside import Crew
 from tests.fleet.test_aside import long_work
-aside(pickle.dumps((long_work, sys.argv[1])))
+asyncio.run(Crew().ask(pickle.dumps((long_work, sys.argv[1]))))
 """
     note = tmp_path / "pid"
     asker = subprocess.Popen([sys.executable, "-c", code, str(note)])

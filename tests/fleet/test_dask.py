@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from podslice.core.errors import InputError
+from podslice.fleet.far import dask_executor
 from podslice.fleet.store import RunStore
 from tests.fleet.test_runs import SCENARIO, files_of, podslice
 
@@ -90,6 +92,40 @@ def test_the_same_bytes_with_workers_that_come_and_go(cluster: DaskCluster, tmp_
     assert files_of(tmp_path / "far") == files_of(tmp_path / "near")
 
 
+def test_cells_tell_how_far_they_are(cluster: DaskCluster, tmp_path: Path) -> None:
+    """Shares of cells in work come from the workers, and one that has no worker left waits for the next, which is
+    said; files that are further up come along."""
+    folder = tmp_path / "deep" / "down"
+    folder.mkdir(parents=True)
+    shapes = [{"cpu": cpus, "memory": f"{cpus}Gi"} for cpus in (1, 2, 4)]
+    made = {"shapes": shapes, "arrivals": {"poisson": "2/s"}, "lifetime": {"exponential": "20s"}, "pods": 30_000}
+    (tmp_path / "kubelet.yaml").write_text("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n")
+    data = {**SCENARIO, "seeds": [1], "workload": [{"synthetic": made}], "schedulers": {"kube": {}}}
+    data["kubelets"] = {"far": {"file": "../../kubelet.yaml"}}
+    (folder / "scenario.yaml").write_text(json.dumps(data))
+    cluster.add_worker("--no-nanny")
+    command = [sys.executable, "-m", "podslice", "fleet", "run", str(folder / "scenario.yaml"), "--progress", "json",
+               "--out", str(tmp_path / "far"), "--dask", cluster.address]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    killed, notes = False, []
+    with process.stderr:
+        for line in process.stderr:
+            told = json.loads(line) if line.startswith("{") else {}
+            if not killed and any(0 < share < 1 for share in told.get("shares", {}).values()):
+                cluster.workers[0].kill()
+                killed = True
+            if "note" in told:
+                notes.append(told["note"])
+                cluster.add_worker()
+    assert process.wait(PATIENCE) == 0
+    assert killed
+    assert notes == [f"no worker is left; the run waits for one: dask worker {cluster.address}"]
+    near = podslice("run", folder / "scenario.yaml", "--out", tmp_path / "near", "--workers", 1)
+    assert near.returncode == 0, near.stderr
+    assert files_of(tmp_path / "far") == files_of(tmp_path / "near")
+
+
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
     """An address where nobody answers is one line with what to do."""
     path = tmp_path / "scenario.yaml"
@@ -100,6 +136,13 @@ def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
     assert len(lines) == 1
     assert "--dask tcp://127.0.0.1:9: no scheduler answers" in lines[0]
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://host:8786", "tcp://:8786", "tcp://host:port", "a b:1"])
+def test_what_is_no_address(address: str) -> None:
+    """It is said at once."""
+    with pytest.raises(InputError, match="is no address of a scheduler"), dask_executor(address, ()):
+        pass
 
 
 def test_a_cluster_without_workers(cluster: DaskCluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cells on processes: of this machine, or of a Dask cluster that somebody else runs.
+"""Cells on processes: of this machine, or elsewhere (`far`).
 
 The seam is `concurrent.futures.Executor`; a task is a scenario and the key of a cell, and its answer is bytes. What a
 cell comes to depends on nothing else, so it does not matter who makes it, beside whom, or in which order.
@@ -6,13 +6,10 @@ cell comes to depends on nothing else, so it does not matter who makes it, besid
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import os
-import pickle
 import signal
-import tempfile
 import threading
 import time
 from array import array
@@ -20,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
-    CancelledError,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -32,20 +28,19 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.shapes import WHOLE_GPU
-from podslice.fleet.aside import aside
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.collecting import rare_collections
 from podslice.fleet.keeper import CellKeeper, stop_worker_at
 from podslice.fleet.scenario_file import scenario_from_data
-from podslice.fleet.shares import ShareListener, SharePipe, ShareTeller, Tell, tell_through
+from podslice.fleet.shares import ShareListener, SharePipe, ShareTeller, Tell, TellsShares, tell_through
 
 _PATIENCE = 2.0
 """Seconds that workers have to keep a checkpoint when they are to stop."""
@@ -56,15 +51,14 @@ _TICK = 0.25
 
 
 class Task(NamedTuple):
-    """One cell to simulate. `scenario`: JSON; `folder`: where its files are; `files`: their contents, for workers of
-    another machine; `verify`: as of `CellOptions`, None for the default; `checkpoint`: where the cell keeps itself
-    while it runs, empty for nowhere, and `identity`: of the scenario."""
+    """One cell to simulate. `scenario`: JSON; `folder`: where its files are, which workers of other machines set;
+    `verify`: as of `CellOptions`, None for the default; `checkpoint`: where the cell keeps itself while it runs, empty
+    for nowhere, and `identity`: of the scenario."""
 
     scenario: str
     folder: str
     key: str
     verify: int | None = None
-    files: tuple[tuple[str, bytes], ...] | None = None
     checkpoint: str = ""
     identity: str = ""
 
@@ -86,7 +80,7 @@ def simulate(task: Task, tell: Tell | None = None) -> CellAnswer:
     begun, problem = keeper.begun() if keeper else (b"", "")
     warning = f"the checkpoint of cell {task.key} {problem}; it begins anew" if problem else ""
     try:
-        study = study_of(task.scenario, _folder(task))
+        study = study_of(task.scenario, task.folder)
         told = ShareTeller(task.key, tell)
         outcome = simulated(study, task.key, task.verify, begun=begun, keeper=keeper, progress=told)
     except PodsliceError as error:
@@ -133,25 +127,6 @@ def study_of(scenario: str, folder: str) -> Study:
     return Study(scenario_from_data(json.loads(scenario), "scenario"), Path(folder))
 
 
-def _folder(task: Task) -> str:
-    return task.folder if task.files is None else _unpacked(task.files)
-
-
-@lru_cache(1)
-def _unpacked(files: tuple[tuple[str, bytes], ...]) -> str:
-    """A folder with these files, for as long as the worker lives."""
-    folder = tempfile.TemporaryDirectory(prefix="podslice-fleet-")
-    _KEPT.append(folder)
-    for name, data in files:
-        path = Path(folder.name) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return folder.name
-
-
-_KEPT: list[Any] = []
-
-
 def _begin_worker(shares: Connection | None = None) -> None:
     """Ctrl-C is for the process that began the run, which tells its workers to stop."""
     if shares is not None:
@@ -176,6 +151,10 @@ class LocalExecutor(ProcessPoolExecutor):
     def __init__(self, workers: int, context: BaseContext) -> None:
         self.shares = SharePipe()
         super().__init__(workers, mp_context=context, initializer=_begin_worker, initargs=(self.shares.writer,))
+
+    def look(self) -> str:
+        """Processes of this machine that are lost end the run."""
+        return ""
 
 
 @contextmanager
@@ -209,64 +188,20 @@ def _end(processes: Sequence[BaseProcess]) -> None:
             process.kill()
 
 
-@contextmanager
-def dask_executor(address: str) -> Iterator[Executor]:
-    """Workers of a Dask cluster. Raises `InputError` where there is none."""
-    try:
-        distributed = importlib.import_module("distributed")
-    except ImportError:
-        remedy = "pip install 'podslice[fleet-dask]'"
-        raise InputError("Dask needs distributed", path="--dask", remedy=remedy) from None
-    try:
-        client = distributed.Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        text = str(error).splitlines()[0]
-        remedy = "dask scheduler prints its address, such as tcp://host:8786"
-        raise InputError(f"no scheduler answers: {text}", path=f"--dask {address}", remedy=remedy) from None
-    try:
-        if not client.scheduler_info().get("workers"):
-            raise InputError("has no worker", path=f"--dask {address}", remedy=f"start some: dask worker {address}")
-        yield _FarExecutor(client.get_executor())
-    finally:
-        client.close(timeout=2)
-
-
-class _FarExecutor(Executor):
-    """Workers elsewhere, each of which works beside its own threads (`aside`)."""
-
-    def __init__(self, workers: Executor) -> None:
-        self._workers = workers
-
-    def submit(self, work: Callable[..., Any], /, *tasks: Any, **named: Any) -> Future[Any]:
-        """Call a function of one argument there."""
-        (task,) = tasks
-        answer: Future[Any] = Future()
-
-        def pass_on(done: Future[bytes]) -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            problem = CancelledError() if done.cancelled() else done.exception()
-            if problem is None:
-                answer.set_result(pickle.loads(done.result()))
-            else:
-                answer.set_exception(problem)
-
-        self._workers.submit(aside, pickle.dumps((work, task))).add_done_callback(pass_on)
-        return answer
-
-
 def run_tasks(
     executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], listener: ShareListener
 ) -> Iterator[AnswerT]:
-    """The answers as they come; `listener` is told meanwhile how far workers of this machine are. Raises `InputError`
-    where the workers are lost."""
+    """The answers as they come; `listener` is told meanwhile how far they are. Raises `InputError` where workers are
+    lost."""
     waiting: set[Future[AnswerT]] = {executor.submit(work, task) for task in tasks}
     try:
         while waiting:
             done, waiting = wait(waiting, timeout=_TICK, return_when=FIRST_COMPLETED)
-            if isinstance(executor, LocalExecutor):
+            if isinstance(executor, TellsShares):
                 for key, share in executor.shares.heard():
                     listener.share(key, share)
+                if text := executor.look():
+                    listener.note(text)
             listener.idle()
             for future in done:
                 yield future.result()

@@ -16,8 +16,9 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.cluster import ClassStartError
+from podslice.fleet.far import dask_executor
 from podslice.fleet.keeper import stoppable
-from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor, run_tasks, simulate
+from podslice.fleet.pool import CellAnswer, Task, local_executor, run_tasks, simulate
 from podslice.fleet.scenario import FleetScenario
 from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.shares import ShareListener
@@ -139,38 +140,42 @@ def identity(study: Study, plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def executor_of(workers: int, dask: str) -> AbstractContextManager[Any]:
+def executor_of(study: Study, workers: int, dask: str) -> AbstractContextManager[Any]:
     """Who simulates: None for this very process. Raises `InputError`."""
     if dask:
-        return dask_executor(dask)
+        return dask_executor(dask, *_contents(study))
     return local_executor(workers) if workers > 1 else stoppable()
 
 
 def tasks_of(
     study: Study, cells: tuple[FleetCell, ...], store: RunStore, *, verify: int | None, sent: bool
 ) -> list[Task]:
-    """A task for each cell. `sent`: workers do not see our files, so they get them, and keep no checkpoints. Raises
-    `InputError`."""
+    """A task for each cell. `sent`: workers do not see our files, and keep no checkpoints."""
     folder = study.inputs.folder.absolute()
     scenario = json.dumps(resolved(study.scenario))
-    files = _contents(study) if sent else None
     place = "" if sent else str((store.folder / CELLS).absolute())
     identity = study.id
     return [
-        Task(scenario, str(folder), cell.key, verify, files, place and f"{place}/{cell.key}{CHECKPOINT}", identity)
+        Task(scenario, str(folder), cell.key, verify, place and f"{place}/{cell.key}{CHECKPOINT}", identity)
         for cell in cells
     ]
 
 
-def _contents(study: Study) -> tuple[tuple[str, bytes], ...]:
+def _contents(study: Study) -> tuple[list[tuple[str, bytes]], int]:
+    """The files of a scenario by the names that it has for them, and how many folders these go up. Raises
+    `InputError`."""
     found: list[tuple[str, bytes]] = []
+    depth = 0
     for name, path in sorted(study.inputs.named.items()):
         if not path.is_file():
             raise InputError(f"{name} is no file", path="--dask", remedy="workers elsewhere take files only")
+        if Path(name).is_absolute():
+            raise InputError(f"{name} is an absolute path", path="--dask", remedy="name it from the scenario's folder")
+        depth = max(depth, Path(name).parts.count(".."))
         found.append((name, path.read_bytes()))
     if sum(len(data) for _, data in found) > _MOST_SENT:
         raise InputError(f"the inputs are more than {_MOST_SENT >> 20} MiB", path="--dask", remedy="compress them")
-    return tuple(found)
+    return found, depth
 
 
 def keep_inputs(study: Study, store: RunStore) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 EVERY = 0.5
-"""Seconds between two words about a cell."""
+"""Seconds between two words about a cell, within one machine."""
 _AT_ONCE = 1 << 16
 Tell = Callable[[str, float], None]
 """Is told the key of a cell and its share, from 0 to 1."""
@@ -22,11 +22,31 @@ Tell = Callable[[str, float], None]
 class ShareListener(Protocol):
     """Who wants to know how far a run is."""
 
+    def note(self, text: str) -> None:
+        """Something to know about it, in a line."""
+
     def share(self, key: str, share: float) -> None:
         """So much of a cell is done."""
 
     def idle(self) -> None:
         """Time passes."""
+
+
+class ShareSource(Protocol):
+    """Where it is heard."""
+
+    def heard(self) -> Iterable[tuple[str, float]]:
+        """Keys of cells and their shares, as they were told since."""
+
+
+@runtime_checkable
+class TellsShares(Protocol):
+    """An executor whose workers tell how far they are."""
+
+    shares: ShareSource
+
+    def look(self) -> str:
+        """What is to be known about the workers, in a line; empty for nothing new."""
 
 
 class SharePipe:
@@ -61,9 +81,15 @@ class _Way:
 
     def __init__(self) -> None:
         self.tell: Tell = lambda key, share: None
+        self.every = EVERY
 
 
 _WAY = _Way()
+
+
+def tell_with(tell: Tell, *, every: float = EVERY) -> None:
+    """From now on this process tells it so, each cell after so many seconds."""
+    _WAY.tell, _WAY.every = tell, every
 
 
 def tell_through(writer: Connection) -> None:
@@ -73,11 +99,11 @@ def tell_through(writer: Connection) -> None:
         with suppress(OSError):
             os.write(writer.fileno(), f"{share:.4f} {key}\n".encode())
 
-    _WAY.tell = tell
+    tell_with(tell)
 
 
 class ShareTeller:
-    """Tells how far one cell is: at once, then every half second. Without `tell` as this process tells it."""
+    """Tells how far one cell is: at once, then now and then. Without `tell` as this process tells it."""
 
     def __init__(self, key: str, tell: Tell | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._key = key
@@ -89,5 +115,5 @@ class ShareTeller:
         """It is so far."""
         now = self._clock()
         if now >= self._next:
-            self._next = now + EVERY
+            self._next = now + _WAY.every
             self._tell(self._key, share)

@@ -99,6 +99,15 @@ class RunProgress:
         if self._form == "json" or self._done == self._total or self._is_due():
             self._tell()
 
+    def note(self, text: str) -> None:
+        """Something to know about the run."""
+        if self._form == "json":
+            self._write(json.dumps({"note": text}) + "\n")
+        elif self._bars is not None:
+            self._bars.note(text)
+        elif self._form == "lines":
+            self._write(f"podslice: {text}\n")
+
     def idle(self) -> None:
         """Time passes."""
         if self._is_due():
@@ -184,6 +193,10 @@ class _Bars:
                 self._of[key] = self._progress.add_task(key, total=1.0)
             self._progress.update(self._of[key], completed=shares[key])
         self._progress.refresh()
+
+    def note(self, text: str) -> None:
+        """A line above them, which stays."""
+        self._progress.console.print(f"podslice: {text}", markup=False, highlight=False)
 
     def end(self) -> None:
         """They are wiped."""

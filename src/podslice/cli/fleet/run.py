@@ -115,7 +115,7 @@ def _make(
     try:
         with (
             RunProgress(len(cells), told, work=same.keys()) as progress,
-            executor_of(workers, dask) as executor,
+            executor_of(study, workers, dask) as executor,
         ):
             for answer in make_cells(executor, tasks, store, study.id, progress, same):
                 print_warnings((answer.warning,) if answer.warning else ())
