@@ -5,18 +5,23 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from podslice.core.errors import InputError
-from podslice.fleet.far import dask_executor
+from podslice.fleet.far import dask_executor, said
+from podslice.fleet.pool import Task, simulate
 from podslice.fleet.store import RunStore
+from tests.fleet.test_aside import is_running
 from tests.fleet.test_runs import SCENARIO, files_of, podslice
 
 pytestmark = [
@@ -36,7 +41,9 @@ class DaskCluster:
         self.file = folder / "scheduler.json"
         self.stack = stack
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.start("scheduler", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(self.file))
+        self.scheduler = self.start(
+            "scheduler", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(self.file)
+        )
         end = time.monotonic() + PATIENCE
         while not self.file.exists() and time.monotonic() < end:
             time.sleep(0.1)
@@ -92,38 +99,112 @@ def test_the_same_bytes_with_workers_that_come_and_go(cluster: DaskCluster, tmp_
     assert files_of(tmp_path / "far") == files_of(tmp_path / "near")
 
 
+def long_scenario(folder: Path) -> Path:
+    """One cell of some seconds, with a file that is further up."""
+    deep = folder / "deep" / "down"
+    deep.mkdir(parents=True)
+    shapes = [{"cpu": cpus, "memory": f"{cpus}Gi"} for cpus in (1, 2, 4)]
+    made = {"shapes": shapes, "arrivals": {"poisson": "2/s"}, "lifetime": {"exponential": "20s"}, "pods": 30_000}
+    (folder / "kubelet.yaml").write_text("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n")
+    data = {**SCENARIO, "seeds": [1], "workload": [{"synthetic": made}], "schedulers": {"kube": {}}}
+    data["kubelets"] = {"far": {"file": "../../kubelet.yaml"}}
+    (deep / "scenario.yaml").write_text(json.dumps(data))
+    return deep / "scenario.yaml"
+
+
+def begun(path: Path, out: Path, cluster: DaskCluster) -> subprocess.Popen[str]:
+    """A run that tells how far it is in JSON."""
+    command = [sys.executable, "-m", "podslice", "fleet", "run", str(path), "--progress", "json",
+               "--out", str(out), "--dask", cluster.address]  # fmt: skip
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def told_by(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """What a run tells; its errors as `error`."""
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            yield json.loads(line) if line.startswith("{") else {"error": line.strip()}
+
+
+def is_in_work(told: dict[str, Any]) -> bool:
+    return any(0 < share < 1 for share in told.get("shares", {}).values())
+
+
 def test_cells_tell_how_far_they_are(cluster: DaskCluster, tmp_path: Path) -> None:
     """Shares of cells in work come from the workers, and one that has no worker left waits for the next, which is
     said; files that are further up come along."""
-    folder = tmp_path / "deep" / "down"
-    folder.mkdir(parents=True)
-    shapes = [{"cpu": cpus, "memory": f"{cpus}Gi"} for cpus in (1, 2, 4)]
-    made = {"shapes": shapes, "arrivals": {"poisson": "2/s"}, "lifetime": {"exponential": "20s"}, "pods": 30_000}
-    (tmp_path / "kubelet.yaml").write_text("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n")
-    data = {**SCENARIO, "seeds": [1], "workload": [{"synthetic": made}], "schedulers": {"kube": {}}}
-    data["kubelets"] = {"far": {"file": "../../kubelet.yaml"}}
-    (folder / "scenario.yaml").write_text(json.dumps(data))
+    path = long_scenario(tmp_path)
     cluster.add_worker("--no-nanny")
-    command = [sys.executable, "-m", "podslice", "fleet", "run", str(folder / "scenario.yaml"), "--progress", "json",
-               "--out", str(tmp_path / "far"), "--dask", cluster.address]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    assert process.stderr is not None
+    process = begun(path, tmp_path / "far", cluster)
     killed, notes = False, []
-    with process.stderr:
-        for line in process.stderr:
-            told = json.loads(line) if line.startswith("{") else {}
-            if not killed and any(0 < share < 1 for share in told.get("shares", {}).values()):
-                cluster.workers[0].kill()
-                killed = True
-            if "note" in told:
-                notes.append(told["note"])
-                cluster.add_worker()
+    for told in told_by(process):
+        if not killed and is_in_work(told):
+            cluster.workers[0].kill()
+            killed = True
+        if "note" in told:
+            notes.append(told["note"])
+            cluster.add_worker()
     assert process.wait(PATIENCE) == 0
     assert killed
     assert notes == [f"no worker is left; the run waits for one: dask worker {cluster.address}"]
-    near = podslice("run", folder / "scenario.yaml", "--out", tmp_path / "near", "--workers", 1)
+    near = podslice("run", path, "--out", tmp_path / "near", "--workers", 1)
     assert near.returncode == 0, near.stderr
     assert files_of(tmp_path / "far") == files_of(tmp_path / "near")
+
+
+@pytest.mark.parametrize(
+    ("who", "code", "line"), [("scheduler", 2, "the scheduler is gone"), ("run", 130, "interrupt")]
+)
+def test_who_goes_in_the_middle(cluster: DaskCluster, tmp_path: Path, who: str, code: int, line: str) -> None:
+    """A scheduler that is lost ends the run with a line, Ctrl-C ends the cell at its worker; both runs can go on."""
+    path = long_scenario(tmp_path)
+    cluster.add_worker("--no-nanny")
+    process = begun(path, tmp_path / "far", cluster)
+    ended, errors, helpers = False, [], set[int]()
+    for told in told_by(process):
+        if not ended and is_in_work(told):
+            ended, helpers = True, children(cluster.workers[0].pid)
+            cluster.scheduler.kill() if who == "scheduler" else process.send_signal(signal.SIGINT)
+        errors += [told["error"]] if "error" in told else []
+    assert process.wait(PATIENCE) == code
+    assert sum(line in one for one in errors) == 1, errors
+    assert not any("Traceback" in one for one in errors)
+    assert helpers
+    end = time.monotonic() + PATIENCE
+    while any(map(is_running, helpers)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not any(map(is_running, helpers))
+    near = podslice("run", path, "--out", tmp_path / "far", "--workers", 1, "--resume")
+    assert near.returncode == 0, near.stderr
+
+
+def children(process: int) -> set[int]:
+    """Processes that it began."""
+    return {int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()}
+
+
+@pytest.mark.parametrize(
+    ("problem", "said_of_it"),
+    [
+        (BrokenExecutor("ended with -9"), "the process of a cell was killed, perhaps for its memory (give workers"),
+        (ModuleNotFoundError("No module named 'x'"), "the cluster cannot simulate: No module named 'x' (pip"),
+        (RuntimeError("Error during deserialization of the task\ngraph"), "the cluster cannot simulate: Error during"),
+    ],
+)  # fmt: skip
+def test_a_cluster_at_fault(problem: Exception, said_of_it: str) -> None:
+    """One line each; what a cell itself raises stays what it is."""
+    found = said(problem, "tcp://host:1")
+    assert isinstance(found, InputError)
+    assert said_of_it in str(found)
+    own = InputError("its own")
+    assert said(own, "tcp://host:1") is own
+
+
+def test_a_worker_of_another_release() -> None:
+    """Its cells would be of another release than the run says."""
+    answer = simulate(Task("", "", "cell", release="0.0.1"))
+    assert "and the run 0.0.1: install the same there" in answer.problem
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:

@@ -60,6 +60,70 @@ def workload(**fields: Any) -> list[dict[str, Any]]:
     return [{"trace": "pods.csv", **fields}]
 
 
+def made_up(**fields: Any) -> dict[str, Any]:
+    made = {"shapes": [{"cpu": 1}], "arrivals": {"poisson": "1/s"}, "pods": 3, **fields}
+    return {"workload": [{"synthetic": made}]}
+
+
+M = {"from": "pack:2 core:2"}
+VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"name": "../up"}, "name: '../up' is no name of a folder"),
+    ({"nodes": [{"count": -1}]}, "nodes[0].count: -1 is less than 0"),
+    ({"machines": {"m": {**M, "gpus": -1}}}, "machines.m.gpus: -1 is less than 0"),
+    ({"workload": workload(inflate={"to": -1})}, "workload[0].inflate.to: -1.0 is not above 0"),
+    ({"workload": workload(inflate={"copies": 0})}, "workload[0].inflate.copies: 0 is not above 0"),
+    ({"workload": workload(inflate={"rate": 0})}, "workload[0].inflate.rate: 0.0 is not above 0"),
+    (
+        {"workload": workload(departures={"lifetime": "constant", "mean": 0})},
+        "departures.mean: is not above 0",
+    ),
+    ({"workload": workload(reading={"gpuShare": {"replicas": 0}})}, "gpuShare.replicas: 0 is less than 1"),
+    ({"workload": workload(reading={"time": {"scale": 0}})}, "reading.time.scale: 0.0 is not above 0"),
+    ({"workload": workload(reading={"time": {"start": "x"}})}, "reading.time.start: 'x' is no time (write 30s, 5m"),
+    ({"workload": workload(reading={"time": {"start": 9, "until": 5}})}, "reading.time.until: is not after start"),
+    (made_up(pods=0), "workload[0].synthetic.pods: 0 is less than 1"),
+    (made_up(arrivals={}), "synthetic.arrivals: needs exactly one of poisson and every"),
+    (made_up(arrivals={"poisson": "0/s"}), "synthetic.arrivals.poisson: '0/s' is no rate (write 40/s or 5/min)"),
+    (made_up(arrivals={"every": "x"}), "synthetic.arrivals.every: 'x' is no time"),
+    (made_up(lifetime={}), "synthetic.lifetime: needs exactly one of lognormal, exponential and constant"),
+    (made_up(lifetime={"exponential": 0}), "synthetic.lifetime.exponential: is not above 0"),
+    (made_up(lifetime={"constant": -1}), "synthetic.lifetime.constant: -1 is less than nothing"),
+    (made_up(lifetime={"constant": "9e30"}), "synthetic.lifetime.constant: '9e30' is no time"),
+    (
+        made_up(lifetime={"constant": 1 << 60}),
+        "constant: 1152921504606846976 is longer than anything",
+    ),
+    (made_up(lifetime={"lognormal": [3, -1]}), "synthetic.lifetime.lognormal: is no distribution"),
+    (made_up(lifetime={"lognormal": [1000, 1]}), "synthetic.lifetime.lognormal: is no distribution"),
+    (made_up(shapes=[]), "synthetic.shapes: has none that comes"),
+    (made_up(shapes=[{"cpu": "x"}]), "synthetic.shapes[0].cpu: 'x' is no quantity"),
+    (made_up(shapes=[{"cpu": 1, "weight": -1}]), "synthetic.shapes[0].weight: -1 is less than 0"),
+    (made_up(shapes=[{"cpu": 1, "gpus": -1}]), "synthetic.shapes[0].gpus: -1 is less than 0"),
+    ({"refusals": {"delay": "x"}}, "refusals.delay: 'x' is no time"),
+    ({"refusals": {"limit": -1}}, "refusals.limit: -1 is less than 0"),
+    ({"refusals": {"tries": 0}}, "refusals.tries: 0 is less than 1"),
+    ({"sample": {"every": "x"}}, "sample.every: 'x' is no time"),
+    ({"sample": {"perPercentArrived": 0}}, "sample.perPercentArrived: 0.0 is not above 0"),
+    ({"sample": {"perPercentArrived": 1, "every": 1}}, "sample: has both every and perPercentArrived"),
+    ({"warmup": "-1s"}, "warmup: '-1s' is less than nothing"),
+    ({"schedulers": {"k": {"nrtDelay": "x"}}}, "schedulers.k.nrtDelay: 'x' is no time"),
+    ({"schedulers": {"k": {"curve": []}}}, "schedulers.k.curve: does not go up from 0 to 100"),
+    ({"schedulers": {"k": {"curve": [[50, 1], [0, 2]]}}}, "schedulers.k.curve: does not go up from 0 to 100"),
+    ({"schedulers": {"k": {"curve": [[0, 11]]}}}, "schedulers.k.curve: has a score that is not from 0 to 10"),
+    ({"transforms": {"t": {"scale": {"cpu": 0}}}}, "transforms.t.scale.cpu: 0.0 is not above 0"),
+    (
+        {"transforms": {"t": {"sidecars": {"count": 0, "as": "padded"}}}},
+        "sidecars.count: 0 is less than 1",
+    ),
+    ({"transforms": {"t": {"sidecars": {"count": 101, "as": "padded"}}}}, "sidecars.count: is more than 100"),
+    (
+        {"transforms": {"t": {"sidecars": {"cpu": "x", "as": "padded"}}}},
+        "sidecars.cpu: 'x' is no quantity",
+    ),
+    ({"nodeEvents": [{"at": -1, "drain": "*"}]}, "nodeEvents[0].at: -1 is less than nothing"),
+]
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -79,6 +143,7 @@ def workload(**fields: Any) -> list[dict[str, Any]]:
         ({"schedulers": {"kube": {"percentage": 101}}}, "schedulers.kube.percentage: is no percentage"),
         ({"nodeEvents": [{"at": 1}]}, "nodeEvents[0]: needs exactly one of drain, fail, add and restart"),
         ({"metrics": ["speed"]}, "metrics[0]: invalid enum value 'speed'"),
+        *VALUES,
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_place(fields: dict[str, Any], said: str) -> None:
@@ -99,6 +164,8 @@ def test_mistakes_are_told_with_their_place(fields: dict[str, Any], said: str) -
         ({"machines": {"m": {"from": "pack:2 core:2 pu:2 pu:2"}}}, "machines.m.from"),
         ({"nodes": [{"csv": "pods.csv"}]}, "is a list of pods, not of nodes"),
         ({"machines": {"m": {"from": "assumptions/openb.yaml#97"}}}, "has no machine of 97 CPUs"),
+        ({"nodeEvents": [{"at": 1, "drain": "x*"}]}, "nodeEvents[0].drain: no node is called x*"),
+        ({"kubelets": {"a": {"byClass": {"gpu*": {}}}}}, "kubelets.a.byClass: no class of nodes is called gpu* (there"),
     ],
 )
 def test_what_a_scenario_names_must_be_there(folder: Path, fields: dict[str, Any], said: str) -> None:
@@ -106,6 +173,20 @@ def test_what_a_scenario_names_must_be_there(folder: Path, fields: dict[str, Any
     with pytest.raises(InputError) as caught:
         study(folder, **fields)
     assert said in str(caught.value)
+
+
+def test_all_values_are_told_at_once() -> None:
+    """A scenario with several that cannot be has a line for each."""
+    with pytest.raises(InputError) as caught:
+        scenario_from_data(data(warmup="x", refusals={"limit": -1, "delay": "y"}), "scenario.yaml")
+    assert [part in str(caught.value) for part in ("warmup: 'x'", "limit: -1", "delay: 'y'")] == [True] * 3
+
+
+def test_a_trace_without_pods_is_refused(folder: Path) -> None:
+    """Its columns alone would be compared without a word."""
+    (folder / "pods.csv").write_text(PODS.splitlines()[0] + "\n")
+    with pytest.raises(InputError, match=r"pods.csv: has no pods \(a line for each"):
+        study(folder).check_traces()
 
 
 def test_nodes_of_a_trace_get_assumed_machines(folder: Path) -> None:
@@ -344,9 +425,6 @@ def test_events_name_nodes_by_pattern(folder: Path) -> None:
         (3_600_000, "fail", (0,)),
     ]
     assert [node.absent for node in inputs.fleet.nodes] == [False, False, True]
-    unknown = study(folder, nodeEvents=[{"at": 1, "drain": "x*"}])
-    with pytest.raises(InputError, match="no node is called x"):
-        unknown.build(unknown.cells[0])
 
 
 def test_restarts_with_another_kubelet_have_classes_of_their_own(folder: Path) -> None:

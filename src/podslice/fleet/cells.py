@@ -12,7 +12,7 @@ import msgspec
 
 from podslice.advise.whatif import Scenario, variants
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import InputError
+from podslice.core.errors import InputError, raise_all
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions, PolicyName
 from podslice.core.fleet.workload import Workload
@@ -28,6 +28,7 @@ from podslice.fleet.scenario import (
     AS_WRITTEN,
     FleetScenario,
     KubeletEntry,
+    ScenarioEvent,
     SyntheticShapes,
     WorkloadEntry,
 )
@@ -110,6 +111,21 @@ class Study:
                 kubelet_config(self.scenario, self.inputs, name, found)
             for found in self.cluster.classes:
                 kubelet_policy(self.scenario, self.inputs, name, found)
+        raise_all(self._pattern_problems())
+
+    def _pattern_problems(self) -> Iterator[InputError]:
+        """Patterns that fit nothing: what they are for would go without it."""
+        classes = sorted({one.name for one in self.cluster.classes})
+        for name, entry in self.scenario.kubelets.items():
+            for field, patterns in (("byClass", entry.by_class), ("policyByClass", entry.policy_by_class)):
+                for pattern in patterns:
+                    if not any(fnmatchcase(one, pattern) for one in classes):
+                        path, remedy = f"kubelets.{name}.{field}", f"there are {', '.join(classes[:8])}"
+                        yield InputError(f"no class of nodes is called {pattern}", path=path, remedy=remedy)
+        for index, event in enumerate(self.scenario.node_events):
+            for what, wanted in event_patterns(event):
+                if not any(fnmatchcase(node.name, wanted) for node in self.cluster.nodes):
+                    yield InputError(f"no node is called {wanted}", path=f"nodeEvents[{index}].{what}")
 
     def check_traces(self) -> None:
         """Read every trace to its end, so that a damaged one is known before anything is simulated. Raises
@@ -118,10 +134,13 @@ class Study:
             where = f"workload[{index}]"
             shapes = entry.synthetic and entry.synthetic.shapes
             if entry.trace:
-                read_pods(self.inputs.path(entry.trace, where=f"{where}.trace"), columns_of(entry.columns, where))
+                path, columns = self.inputs.path(entry.trace, where=f"{where}.trace"), entry.columns
             elif isinstance(shapes, SyntheticShapes):
-                origin = self.inputs.path(shapes.origin, where=f"{where}.synthetic.shapes.from")
-                read_pods(origin, columns_of(shapes.columns, where))
+                path, columns = self.inputs.path(shapes.origin, where=f"{where}.synthetic.shapes.from"), shapes.columns
+            else:
+                continue
+            if not read_pods(path, columns_of(columns, where)):
+                raise InputError("has no pods", source=str(path), remedy="a line for each, below the columns' names")
 
     @property
     def id(self) -> str:
@@ -320,18 +339,20 @@ class Study:
         found = []
         for index, event in enumerate(self.scenario.node_events):
             where = f"nodeEvents[{index}]"
-            for what in ("drain", "fail", "add", "restart"):
-                pattern = getattr(event, what)
-                if pattern is None:
-                    continue
+            for what, pattern in event_patterns(event):
                 nodes = [number for number, node in enumerate(fleet.nodes) if fnmatchcase(node.name, pattern)]
-                if not nodes:
-                    raise InputError(f"no node is called {pattern}", path=f"{where}.{what}")
                 at = milliseconds(event.at, f"{where}.at")
                 for kind, members in _by_class(fleet, nodes).items():
                     new = classes * (1 + restarts.index(event.kubelet)) + kind if event.kubelet else -1
                     found.append(NodeEvent(at, what, tuple(members), new))  # type: ignore[arg-type]  # one of the four
         return iter(sorted(found, key=lambda event: event.at_ms))
+
+
+def event_patterns(event: ScenarioEvent) -> Iterator[tuple[str, str]]:
+    """What happens, and the pattern of the nodes to which it does."""
+    for what in ("drain", "fail", "add", "restart"):
+        if (pattern := getattr(event, what)) is not None:
+            yield what, pattern
 
 
 def _origin(entry: WorkloadEntry) -> str:

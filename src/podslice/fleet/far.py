@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import pickle
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -49,7 +50,7 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Fa
     except ImportError:
         extra = "pip install 'podslice[fleet-dask]'"
         raise InputError("Dask needs distributed", path="--dask", remedy=extra) from None
-    with dask.config.set(_SETTINGS):
+    with dask.config.set(_SETTINGS), _without_logs():
         try:
             client = distributed.Client(address, timeout="10s", set_as_default=False)
         except (OSError, ValueError) as error:
@@ -71,6 +72,37 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Fa
 def _files(digest: str, data: bytes) -> tuple[str, bytes]:
     """The files, as a result of the cluster."""
     return digest, data
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Within it Dask's client does not print how it lost its scheduler: who runs it hears that in a line."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
+    before = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, before, strict=True):
+            one.setLevel(level)
+
+
+def said(problem: BaseException, address: str) -> BaseException:
+    """What became of a task, in a line, where the cluster is at fault and not the task."""
+    line = str(problem).partition("\n")[0][:200]
+    if isinstance(problem, CancelledError):
+        found = "the scheduler is gone", "--resume goes on with another one"
+    elif isinstance(problem, BrokenExecutor):
+        found = "the process of a cell was killed, perhaps for its memory", "give workers fewer threads, then --resume"
+    elif isinstance(problem, ImportError) or "deserializ" in line:
+        remedy = "pip install 'podslice[fleet]' where the scheduler and the workers are"
+        found = f"the cluster cannot simulate: {line}", remedy
+    elif type(problem).__module__.partition(".")[0] == "distributed":
+        found = f"a cell ended its workers, or these lost it: {line}", "look at the workers' logs, then --resume"
+    else:
+        return problem
+    return InputError(found[0], path=f"--dask {address}", remedy=found[1])
 
 
 class FarShares:
@@ -121,7 +153,7 @@ class FarExecutor(Executor):
             if problem is None:
                 answer.set_result(pickle.loads(done.result()))
             else:
-                answer.set_exception(problem)
+                answer.set_exception(said(problem, self._address))
 
         question = pickle.dumps((work, task))
         self._workers.submit(far_work, self.run, question, self._files).add_done_callback(pass_on)

@@ -11,6 +11,9 @@ from podslice.core.fleet.workload import NEVER
 from podslice.fleet.scenario import Synthetic, SyntheticLifetime
 from podslice.fleet.strict import milliseconds
 
+LONGEST_LOG = 30.0
+"""Of a lifetime in seconds: a third of a million years, and still a number."""
+
 
 def arrivals_of(made: Synthetic, chance: Random, where: str) -> Iterator[int]:
     """When they come, without end. Raises `InputError`."""
@@ -19,15 +22,20 @@ def arrivals_of(made: Synthetic, chance: Random, where: str) -> Iterator[int]:
         raise InputError("needs exactly one of poisson and every", path=path)
     if made.arrivals.every is not None:
         return _evenly(milliseconds(made.arrivals.every, f"{path}.every"))
-    rate, _, unit = str(made.arrivals.poisson).partition("/")
+    return _poisson(gap_of_rate(str(made.arrivals.poisson), f"{path}.poisson"), chance)
+
+
+def gap_of_rate(text: str, path: str) -> float:
+    """Milliseconds from one to the next, on average, of a rate such as `40/s`. Raises `InputError`."""
+    rate, _, unit = text.partition("/")
     seconds = {"s": 1, "min": 60, "h": 3600}.get(unit)
     try:
         mean = (seconds or 0) * 1000 / float(rate)
     except (ValueError, ZeroDivisionError):
         mean = 0
-    if mean <= 0:
-        raise InputError(f"{made.arrivals.poisson!r} is no rate", path=f"{path}.poisson", remedy="write 40/s or 5/min")
-    return _poisson(mean, chance)
+    if not 0 < mean < math.inf:
+        raise InputError(f"{text!r} is no rate", path=path, remedy="write 40/s or 5/min")
+    return mean
 
 
 def _evenly(step: int) -> Iterator[int]:
@@ -56,7 +64,7 @@ def length_of(how: SyntheticLifetime | None, chance: Random, where: str) -> int:
         return NEVER
     if how.lognormal is not None:
         mu, sigma = how.lognormal
-        return round(1000 * math.exp(mu + sigma * _normal(chance)))
+        return round(1000 * math.exp(min(mu + sigma * _normal(chance), LONGEST_LOG)))
     if how.exponential is not None:
         return exponential(chance, milliseconds(how.exponential, f"{path}.exponential"))
     if how.constant is not None:

@@ -41,6 +41,7 @@ from podslice.fleet.collecting import rare_collections
 from podslice.fleet.keeper import CellKeeper, stop_worker_at
 from podslice.fleet.scenario_file import scenario_from_data
 from podslice.fleet.shares import ShareListener, SharePipe, ShareTeller, Tell, TellsShares, tell_through
+from podslice.host.version import running_version
 
 _PATIENCE = 2.0
 """Seconds that workers have to keep a checkpoint when they are to stop."""
@@ -53,7 +54,7 @@ _TICK = 0.25
 class Task(NamedTuple):
     """One cell to simulate. `scenario`: JSON; `folder`: where its files are, which workers of other machines set;
     `verify`: as of `CellOptions`, None for the default; `checkpoint`: where the cell keeps itself while it runs, empty
-    for nowhere, and `identity`: of the scenario."""
+    for nowhere, and `identity`: of the scenario; `release`: of podslice, where the worker may have another one."""
 
     scenario: str
     folder: str
@@ -61,6 +62,7 @@ class Task(NamedTuple):
     verify: int | None = None
     checkpoint: str = ""
     identity: str = ""
+    release: str = ""
 
 
 class CellAnswer(NamedTuple):
@@ -76,6 +78,9 @@ class CellAnswer(NamedTuple):
 def simulate(task: Task, tell: Tell | None = None) -> CellAnswer:
     """Make a cell, or the rest of one that has a checkpoint. What a worker does; without `tell` it tells how far it is
     as its process does."""
+    if task.release not in ("", running_version()):
+        problem = f"its worker has podslice {running_version()} and the run {task.release}: install the same there"
+        return CellAnswer(task.key, b"", {}, problem)
     keeper = CellKeeper(Path(task.checkpoint), task.identity) if task.checkpoint else None
     begun, problem = keeper.begun() if keeper else (b"", "")
     warning = f"the checkpoint of cell {task.key} {problem}; it begins anew" if problem else ""

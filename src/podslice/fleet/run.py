@@ -154,9 +154,9 @@ def tasks_of(
     folder = study.inputs.folder.absolute()
     scenario = json.dumps(resolved(study.scenario))
     place = "" if sent else str((store.folder / CELLS).absolute())
-    identity = study.id
+    identity, release = study.id, running_version() if sent else ""
     return [
-        Task(scenario, str(folder), cell.key, verify, place and f"{place}/{cell.key}{CHECKPOINT}", identity)
+        Task(scenario, str(folder), cell.key, verify, place and f"{place}/{cell.key}{CHECKPOINT}", identity, release)
         for cell in cells
     ]
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from podslice.core.errors import InputError, raise_all
 from podslice.fleet.kube_budgets import amount_problems
 from podslice.fleet.scenario import AS_WRITTEN, BudgetEntry, ContainerShare, FleetScenario
+from podslice.fleet.scenario_values import value_problems
 from podslice.fleet.strict import convert
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
@@ -41,7 +42,7 @@ def scenario_from_data(data: dict[str, Any], source: str) -> FleetScenario:
 
 def scenario_problems(scenario: FleetScenario) -> list[InputError]:
     """Everything that is wrong in a scenario."""
-    return [*_name_problems(scenario), *_entry_problems(scenario), *_value_problems(scenario)]
+    return [*_name_problems(scenario), *_entry_problems(scenario), *_list_problems(scenario), *value_problems(scenario)]
 
 
 def _name_problems(scenario: FleetScenario) -> list[InputError]:
@@ -97,32 +98,19 @@ def _entry_problems(scenario: FleetScenario) -> list[InputError]:
     return found
 
 
-def _value_problems(scenario: FleetScenario) -> list[InputError]:
+def _list_problems(scenario: FleetScenario) -> list[InputError]:
     found = []
     if len(set(scenario.seeds)) != len(scenario.seeds) or len(scenario.seeds) > _MOST_SEEDS:
         found.append(InputError("names a seed twice, or too many", path="seeds", remedy=f"at most {_MOST_SEEDS}"))
     for index, work in enumerate(scenario.workload):
-        path = f"workload[{index}]"
-        if work.inflate is not None:
-            ways = sum(value is not None for value in (work.inflate.to, work.inflate.copies, work.inflate.rate))
-            if ways != 1:
-                found.append(InputError("needs exactly one of to, copies and rate", path=f"{path}.inflate"))
-        found += container_problems(work.reading.containers, f"{path}.reading.containers")
-        if work.reading.time.scale <= 0:
-            found.append(InputError("is not above 0", path=f"{path}.reading.time.scale"))
-        if work.synthetic is not None and work.synthetic.pods < 1:
-            found.append(InputError("is less than 1", path=f"{path}.synthetic.pods"))
+        found += container_problems(work.reading.containers, f"workload[{index}].reading.containers")
     for index, event in enumerate(scenario.node_events):
         if sum(value is not None for value in (event.drain, event.fail, event.add, event.restart)) != 1:
             path = f"nodeEvents[{index}]"
             found.append(InputError("needs exactly one of drain, fail, add and restart", path=path))
         if event.kubelet and event.kubelet not in scenario.kubelets:
             found.append(InputError(f"no kubelet {event.kubelet!r}", path=f"nodeEvents[{index}].kubelet"))
-    found += _budget_problems(scenario)
-    for name, scheduler in scenario.schedulers.items():
-        if not 0 <= scheduler.percentage <= 100:
-            found.append(InputError("is no percentage", path=f"schedulers.{name}.percentage"))
-    return found
+    return [*found, *_budget_problems(scenario)]
 
 
 def _budget_problems(scenario: FleetScenario) -> list[InputError]:

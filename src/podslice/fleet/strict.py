@@ -17,6 +17,8 @@ from podslice.core.values.quantity import Quantity, QuantityError
 T = TypeVar("T")
 Number = str | int | float
 """An amount or a time as people write it: 2, 0.5, 500m, 16Gi, 6h."""
+_LONGEST = 1 << 53
+"""Milliseconds."""
 
 
 def convert(data: Any, kind: type[T], *, source: str) -> T:
@@ -57,6 +59,8 @@ def milliseconds(value: Number, path: str) -> int:
         raise InputError(f"{value!r} is no time", path=path, remedy="write 30s, 5m, 6h, or seconds") from None
     if found < 0:
         raise InputError(f"{value!r} is less than nothing", path=path)
+    if found > _LONGEST:
+        raise InputError(f"{value!r} is longer than anything runs", path=path)
     return found
 
 
