@@ -274,10 +274,12 @@ def waits(one, take):
         print("runs", flush=True)
     while not keeper._STOPPING.asked:
         time.sleep(1e-3)
+    print("is to stop", flush=True)
+    sys.stdin.readline()
     offer(one, take)
 keeper.CellKeeper.offer = waits
 pool._begin_worker()
-pool.simulate(pool.Task({scenario!r}, {folder!r}, {key!r}, None, None, {path!r}, {identity!r}))
+pool.simulate(pool.Task({scenario!r}, {folder!r}, {key!r}, checkpoint={path!r}, identity={identity!r}))
 """
 
 
@@ -288,12 +290,16 @@ def test_a_worker_that_is_to_stop_keeps_its_cell(tmp_path: Path) -> None:
     file = write_scenario(tmp_path / "s")
     study = Study(load_scenario(file), file.parent)
     scenario, key = json.dumps(resolved(study.scenario)), study.cells[0].key
-    task = Task(scenario, str(file.parent), key, None, None, str(tmp_path / "a.ckpt"), "id")
+    task = Task(scenario, str(file.parent), key, checkpoint=str(tmp_path / "a.ckpt"), identity="id")
     text = WORKER.format(scenario=scenario, folder=task.folder, key=key, path=task.checkpoint, identity="id")
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as worker:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", text], text=True, **pipes) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "runs\n"
         worker.terminate()
-        assert worker.wait() == 1
+        assert worker.stdout.readline() == "is to stop\n"
+        worker.terminate()  # as a pool does whose other worker has ended
+        worker.communicate("go on\n")
+        assert worker.returncode == 1
     assert CellKeeper(tmp_path / "a.ckpt", "id").begun()[0]
     assert simulate(task).data == simulate(task._replace(checkpoint="")).data

@@ -32,16 +32,17 @@ _LEVEL = 1
 
 class _Stopping:
     """Whether this process is to stop. `asked`: somebody wants it; `running`: cells that run and look whether it is so;
-    `leave`: ends what runs."""
+    `leave`: ends what runs; `patient`: a second word changes nothing, as who says it waits, and kills in the end."""
 
     def __init__(self) -> None:
         self.asked = False
         self.running = 0
+        self.patient = False
         self.leave: Callable[[], None] = _interrupt
 
     def ask(self, signum: int = 0, frame: FrameType | None = None) -> None:
         """A signal: the first one waits for the cell that runs to keep itself."""
-        if self.asked or not self.running:
+        if not self.running or (self.asked and not self.patient):
             self.leave()
         self.asked = True
 
@@ -103,7 +104,9 @@ class CellKeeper:
 
 
 def stop_worker_at(number: signal.Signals) -> None:
-    """From now on a signal makes this process keep its cell and end."""
+    """From now on a signal makes this process keep its cell and end. It comes twice where another worker was faster:
+    then a pool of processes ends all others by itself."""
+    _STOPPING.patient = True
     _STOPPING.leave = lambda: os._exit(1)
     signal.signal(number, _STOPPING.ask)
 
