@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -28,8 +29,10 @@ from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import DamagedError, decode, encode
 from podslice.fleet.comparing import Configuration, difference, mean_over, ranked
+from podslice.fleet.helper import unpacked
 from podslice.fleet.pool import Task, simulate, simulated
 from podslice.fleet.rows import open_rows
+from podslice.fleet.run import contents
 from podslice.fleet.scenario_file import API_VERSION, load_scenario
 from podslice.fleet.store import RunStore
 from tests.documents import read_document
@@ -391,9 +394,8 @@ def test_outcomes_survive_their_encoding(scenario: Path) -> None:
 
 def test_a_worker_tells_what_is_wrong(scenario: Path) -> None:
     """A cell that cannot be made is an answer with a line, not an exception that ends the worker."""
-    scenario.write_text(json.dumps({**SCENARIO, "nodeEvents": [{"at": 1, "drain": "x"}]}))
-    study = Study(load_scenario(scenario), scenario.parent)
-    answer = simulate(Task(json.dumps(json.loads(scenario.read_text())), str(scenario.parent), study.cells[0].key))
+    text = json.dumps({**SCENARIO, "nodeEvents": [{"at": 1, "drain": "x"}]})
+    answer = simulate(Task(text, str(scenario.parent), Study(load_scenario(scenario), scenario.parent).cells[0].key))
     assert answer.problem == "nodeEvents[0].drain: no node is called x"
 
 
@@ -404,17 +406,24 @@ def test_every_remembered_answer_can_be_computed_again(scenario: Path) -> None:
     assert encode(simulated(study, key, 1)) == encode(simulated(study, key, 0))
 
 
-def test_files_travel_to_workers_elsewhere(scenario: Path) -> None:
-    """A worker that does not see our files makes the same bytes from their contents."""
+def test_files_travel_to_workers_elsewhere(scenario: Path, tmp_path: Path) -> None:
+    """A worker that does not see our files makes the same bytes from their contents, wherever their names lead."""
     kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-    (scenario.parent / "kubelet.yaml").write_text(kubelet)
-    text = json.dumps({**SCENARIO, "kubelets": {"none": {"file": "kubelet.yaml"}}})
-    scenario.write_text(text)
-    study = Study(load_scenario(scenario), scenario.parent)
-    files = tuple((name, path.read_bytes()) for name, path in study.inputs.named.items())
-    near = simulate(Task(text, str(scenario.parent), study.cells[0].key))
-    far = simulate(Task(text, "/nowhere", study.cells[0].key, None, files))
-    assert near.data == far.data != b""
+    near, far = tmp_path / "deep" / "near", tmp_path / "far"
+    near.mkdir(parents=True)
+    (near.parent / "kubelet.yaml").write_text(kubelet)
+    text = json.dumps({**SCENARIO, "kubelets": {"none": {"file": "../kubelet.yaml"}}})
+    (near / "s.yaml").write_text(text)
+    study = Study(load_scenario(near / "s.yaml"), near)
+    files, depth = contents(study)
+    assert (files, depth) == ([("../kubelet.yaml", kubelet.encode())], 1)
+    there = simulate(Task(text, str(near), study.cells[0].key))
+    elsewhere = simulate(Task(text, str(unpacked(pickle.dumps((depth, files)), far)), study.cells[0].key))
+    assert there.data == elsewhere.data != b""
+    assert [str(path.relative_to(far)) for path in far.rglob("*") if path.is_file()] == ["kubelet.yaml"]
+    (near / "s.yaml").write_text(text.replace("../kubelet.yaml", str(near.parent / "kubelet.yaml")))
+    with pytest.raises(InputError, match="is an absolute path \\(name it from the scenario's folder\\)"):
+        contents(Study(load_scenario(near / "s.yaml"), near))
 
 
 # Comparing

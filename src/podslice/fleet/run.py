@@ -143,7 +143,7 @@ def identity(study: Study, plan: RunPlan) -> dict[str, Any]:
 def executor_of(study: Study, workers: int, dask: str) -> AbstractContextManager[Any]:
     """Who simulates: None for this very process. Raises `InputError`."""
     if dask:
-        return dask_executor(dask, *_contents(study))
+        return dask_executor(dask, *contents(study))
     return local_executor(workers) if workers > 1 else stoppable()
 
 
@@ -161,7 +161,7 @@ def tasks_of(
     ]
 
 
-def _contents(study: Study) -> tuple[list[tuple[str, bytes]], int]:
+def contents(study: Study) -> tuple[list[tuple[str, bytes]], int]:
     """The files of a scenario by the names that it has for them, and how many folders these go up. Raises
     `InputError`."""
     found: list[tuple[str, bytes]] = []
