@@ -13,6 +13,7 @@ from podslice.fleet.cells import Study
 from podslice.fleet.kube import cluster_nodes
 from podslice.fleet.kube_objects import read_objects
 from podslice.fleet.kube_pods import cluster_pods
+from podslice.fleet.run import plan_run
 from podslice.fleet.scenario_file import load_scenario
 from podslice.fleet.starter import sample_cluster
 from podslice.fleet.store import RunStore
@@ -93,10 +94,20 @@ def test_zones_and_configurations_are_used(dump: Path, tmp_path: Path) -> None:
     assert study.cluster.classes[kinds["worker-0"]].source == "nrt"
 
 
-def test_the_scheduler_counts_with_the_nodes_own_numbers(dump: Path) -> None:
-    """Allocatable is what the Node object says."""
+def test_the_scheduler_counts_with_the_nodes_own_numbers(dump: Path, tmp_path: Path) -> None:
+    """Allocatable is what the Node object says; a configuration that leaves something else is told."""
     (node, *_) = cluster_nodes(dump / "n.json")
     assert node.kind.allocatable == {"cpu": 62_000, "memory": 254 << 30, "pods": 110}
+    (dump / "configz").mkdir()
+    for number, reserved in ((1, "6"), (2, "2")):
+        told = {"kubeletconfig": {"systemReserved": {"cpu": reserved}, "maxPods": 110}}
+        (dump / "configz" / f"worker-{number}.json").write_text(json.dumps(told))
+    assert fleet("import", dump, "--out", tmp_path / "cluster").exit_code == 0
+    study = Study(load_scenario(tmp_path / "cluster" / "scenario.yaml"), tmp_path / "cluster")
+    (line, *_) = plan_run(study, None).warnings
+    assert line.startswith("kubelet now leaves other CPUs than Node objects say, by which the scheduler counts (")
+    assert "58, not 62" in line
+    assert "62, not 62" not in line
 
 
 def test_anonymised_copies_tell_no_names(dump: Path, tmp_path: Path) -> None:

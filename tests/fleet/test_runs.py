@@ -525,3 +525,9 @@ def test_manifests_are_spread_and_kept_near(tmp_path: Path) -> None:
     assert sorted(where["Deployment web-0"]) == ["a0", "a1", "b0", "b1", "pending"]
     assert where["Pod db"][0].startswith("b")
     assert {node[0] for node in where["Deployment cache-0"]} == {"b"}
+
+
+def test_a_file_is_no_run(scenario: Path) -> None:
+    """One line, without the system's words for it."""
+    found = fleet("compare", scenario).exception
+    assert str(found) == f"{scenario}: holds no run (podslice fleet run FILE --out DIR makes one)"

@@ -15,6 +15,7 @@ from podslice.core.fleet.streams import stream
 from podslice.fleet.cells import Study
 from podslice.fleet.cluster import ClassStartError
 from podslice.fleet.reading import whole_cpus
+from podslice.fleet.run import assumptions
 from podslice.fleet.scenario import CeilAbove, Inflate, Reading
 from podslice.fleet.scenario_file import API_VERSION, load_scenario, scenario_from_data
 from podslice.fleet.starter import KINDS
@@ -312,6 +313,16 @@ def test_times_of_the_trace(folder: Path) -> None:
     work = made.build(made.cells[0]).workload
     assert list(work.arrival) == [0, 25_000, 50_000]
     assert list(work.length) == [175_000, 50_000, 0]
+
+
+def test_compressed_times_are_told(folder: Path) -> None:
+    """A delay after a refusal is another part of a compressed time."""
+    made = study(folder, workload=workload(reading={"time": {"scale": 0.01}}), refusals={"delay": "2s"})
+    assert (
+        "times of traces are multiplied by 0.01, the delay after a refusal (2s) is not: attempts of pods that loop are "
+        "counted in this other time"
+    ) in assumptions(made)
+    assert not any("multiplied" in line for line in assumptions(study(folder)))
 
 
 def test_windows_of_a_trace(folder: Path) -> None:

@@ -230,13 +230,14 @@ def _started(
         node = Node(machine, config, profile=profile, devices=devices or DeviceInventory(), policy=policy)
     except StartError as error:
         raise ClassStartError(kubelet, found.name, error.message, error.remedy) from None
-    allocatable = found.allocatable or amounts(node.kubelet.node_resources().allocatable)
+    kept = amounts(node.kubelet.node_resources().allocatable)
     return FleetClass(
         name=found.name,
         rules=node.rules,
         state=node.state,
-        allocatable=allocatable,
+        allocatable=found.allocatable or kept,
         gpus=found.gpus,
         gpu_model=found.gpu_model,
         source=found.source,
+        kept=kept,
     )

@@ -29,6 +29,7 @@ from podslice.render.prose import counted
 
 _MOST_SENT = 256 << 20
 _MOST_KEPT = 64 << 20
+_MOST_NAMED = 3
 
 
 class RunPlan(NamedTuple):
@@ -89,7 +90,29 @@ def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bo
             missing.append(cell)
             if problem:
                 warnings.append(f"cell {cell.key} {problem}; it is made again")
-    return RunPlan(cells, tuple(missing), not_started, assumptions(study), tuple(warnings))
+    return RunPlan(cells, tuple(missing), not_started, assumptions(study), (*warnings, *disagreements(study, cells)))
+
+
+def disagreements(study: Study, cells: Sequence[FleetCell]) -> tuple[str, ...]:
+    """Configurations whose kubelets leave other CPUs than the Node objects of a live cluster say, in a line each: the
+    scheduler counts by the objects, the kubelet admits by its configuration."""
+    if not any(one.allocatable for one in study.cluster.classes):
+        return ()
+    found: dict[str, list[str]] = {}
+    for cell in {(one.alternative, one.configuration): one for one in cells}.values():
+        for one in study.start(cell).classes[: len(study.cluster.classes)]:
+            kept, told = one.kept["cpu"], one.allocatable["cpu"]
+            if kept != told:
+                found.setdefault(cell.configuration, []).append(f"{one.name}: {kept / 1000:g}, not {told / 1000:g}")
+    return tuple(
+        f"kubelet {name} leaves other CPUs than Node objects say, by which the scheduler counts ({_few(classes)})"
+        for name, classes in found.items()
+    )
+
+
+def _few(words: Sequence[str]) -> str:
+    more = len(words) - _MOST_NAMED
+    return ", ".join(words[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def assumptions(study: Study) -> tuple[str, ...]:
@@ -106,7 +129,18 @@ def assumptions(study: Study) -> tuple[str, ...]:
     names = {"captured": "captured or written down", "nrt": "from NodeResourceTopology", "assumed": "assumed"}
     first = ", ".join(f"{names[source]} for {count} nodes" for source, count in sorted(by_source.items()))
     reasons = (f"{count} nodes: {reason}" for reason, count in by_reason.items())
-    return (f"machines: {first}", *reasons, *started_from(study))
+    return (f"machines: {first}", *reasons, *compressed(study), *started_from(study))
+
+
+def compressed(study: Study) -> tuple[str, ...]:
+    """What it means that times of a trace are other than they were, in a line."""
+    scenario = study.scenario
+    scales = {work.reading.time.scale for work in scenario.workload if work.trace} - {1.0}
+    if not scales:
+        return ()
+    told = ", ".join(f"{scale:g}" for scale in sorted(scales))
+    return (f"times of traces are multiplied by {told}, the delay after a refusal ({scenario.refusals.delay}) is not: "
+            "attempts of pods that loop are counted in this other time",)  # fmt: skip
 
 
 def started_from(study: Study) -> tuple[str, ...]:

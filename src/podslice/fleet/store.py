@@ -62,7 +62,7 @@ class RunStore:
         path = self.folder / IDENTITY
         try:
             found = json.loads(read_limited(str(path), _LARGEST_PAGE))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise InputError(f"cannot be read: {error}", source=str(path)) from None

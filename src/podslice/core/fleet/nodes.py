@@ -17,6 +17,7 @@ from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 
 NO_LABELS: Mapping[str, str] = {}
+NO_AMOUNTS: Mapping[str, int] = {}
 NodeEventKind: TypeAlias = Literal["drain", "fail", "add", "restart"]
 
 
@@ -25,7 +26,7 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     `allocatable` is what the scheduler counts with, the Node object's numbers: milli CPUs, bytes, whole units, `pods`
     among them. `gpus` GPUs of one `gpu_model` are what the scheduler books milli of. `source`: where the machine is
-    known from.
+    known from. `kept`: the same numbers as its own kubelet would say them, by the configuration that it has here.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     gpus: int = 0
     gpu_model: str = ""
     source: Literal["captured", "nrt", "assumed"] = "assumed"
+    kept: Mapping[str, int] = NO_AMOUNTS
 
 
 class FleetNode(NamedTuple):
