@@ -2,9 +2,9 @@
 
 `python -m benchmarks.fleet_workers` runs one scenario three ways and adds up the processor time of every process that
 each way needs (a Dask scheduler's too; what its start took is told apart, because a Dask cluster is there before a run
-and after it). Wall time is no measure on a machine that others use; what two workers spend beside the cells is. Two
-workers are then as many times faster, on two idle processors, as the printed figure says, and half of that is their
-efficiency.
+and after it). Wall time is no measure on a machine that others use; what two workers spend beside the cells is. The
+efficiency is the processor time of one process over that of all processes of the other way; two workers are then twice
+that many times as fast, on two idle processors. Where others come and go, `--again` looks at one process twice.
 """
 
 from __future__ import annotations
@@ -178,29 +178,35 @@ def main() -> int:
     parser.add_argument("--cells", type=int, default=8)
     parser.add_argument("--pods", type=int, default=40_000, help="of a cell")
     parser.add_argument("--only", choices=["processes", "dask"], help="beside one process")
+    parser.add_argument("--again", action="store_true", help="one process at the end too; the mean of both counts")
     told = parser.parse_args()
     ways = [("one process", 1, False), ("two processes", 2, False), ("two Dask workers", 2, True)]
     if told.only:
         ways.pop(2 if told.only == "processes" else 1)
-    one: Took | None = None
+    if told.again:
+        ways.append(("one process, again", 1, False))
+    found: list[Took] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "s.yaml").write_text(scenario(told.cells, told.pods))
         for number, (name, workers, on_dask) in enumerate(ways):
             took = timed(folder, f"run{number}", workers=workers, on_dask=on_dask)
-            one = one or took
-            print(f"{told.cells} cells on {name}: {said(took, workers, one)}", flush=True)
+            print(f"{told.cells} cells on {name}: {said(took)}", flush=True)
+            found.append(took)
+    alone = [took for took, (_, workers, _) in zip(found, ways, strict=True) if workers == 1]
+    one, wall = (sum(values) / len(alone) for values in ([t.seconds for t in alone], [t.wall for t in alone]))
+    for took, (name, workers, _) in zip(found, ways, strict=True):
+        if workers > 1:
+            efficiency = one / took.seconds
+            print(f"{name}: efficiency {efficiency:.3f} ({workers * efficiency:.2f} times as fast on {workers} idle "
+                  f"processors); by the clock {wall / took.wall / workers:.3f}")  # fmt: skip
     return 0
 
 
-def said(took: Took, workers: int, one: Took) -> str:
-    """What a run took, in words, beside what it took on one process."""
+def said(took: Took) -> str:
+    """What a run took, in words, and who took it."""
     text = f"{took.seconds:.1f} s CPU, {took.wall:.1f} s by the clock, tables {took.digest}, "
     text += f"load {os.getloadavg()[0]:.1f}"
-    if workers > 1:
-        efficiency = one.seconds / took.seconds
-        text += f"; efficiency {efficiency:.3f} ({workers * efficiency:.2f} times as fast on {workers} processors), "
-        text += f"by the clock {one.wall / took.wall / workers:.3f}"
     if took.start:
         text += f"; their start {took.start:.1f} s"
     return text + "".join(f"\n  {role}: {seconds:.2f} s" for role, seconds in took.roles.items())

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -19,8 +19,9 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from podslice.core.errors import InputError
 from podslice.fleet import aside as aside_module
-from podslice.fleet.aside import Crew, Files
-from podslice.fleet.far_worker import still
+from podslice.fleet import far_worker
+from podslice.fleet.aside import Crew, FileParcel
+from podslice.fleet.far_worker import still, still_scheduler
 from podslice.fleet.order import longest_first
 from podslice.fleet.shares import ShareTeller
 from tests.clock import until
@@ -88,12 +89,12 @@ def read_file(named: Named) -> str:
 
 def test_files_come_along() -> None:
     """Those that a name finds further up as well; the same ones are sent once, others take their place."""
-    first = Files("a", pickle.dumps((1, [("in/one", b"1"), ("../two", b"2")])))
+    first = FileParcel("a", pickle.dumps((1, [("in/one", b"1"), ("../two", b"2")])))
     assert ask(read_file, Named(name="in/one"), files=first) == "1"
-    assert ask(read_file, Named(name="../two"), files=Files("a", b"")) == "2"
-    assert ask(read_file, Named(name="one"), files=Files("b", pickle.dumps((0, [("one", b"3")])))) == "3"
+    assert ask(read_file, Named(name="../two"), files=FileParcel("a", b"")) == "2"
+    assert ask(read_file, Named(name="one"), files=FileParcel("b", pickle.dumps((0, [("one", b"3")])))) == "3"
     with pytest.raises(FileNotFoundError):
-        ask(read_file, Named(name="in/one"), files=Files("b", b""))
+        ask(read_file, Named(name="in/one"), files=FileParcel("b", b""))
 
 
 def tell_twice(key: str) -> str:
@@ -149,6 +150,24 @@ def test_who_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
 class Timer:
     def __init__(self, callback_time: float) -> None:
         self.callback_time = callback_time
+
+
+def test_a_scheduler_keeps_still_while_it_has_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock is as before when the client is gone, however that went."""
+    monkeypatch.setattr(far_worker, "_LOOK", 0.01)
+
+    class Scheduler:
+        clients: ClassVar = {"run": 1}
+        periodic_callbacks: ClassVar = {"tick": Timer(20.0)}
+
+    async def go() -> float:
+        still_scheduler("run", dask_scheduler=Scheduler)
+        await until(lambda: Scheduler.periodic_callbacks["tick"].callback_time == 1000.0)
+        del Scheduler.clients["run"]
+        await until(lambda: not far_worker._STILL)
+        return Scheduler.periodic_callbacks["tick"].callback_time
+
+    assert asyncio.run(go()) == 20.0
 
 
 def test_a_worker_keeps_still_while_there_is_work() -> None:

@@ -22,14 +22,14 @@ HELPER = "podslice.fleet.helper"
 """The program of the processes that work."""
 
 
-class Files(NamedTuple):
+class FileParcel(NamedTuple):
     """Files that work needs in a folder: a digest of them, and pickled pairs of name and contents."""
 
     digest: str
     data: bytes
 
 
-NO_FILES = Files("", b"")
+NO_FILES = FileParcel("", b"")
 
 
 class Helper:
@@ -42,7 +42,7 @@ class Helper:
             self._process = subprocess.Popen([sys.executable, "-m", HELPER], stdin=theirs.fileno())
         self._sock.setblocking(False)
 
-    async def ask(self, question: bytes, files: Files, tell: Callable[[str, float], None]) -> tuple[bytes, Any]:
+    async def ask(self, question: bytes, files: FileParcel, tell: Callable[[str, float], None]) -> tuple[bytes, Any]:
         """The pickled answer, or what was raised; `tell` is told how far it is. Raises `BrokenExecutor` where the
         process is gone."""
         loop = asyncio.get_running_loop()
@@ -82,7 +82,10 @@ class Crew:
         self._ended = False
 
     async def ask(
-        self, question: bytes, files: Files = NO_FILES, tell: Callable[[str, float], None] = lambda key, share: None
+        self,
+        question: bytes,
+        files: FileParcel = NO_FILES,
+        tell: Callable[[str, float], None] = lambda key, share: None,
     ) -> bytes:
         """The pickled answer to a pickled (function, argument), worked out in another process; where there are `files`
         their folder is the argument's `folder`. Raises what the function raises, and `BrokenExecutor` where that

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from podslice.core.errors import InputError
-from podslice.fleet.far_worker import TOPIC, far_work, give_up
+from podslice.fleet.far_worker import TOPIC, far_work, give_up, still_scheduler
 
 _PATIENCE = 2.0
 """Seconds that the cluster has to hear that nobody waits any more."""
@@ -138,6 +138,8 @@ class FarExecutor(Executor):
         self.run: str = client.id
         self.shares = FarShares(self.run)
         client.subscribe_topic(TOPIC, self.shares.hear)
+        with suppress(Exception):  # a scheduler may have no podslice, or run nothing for others
+            client.run_on_scheduler(still_scheduler, self.run)
         self._looked = time.monotonic()
         self._alone = False
 

@@ -1,16 +1,18 @@
 """What runs inside a worker of a Dask cluster: it waits for cells, tells how far they are, and keeps still meanwhile.
+The cluster's scheduler keeps still as well, if it has podslice.
 
 Nothing is imported here that a worker would need for waiting only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from podslice.fleet.aside import Crew, Files
+from podslice.fleet.aside import Crew, FileParcel
 
 TOPIC = "podslice-fleet"
 """Of events of a Dask cluster: how far a cell of a run is."""
@@ -40,7 +42,7 @@ async def far_work(run: str, question: bytes, files: tuple[str, bytes]) -> bytes
         worker.log_event(TOPIC, {"run": run, "key": key, "share": share})
 
     with still(worker.periodic_callbacks):
-        return await crew_of(run).ask(question, Files(*files), tell)
+        return await crew_of(run).ask(question, FileParcel(*files), tell)
 
 
 def give_up(run: str) -> None:
@@ -48,14 +50,31 @@ def give_up(run: str) -> None:
     crew_of(run).end()
 
 
+def still_scheduler(client: str, dask_scheduler: Any = None) -> None:
+    """The scheduler keeps still too, for as long as it has this client. Runs on its event loop."""
+    _STILL.add(asyncio.get_running_loop().create_task(_still_for(client, dask_scheduler)))
+
+
+_STILL: set[asyncio.Task[None]] = set()
+_LOOK = 2.0
+"""Seconds between two looks at whether a client is there."""
+
+
+async def _still_for(client: str, scheduler: Any) -> None:
+    with still(scheduler.periodic_callbacks):
+        while client in scheduler.clients:
+            await asyncio.sleep(_LOOK)
+    _STILL.discard(asyncio.current_task())  # type: ignore[arg-type]  # it is one
+
+
 _HELD: dict[int, list[Any]] = {}
-"""By the identity of a worker's timers: how often they are held, and what they were set to."""
+"""By the identity of a process's timers: how often they are held, and what they were set to."""
 
 
 @contextmanager
 def still(timers: dict[str, Any]) -> Iterator[None]:
-    """Within it a worker's restless timers go off once a second. On a worker that only waits they would cost more than
-    everything else."""
+    """Within it restless timers of a worker or scheduler go off once a second. Where it only waits they would cost more
+    than everything else."""
     if id(timers) not in _HELD:
         _HELD[id(timers)] = [0, _slowed(timers)]
     held = _HELD[id(timers)]
