@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from google.protobuf.message import DecodeError
 
+from fuzz.fleets import FLEETS
 from fuzz.readers import CONFIG, MACHINE, READERS
 from podslice import PodsliceError
 from podslice.agent.identity import Identity, check_container, identity_of
@@ -254,5 +255,5 @@ class NoApi:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "state": state, "guards": guards, "pods": pods, "wire": wire, "api": api, "extender": extender, "page": page,
-    **READERS,
+    **READERS, **FLEETS,
 }  # fmt: skip
