@@ -19,7 +19,7 @@ from podslice.fleet.trace_facts import describe
 
 DUMPED = ("kube_pod_info.prom", "kube_pod_container_resource_requests.csv", "list.json", "metrics.jsonl")
 NODES = """{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "n"}, "status": {
-  "capacity": {"cpu": "8", "memory": "16Gi", "pods": "110"}, "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}
+  "capacity": {"cpu": "8", "memory": "16Gi", "pods": "110"}, "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "99"}
 }}]}"""
 
 
