@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice import NodeStore, load_gallery, load_kubelet_config, load_pods
 from tests.cli.test_cli import run
 
 NONE = ("examples/small.yaml", "--machine", "xeon-6338-2s")
@@ -41,3 +42,53 @@ def test_numa_nodes_are_named_in_order() -> None:
     """The nodes that keep a machine from having a synthetic description are named by number, not by text."""
     result = run("topology", "--machine", "gb200-34-nodes", "-o", "synthetic")
     assert "NUMA nodes without CPUs: 2, 3, 4, " in result.stderr
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """State files of a kubelet with a static CPU Manager and CPUs that belong to pods as a whole."""
+    config = load_kubelet_config("examples/kubelet.yaml").config
+    store = NodeStore(tmp_path, load_gallery("epyc-9654-nps4"), config)
+    for one in load_pods("examples/pods.yaml"):
+        store.admit(one.pod)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--machine", "epyc-9654-nps4"), "name the kubelet that wrote it: its configuration with --config"),
+        ((), "its configuration with --config, its machine with --sysfs, --machine or --from"),
+        (
+            ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml", "--set", "featureGates={}"),
+            "--set featureGates.PodLevelResourceManagers=true",
+        ),
+    ],
+    ids=["configuration", "nothing", "gate"],
+)
+def test_state_files_without_their_kubelet(kept: Path, options: tuple[str, ...], remedy: str) -> None:
+    """Who only forgot to name the kubelet is not told to repair an intact file: that would take from it what pods
+    hold."""
+    result = run("explain", "examples/small.yaml", "--state", str(kept), *options)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.endswith(f"{remedy})\n")
+    assert "repair" not in result.stderr
+
+
+def test_a_comparison_without_the_kubelet_of_the_state_files(kept: Path) -> None:
+    """What a kubelet says of the file stands in the table; a warning says which option is missing."""
+    result = run("whatif", "examples/small.yaml", "--machine", "epyc-9654-nps4", "--state", str(kept))
+    assert result.returncode == 2
+    assert "--state: name the kubelet that wrote it: its configuration with --config" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_gate_that_nobody_named(kept: Path, command: str) -> None:
+    """A file with CPUs of whole pods is of a kubelet with the gate; `state` asks about one without it unless it is
+    told, and says so."""
+    result = run("state", command, str(kept))
+    (warning,) = result.stderr.splitlines()
+    assert "was written with the gate PodLevelResourceManagers on" in warning
+    assert "--pod-level" in warning
+    assert run("state", command, str(kept), "--pod-level").stderr == ""

@@ -29,7 +29,7 @@ def _run(*arguments: object) -> Result:
 
 
 def _items(kind: str, *arguments: object) -> Any:
-    return read_document(_run(*arguments, "-o", "json").output, kind)["items"]
+    return read_document(_run(*arguments, "-o", "json").stdout, kind)["items"]
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING: Mapping[str, Any] = {}
+POD_LEVEL_GATE = "PodLevelResourceManagers"
+_WITH_GATE = (("cpu", "v3"), ("memory", "v2"))
+"""Formats that only a kubelet with this gate writes."""
 
 
 set_option = click.option(
@@ -188,6 +191,9 @@ def start_node(
     warnings = (*warnings_about(described, config, configured=config_path is not None), *warnings)
     devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
+    unnamed = not_named(
+        configured=bool(config_path or overrides), machine=any(x is not None for x in (machine, sysfs, source))
+    )
     there = read_running(
         pods_path=pods_path, state_path=state_path, replicas=replicas, strict=strict, validate=validate
     )
@@ -202,7 +208,7 @@ def start_node(
             policy=policy,
         ),
         config,
-        state=state_path,
+        state=None if state_path is None else GivenState(state_path, there.files, unnamed),
     )
     pods = (*there.listed, *there.owners())
     refused = node.resume(pods) if there.files else node.settle(pods, restored=False)
@@ -370,23 +376,73 @@ def load_policy(path: str | None, profile: str) -> PodslicePolicy:
     return policy
 
 
-def started(make: Callable[[], Node], config: KubeletConfig, *, state: Path | None = None) -> Node:
-    """The node, or an `InputError` that says why a kubelet would not start; of state files below `state`, which one."""
+class GivenState(NamedTuple):
+    """What `--state` names: the folder and its files; `unnamed` is what `not_named` says of the other options."""
+
+    directory: Path
+    files: Mapping[str, bytes]
+    unnamed: str = ""
+
+
+def not_named(*, configured: bool, machine: bool) -> str:
+    """How to name what else belongs to state files, where no option does: configuration and machine of the kubelet
+    that wrote them. Empty where both are named."""
+    config = () if configured else ("its configuration with --config",)
+    missing = config if machine else (*config, "its machine with --sysfs, --machine or --from")
+    return f"name the kubelet that wrote it: {', '.join(missing)}" if missing else ""
+
+
+def started(make: Callable[[], Node], config: KubeletConfig, *, state: GivenState | None = None) -> Node:
+    """The node, or an `InputError` that says why a kubelet would not start; of the files in `state`, which one."""
     raise_all(InputError(str(problem), path="kubelet configuration") for problem in validate(config))
     try:
         return make()
     except StartError as error:
         if state is not None and error.stage in STATE_FILE_OF_STAGE:
-            raise _unusable_state(error, state) from None
+            raise _unusable_state(error, state, config) from None
         raise InputError(
             f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=error.remedy
         ) from None
 
 
-def _unusable_state(error: StartError, directory: Path) -> InputError:
-    """The kubelet's message says to delete its own file; what was given may be a copy, and can be repaired."""
+def _unusable_state(error: StartError, state: GivenState, config: KubeletConfig) -> InputError:
+    """The kubelet's message says to delete its own file; what was given may be a copy, and can be repaired. An intact
+    file of a kubelet that was only not named needs no repair, which would take away what its pods hold."""
+    name = STATE_FILE_OF_STAGE[error.stage]
     return InputError(
         f"a kubelet would not start with it: {error.facts.get('problem', error.message)}",
-        source=str(directory / STATE_FILE_OF_STAGE[error.stage]),
-        remedy=error.remedy,
+        source=str(state.directory / name),
+        remedy=_whose(state, name, config) or error.remedy,
     )
+
+
+def _whose(state: GivenState, name: str, config: KubeletConfig) -> str:
+    """Which kubelet an intact file is of, as far as the options do not say it; else empty."""
+    written = how_written(state.files.get(name, b""))
+    if written is None:
+        return ""
+    if state.unnamed:
+        return state.unnamed
+    if written.pod_level and not config.feature_gates.get(POD_LEVEL_GATE, False):
+        return f"it was written with the gate on: --set featureGates.{POD_LEVEL_GATE}=true"
+    return ""
+
+
+class HowWritten(NamedTuple):
+    """What an intact file of a manager tells of the kubelet that wrote it: whether its gate was on."""
+
+    pod_level: bool
+
+
+def how_written(data: bytes) -> HowWritten | None:
+    """Of the CPU or Memory Manager's file; None for another one, and for one that is not intact."""
+    from podslice.statefiles.formats.content import read_content
+    from podslice.statefiles.go.gojson import CheckpointError
+
+    try:
+        content = read_content(data)
+    except CheckpointError:
+        return None
+    if not content.intact or content.kind not in ("cpu", "memory"):
+        return None
+    return HowWritten((content.kind, content.version) in _WITH_GATE)

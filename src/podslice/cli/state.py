@@ -11,7 +11,7 @@ import click
 
 from podslice.cli.group import CommandGroup
 from podslice.cli.node_option import agents_pods
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, emit, print_warnings
 from podslice.cli.state_files import MENDED, READABLE, StateFile, converted, cpus_beside, repaired, state_files
 from podslice.cli.state_migrate import migrate
 from podslice.cli.state_node import state_node_options, told_node
@@ -141,6 +141,7 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
     files = state_files(path, READABLE)
     told = told_node(options, files)
     reader = told.reader(version, pod_level=pod_level)
+    print_warnings(told.other_gate(files, reader))
     facts = told.facts(reader.minor)
     results = []
     for file in files:
@@ -281,6 +282,7 @@ def repair(
     files = state_files(path, MENDED)
     told = told_node(options, files)
     facts, target = told.facts(), told.reader(version, pod_level=pod_level)
+    print_warnings(told.other_gate(files, target))
     running = load_running_pods(pods) if pods else _agents_running(path)
     changes = repaired(files, target, facts, running)
     if not changes:

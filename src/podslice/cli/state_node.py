@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import machine_options, named_node, resolve_node
-from podslice.cli.node_option import assumptions, load_config, set_option, warnings_about
+from podslice.cli.node_option import POD_LEVEL_GATE, assumptions, how_written, load_config, set_option, warnings_about
 from podslice.cli.output import print_warnings, with_options
 from podslice.cli.state_files import StateFile, cpu_policy
 from podslice.core.config.kubelet import KubeletConfig
@@ -52,7 +52,18 @@ class ToldNode(NamedTuple):
         reader = release(version, pod_level=pod_level)
         if self.config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
             return reader
-        return release(version, pod_level=self.config.feature_gates.get("PodLevelResourceManagers", False))
+        return release(version, pod_level=self.config.feature_gates.get(POD_LEVEL_GATE, False))
+
+    def other_gate(self, files: list[StateFile], reader: Release) -> tuple[str, ...]:
+        """A warning where nobody said that the gate is off, and a file was written with it on: what follows is then
+        about another kubelet than the one that wrote it."""
+        if self.config is not None or reader.pod_level or reader.minor < _FIRST_WITH_GATE:
+            return ()
+        named = [file.path for file in files if (written := how_written(file.data)) and written.pod_level]
+        if not named:
+            return ()
+        return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; a kubelet with it off is asked about "
+                "(--pod-level, or --config, says that it is on)",)  # fmt: skip
 
     def facts(self, minor: int = NEWEST) -> NodeFacts:
         """Without any machine the files are not checked against one. Raises `InputError`."""

@@ -19,6 +19,7 @@ from podslice.cli.node_option import (
     load_config_and_gates,
     load_devices,
     load_policy,
+    not_named,
     predicates_option,
     profile_option,
     read_running,
@@ -150,6 +151,10 @@ def whatif(
     report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
     if recommend:
         print_warnings(_nothing_else_starts(scenarios, report, profile))
+    if there.files and any(outcome.problem for outcome in report):
+        named = any(options[name] for name in ("machines", "captures", "sources"))
+        unnamed = not_named(configured=bool(configs or overrides), machine=named)
+        print_warnings((f"--state: {unnamed}",) if unnamed else ())
     ranking = rank(report)
     shown = list(ranking.outcomes) if recommend else report
     if out is not None:
