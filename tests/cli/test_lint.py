@@ -253,3 +253,14 @@ def test_claims() -> None:
     assert result.returncode == 0
     wrong = run(pods, "--claims", slices)
     assert (wrong.returncode, "give it with --slices" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("given", [("kubelet.json",), ("--config", "kubelet.json")], ids=["file", "option"])
+def test_what_a_running_kubelet_answers_is_a_configuration(tmp_path: Path, given: tuple[str, ...]) -> None:
+    """`configz` leaves kind and version out; its configuration is judged all the same."""
+    served = {key: value for key, value in yaml.safe_load(KUBELET).items() if key not in ("kind", "apiVersion")}
+    path = tmp_path / "kubelet.json"
+    path.write_text(json.dumps({"kubeletconfig": served}))
+    result = run(*(str(path) if one == path.name else one for one in given), "--machine", "xeon-6338-2s")
+    assert "PS403" in result.stdout
+    assert "1 kubelet configuration" in result.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice import InputError, load_kubelet_config
+from podslice.k8s.kubeletconfig import config_of_fields
 
 FIELDS = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-1", "syncFrequency": "1m0s"}
 
@@ -39,3 +40,15 @@ def test_a_kubelet_s_own_fields_are_known(tmp_path: Path) -> None:
     told = {"address": "0.0.0.0", "port": 10250, "healthzPort": 10248, "containerRuntimeEndpoint": "unix:///run/c.sock"}
     file.write_text(json.dumps({"kubeletconfig": {**FIELDS, **told}}))
     assert load_kubelet_config(str(file)).warnings == ()
+
+
+@pytest.mark.parametrize(("merge", "memory"), [(True, "100Mi"), (False, None), (None, None)])
+def test_default_thresholds_beside_others(merge: bool | None, memory: str | None) -> None:
+    """Without mergeDefaultEvictionSettings a threshold that is not named is 0, with it the default; memory's is taken
+    from what pods may have."""
+    fields = {"evictionHard": {"nodefs.available": "5%"}, "mergeDefaultEvictionSettings": merge}
+    loaded = config_of_fields(fields)
+    assert loaded.warnings == ()
+    assert loaded.config.eviction_hard is not None
+    assert loaded.config.eviction_hard.get("memory.available") == memory
+    assert loaded.config.eviction_hard["nodefs.available"] == "5%"

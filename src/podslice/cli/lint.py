@@ -282,12 +282,13 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
 
 
 def _configurations(documents: list[Any], source: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
-    from podslice.k8s.kubeletconfig import config_from_dict
+    from podslice.k8s.kubeletconfig import config_from_dict, served_config
 
     for index, document in enumerate(documents):
-        if isinstance(document, dict) and document.get("kind") == _KUBELET:
+        data = served_config(document) if isinstance(document, dict) else {}
+        if data.get("kind") == _KUBELET:
             try:
-                config, unknown = config_from_dict(document)
+                config, unknown = config_from_dict(data)
             except InputError as error:
                 raise error.at(source=source, document=index if len(documents) > 1 else None) from None
             yield index, settings.subject(config, unknown)

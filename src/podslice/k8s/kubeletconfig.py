@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.config.kubelet import IgnoredField, KubeletConfig
+from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField, KubeletConfig
 from podslice.core.errors import InputError, raise_all
 from podslice.core.values.decoding import decoding_problem, shown
 from podslice.k8s.files import read_text
@@ -72,7 +72,13 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
     if not isinstance(document, dict):
         found = "a list" if isinstance(document, list) else f"only {shown(document)}"
         raise InputError(f"holds {found}, not an object of kind {kind}", source=path)
-    served = document.get("kubeletconfig") if kind == KIND and len(document) == 1 else None
+    return served_config(document) if kind == KIND else document
+
+
+def served_config(document: dict[str, Any]) -> dict[str, Any]:
+    """The object in what a running kubelet answers at `configz`, where kind and version are left out; another document
+    as it is."""
+    served = document.get("kubeletconfig") if len(document) == 1 else None
     return {"kind": KIND, "apiVersion": API_VERSION, **served} if isinstance(served, dict) else document
 
 
@@ -98,6 +104,8 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     for name in _TEXT_MAPS:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: _text(value) for key, value in fields[name].items()}
+    if data.get("mergeDefaultEvictionSettings") is True and isinstance(fields.get("evictionHard"), dict):
+        fields["evictionHard"] = {**DEFAULT_EVICTION_HARD, **fields["evictionHard"]}
     reservations = fields.get("reservedMemory")
     for index, reservation in enumerate(reservations if isinstance(reservations, list) else ()):
         if not isinstance(reservation, dict):
