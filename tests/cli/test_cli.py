@@ -118,7 +118,7 @@ STATIC = ("--set", "cpuManagerPolicy=static")
 BAD = [
     pytest.param("a: [", (), "is not valid YAML: line", id="malformed YAML"),
     pytest.param("kind: Service", (), "holds no pods, only Service", id="wrong kind"),
-    pytest.param("just text", (), "expected an object, got str", id="no object"),
+    pytest.param("just text", (), "expected an object, got text", id="no object"),
     pytest.param("a: 1\na: 2", (), "duplicate key 'a' in line 2", id="duplicate key"),
     pytest.param("apiVersion: v1\nkind: Pod", (), "spec: is missing", id="no spec"),
     pytest.param(

@@ -201,7 +201,12 @@ def test_replicas_are_not_silent(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("", "holds nothing"), ("hello", "expected an object, got str"), ("3", "got int"), ("kind: pod", "mean Pod?")],
+    [
+        ("", "holds nothing"),
+        ("hello", "expected an object, got text"),
+        ("3", "got a number"),
+        ("kind: pod", "mean Pod?"),
+    ],
 )
 def test_lint_refuses_what_holds_nothing(text: str, problem: str, tmp_path: Path) -> None:
     """An empty file, a lone scalar and a kind that is nearly one are errors, not `no findings`."""
@@ -285,3 +290,40 @@ def test_live_pod_is_read_as_one(tmp_path: Path) -> None:
     )
     created = created[: created.index("status:")]
     assert "cannot be set on create" in run("inspect", written(tmp_path, created)).stdout
+
+
+@pytest.mark.parametrize("text", ['{"kind": "PodList", "items": null}', '{"kind": "List", "items": []}'])
+def test_a_list_of_no_pods(text: str, tmp_path: Path) -> None:
+    """Nothing runs on a node whose list is empty, also as a kubelet's own API writes it; nobody asks about no pod."""
+    path = written(tmp_path, text)
+    assert load_pods(path, none_is_fine=True) == []
+    with pytest.raises(InputError, match="holds no pods"):
+        load_pods(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "pods"),
+    [
+        ("Deployment", "replicas: null", 1),
+        ("Job", "parallelism: 4, completions: null", 4),
+        ("Job", "parallelism: 4, completions: 2", 2),
+        ("Job", "completions: 5", 1),
+        ("CronJob", "parallelism: 3", 3),
+    ],
+)
+def test_how_many_pods_a_workload_asks_for(kind: str, spec: str, pods: int, tmp_path: Path) -> None:
+    """A job runs no more pods at a time than are to complete; null is what a field is that was left out."""
+    inner = f"{{{spec}, template: {{spec: {{containers: [{{name: c, image: i}}]}}}}}}"
+    outer = f"{{jobTemplate: {{spec: {inner}}}}}" if kind == "CronJob" else inner
+    version = "apps/v1" if kind == "Deployment" else "batch/v1"
+    path = written(tmp_path, f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {outer}\n")
+    assert len(load_pods(path, replicas=True)) == pods
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"), [("", "is missing"), ("hello", "expected an object, got text"), ("[1]", "got a list")]
+)
+def test_a_spec_that_is_none(spec: str, problem: str, tmp_path: Path) -> None:
+    """A spec of another kind is not said to be missing."""
+    with pytest.raises(InputError, match=problem):
+        load_pods(written(tmp_path, f"apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec: {spec}\n"))

@@ -16,6 +16,8 @@ from podslice.core.errors import InputError
 MAX_TEXT_BYTES = 48 << 20
 """Longest text that is read. The pods of a cluster of thousands are about 30 MiB."""
 _CHUNK = 1 << 20
+_read: BinaryIO | None = None
+"""The standard input that was read."""
 
 
 def read_text(path: str) -> str:
@@ -40,7 +42,7 @@ def read_bytes(path: str, most: int, *, text: bool = False) -> bytes:
 def read_limited(path: str, most: int, *, text: bool = False) -> bytes:
     """As `read_bytes`, but what the operating system refuses stays an `OSError`. Raises `InputError` too."""
     if path == "-":
-        return read_stream(sys.stdin.buffer, path, most, text=text)
+        return read_stream(_standard_input(), path, most, text=text)
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_size > most:
@@ -60,6 +62,15 @@ def read_stream(file: BinaryIO, path: str, most: int, *, text: bool = False) -> 
             raise _too_large(path, most)
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _standard_input() -> BinaryIO:
+    """Standard input, for once: a second reader would find nothing in it, and say that the file holds nothing."""
+    global _read
+    if _read is sys.stdin.buffer:
+        raise InputError("is named twice, and can be read once", source="stdin", remedy="write one of them to a file")
+    _read = sys.stdin.buffer
+    return _read
 
 
 def _too_large(path: str, most: int) -> InputError:

@@ -135,7 +135,10 @@ def pods_as_written(documents: list[Any], source: str) -> list[LoadedPod]:
 
 
 def _is_empty_list(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") in ("List", "PodList") and document.get("items") == []
+    """A kubelet's own list of no pods has `items: null`, as Go writes it."""
+    if not isinstance(document, dict) or document.get("kind") not in ("List", "PodList"):
+        return False
+    return "items" in document and document["items"] in (None, [])
 
 
 def _may_be_object(document: Any) -> bool:
@@ -188,7 +191,7 @@ def _loaded(found: _Found, source: str, index: int, number: int | None, reading:
 
 def _find(document: Any, path: str) -> Iterator[_Found]:
     if not isinstance(document, dict):
-        raise InputError(f"expected an object, got {type(document).__name__}", path=path, remedy=_REMEDY)
+        raise InputError(f"expected an object, got {_kind(document)}", path=path, remedy=_REMEDY)
     kind = document.get("kind")
     if not isinstance(kind, str):
         raise InputError("has no kind", path=path, remedy=_REMEDY)
@@ -250,19 +253,44 @@ def _template(document: dict[str, Any], kind: str, path: str) -> _Found:
     metadata.setdefault("name", owner.get("name", ""))
     if owner.get("namespace"):
         metadata.setdefault("namespace", owner["namespace"])
-    spec = document.get("spec")
-    count = spec.get("replicas", spec.get("parallelism", 1)) if isinstance(spec, dict) else 1
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise InputError(f"{count!r} is not a number of pods", path="spec.replicas")
-    return _Found(kind, path, {**data, "metadata": metadata}, "", (), count, owned)
+    return _Found(kind, path, {**data, "metadata": metadata}, "", (), _copies(document, kind), owned)
+
+
+def _copies(document: dict[str, Any], kind: str) -> int:
+    """How many pods a workload asks for at a time; a field without a value counts as left out. Raises `InputError`."""
+    steps = ("spec", "jobTemplate", "spec") if kind == "CronJob" else ("spec",)
+    spec: Any = document
+    for step in steps:
+        spec = spec.get(step) if isinstance(spec, dict) else None
+    if not isinstance(spec, dict):
+        return 1
+    counts = []
+    for field in ("parallelism", "completions") if kind in ("Job", "CronJob") else ("replicas",):
+        count = spec.get(field)
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            raise InputError(f"{count!r} is not a number of pods", path=".".join((*steps, field)))
+        counts.append(count)
+    first = 1 if counts[0] is None else counts[0]
+    return min([first, *(count for count in counts[1:] if count is not None)])
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InputError(f"expected an object, got {type(value).__name__}", path=path)
+        raise InputError(f"expected an object, got {_kind(value)}", path=path)
     return value
+
+
+def _kind(value: Any) -> str:
+    """What plain data is, in the words of whoever wrote it."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return "text"
+    if value is None:
+        return "nothing"
+    return "true or false" if isinstance(value, bool) else "a number"
 
 
 def _join(path: str, step: str) -> str:
@@ -273,7 +301,8 @@ def _decode(found: _Found, *, validate: bool) -> Pod:
     path = found.path
     spec = found.data.get("spec")
     if not isinstance(spec, dict):
-        raise InputError("is missing", path=_join(path, "spec"), remedy="a pod needs spec.containers")
+        problem = "is missing" if spec is None else f"expected an object, got {_kind(spec)}"
+        raise InputError(problem, path=_join(path, "spec"), remedy="a pod needs spec.containers")
     for field in ("containers", "initContainers"):
         listed = spec.get(field)
         if isinstance(listed, list) and len(listed) > MAX_CONTAINERS:
