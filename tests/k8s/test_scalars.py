@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from podslice.agent.settings import load_settings
 from podslice.core.errors import InputError
@@ -49,6 +50,14 @@ def test_words(text: str, value: bool | None) -> None:
 def test_dump_quotes(text: str) -> None:
     """Text that would be read as something else is written so that it is read back."""
     assert load_documents(dump({"a": text, text: 1})) == [{"a": text, text: 1}]
+
+
+@pytest.mark.parametrize(
+    "text", ["0000:00:03.0", "1:30", "190:20:30", ".inf", "-.INF", ".NaN", "2024-01-01", "2024-01-01T00:00:00Z", "="]
+)
+def test_dump_quotes_for_other_readers(text: str) -> None:
+    """A reader that takes a PCI address for a number with base 60, or text for a date, reads text all the same."""
+    assert yaml.safe_load(dump({"a": text, text: 1})) == {"a": text, text: 1}
 
 
 def test_amounts_of_people() -> None:

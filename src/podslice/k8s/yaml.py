@@ -135,7 +135,8 @@ class _Loader(yaml.CSafeLoader):
 
 
 class Dumper(yaml.CSafeDumper):
-    """Quotes every text that the reader above would not read as text."""
+    """Quotes every text that the reader above would not read as text, or that other readers of YAML 1.1 would not: a
+    PCI address such as 0000:00:03.0 is a number with base 60 to them."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's name and type
 
@@ -146,6 +147,9 @@ for _name, _pattern, _firsts in (
     ("int", r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?", "-+.0123456789"),
     ("merge", "<<", "<"),
+    ("float", r"[-+]?[0-9][0-9_]*(?::[0-9]+)+(?:\.[0-9_]*)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.0123456789"),
+    ("timestamp", r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?", "0123456789"),
+    ("value", "=", "="),
 ):
     Dumper.add_implicit_resolver(TAG + _name, re.compile(f"(?:{_pattern})\\Z"), list(_firsts))
 
