@@ -425,3 +425,21 @@ def test_absurd_sizes_are_refused_at_once(text: str) -> None:
     """Numbers no machine has are refused before anything of that size is made."""
     with pytest.raises(InputError):
         parse_machine(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("Architecture:             x86_64\nCPU op-mode(s):  32-bit: 64-bit\n", "lscpu"),
+        ('{\n   "lscpu": [{"field": "Architecture:", "data": "x86_64"}]\n}', "lscpu"),
+        ("# The following is the parsable format, which can be fed to other\n0,0,0,0\n", "lscpu"),
+        ("CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n  0    0      0    0 0:0:0:0       yes\n", "lscpu"),
+        ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "numactl"),
+        ("Machine (23GB total)\n  Package L#0\n", "lstopo"),
+    ],
+)
+def test_the_output_of_other_programs_is_named(text: str, program: str) -> None:
+    """What people have at hand and is not read says what to give in its place, not that it is bad YAML."""
+    with pytest.raises(InputError, match=f"is the output of {program}, which says too little") as caught:
+        parse_machine(text)
+    assert caught.value.remedy

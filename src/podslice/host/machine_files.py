@@ -7,6 +7,7 @@ needs an option per format.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -36,6 +37,17 @@ _REMEDY = (
     "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, a Node object, "
     "or a synthetic description such as pack:2 core:8 pu:2"
 )
+_CAPTURE = "capture the node: podslice topology --capture there, or deploy/capture.sh; or write pack:2 core:8 pu:2"
+_LISTINGS = (
+    (
+        "lscpu",
+        re.compile(r'Architecture:|\s*\{\s*"(?:lscpu|cpus)"|# The following is the parsable|CPU NODE '),
+        _CAPTURE,
+    ),
+    ("numactl", re.compile(r"available: \d+ nodes"), _CAPTURE),
+    ("lstopo", re.compile(r"Machine \("), "lstopo --of xml prints what is read"),
+)
+"""How the output of other programs begins, and what to give in place of it."""
 
 
 def load_machine(source: str | Path, format: Format = "auto") -> Machine:
@@ -62,6 +74,8 @@ def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machi
 def parse_described(text: str, format: Format = "auto", source: str = "") -> DescribedNode:
     """As `parse_machine`, with what else a Node or a NodeResourceTopology tells. Raises `InputError`."""
     text = text.removeprefix("\ufeff")
+    if format == "auto":
+        _refuse_listing(text, source)
     kind = _sniff(text) if format == "auto" else format
     if kind == "hwloc-xml":
         return DescribedNode(from_hwloc_xml(text, source))
@@ -133,6 +147,13 @@ def _load_path(path: Path, format: Format) -> DescribedNode:
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8 text (byte {error.start})", source=str(path), remedy=_REMEDY) from None
     return parse_described(text, format, str(path))
+
+
+def _refuse_listing(text: str, source: str) -> None:
+    """What people have at hand and cannot be read back says so, not that it is bad YAML. Raises `InputError`."""
+    for program, start, remedy in _LISTINGS:
+        if start.match(text):
+            raise InputError(f"is the output of {program}, which says too little", source=source, remedy=remedy)
 
 
 def _sniff(text: str) -> Format:
