@@ -98,11 +98,27 @@ def test_removing_says_whether_the_pod_was_there() -> None:
     assert (node.remove("nope"), node.remove("a"), node.remove("a")) == (False, True, False)
 
 
-@pytest.mark.parametrize("ask", [lambda node, pod: node.admit(pod), podslice.explain, podslice.defragment])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda node, pod: node.admit(pod),
+        podslice.explain,
+        podslice.defragment,
+        lambda _, pod: podslice.inspect(pod),
+        lambda node, pod: podslice.inspect(pod, node=node),
+        lambda _, pod: podslice.lint(pod),
+    ],
+)
 def test_what_is_no_pod_is_said_to_be_none(ask: Any) -> None:
     """Plain data where a pod is meant is an InputError that names the function to make one."""
     with pytest.raises(InputError, match=r"pod: is a dict, not a Pod \(pod_from_dict\(data\) makes one\)"):
         ask(make_node(), {"kind": "Pod"})
+
+
+def test_node_and_pod_in_the_wrong_order() -> None:
+    """The node is named first."""
+    with pytest.raises(InputError, match="pod: is a Node, not a Pod"):
+        podslice.explain(make_pod("a", ("c", "1")), make_node())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

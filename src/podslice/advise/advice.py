@@ -43,11 +43,12 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
     What this call learns about the node is kept for the next pod, until the node changes. `fixes` False leaves the
     search out. Raises `InputError` for a pod with neither UID nor name.
     """
+    pod = identified(pod)
     now = node.rules, node.state
     known = _explainers.get(node)
     if known is None or known[0] != now:
         known = _explainers[node] = now, Explainer(Trial.of(node))
-    return known[1].explain(identified(pod), fixes=fixes)
+    return known[1].explain(pod, fixes=fixes)
 
 
 def explain_all(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explanation]:
@@ -90,6 +91,7 @@ def lint(
     rules, beside = choose([], []), policy or NO_POLICY
     if isinstance(subject, KubeletConfig):
         return lint_kubelet(NodeSubject(subject, machine, profile=profile, policy=beside), rules)
+    _check_pod(subject)
     node = None if config is None else NodeSubject(config, machine, profile=profile, policy=beside)
     return lint_pod(PodSubject(subject, node, profile=profile, policy=policy), rules)
 
@@ -97,9 +99,16 @@ def lint(
 def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") -> Page:
     """What Kubernetes makes of a pod's resources: defaults, validation, QoS class, effective amounts, cgroup files, OOM
     scores, what scheduler, quota and autoscalers count. With a node, also what becomes of the pod there."""
+    _check_pod(pod)
     if node is None:
         return inspect_pod(pod, default_gates(profile), PROFILES[profile])
     view = node.view
     memory = view.machine.memory
     known = KnownNode(view.config, memory_capacity=memory, allocatable=view.allocatable, policy=view.policy)
     return inspect_pod(identified(pod), view.gates, view.quirks, view=known, node=node.copy())
+
+
+def _check_pod(pod: Pod) -> None:
+    """Raises `InputError` for what is none, such as a `LoadedPod`; one without a name will do."""
+    if not isinstance(pod, Pod):
+        identified(pod)
