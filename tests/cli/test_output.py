@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from podslice.cli.explain import explain
+from podslice.cli.output import write_text
 from podslice.cli.progress import progress
+from podslice.core.errors import InputError
 from tests.cli.test_cli import run
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
@@ -115,3 +119,30 @@ def test_quiet_restores_standard_output() -> None:
     loud = runner.invoke(explain, ["examples/small.yaml", *NODE])
     assert quiet.output == ""
     assert "was " in loud.output
+
+
+def test_a_full_disk_leaves_the_older_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No half picture takes the place of a whole one, and none is left beside it."""
+    picture = tmp_path / "node.svg"
+    picture.write_text("old")
+
+    def full(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(data[:2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        write_text(picture, "new picture")
+    monkeypatch.undo()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("node.svg", "old")]
+
+
+def test_a_picture_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
+    """What is written over is written as an editor would: mode and links stay."""
+    picture, link = tmp_path / "node.svg", tmp_path / "link.svg"
+    picture.write_text("old")
+    picture.chmod(0o640)
+    link.symlink_to(picture)
+    write_text(link, "new")
+    assert (picture.read_text(), picture.stat().st_mode & 0o777, link.is_symlink()) == ("new\n", 0o640, True)

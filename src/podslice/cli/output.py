@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -62,6 +63,8 @@ socket_option = click.option(
 )
 only_refused_option = click.option("--only-refused", is_flag=True, help="Show refused pods only.")
 _QUIET = "podslice.quiet"
+_ONLY_THE_FILE = (errno.EACCES, errno.EPERM, errno.EBUSY)
+"""What the system says where a file may be written, but not its folder, as in a container."""
 
 
 def is_quiet() -> bool:
@@ -134,8 +137,25 @@ def page_name(out: Path | None) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a drawing or a page. Raises `InputError`."""
+    """Write a drawing or a page; on a full disk an older one stays as it is, and no half one is left. Raises
+    `InputError`."""
+    data = (text + "\n").encode()
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        if path.exists() and not path.is_file():  # a terminal, a pipe
+            path.write_bytes(data)
+            return
+        place = path.resolve()
+        part = place.with_name(f".{place.name}.part")
+        try:
+            part.write_bytes(data)
+            if place.exists():
+                shutil.copymode(place, part)
+            part.replace(place)
+        except OSError as error:
+            if error.errno not in _ONLY_THE_FILE:
+                raise
+            place.write_bytes(data)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
