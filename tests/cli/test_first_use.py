@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from podslice import NodeStore, load_gallery, load_kubelet_config, load_pods
-from tests.cli.test_cli import run
+from tests.cli.test_cli import ROOT, run
 
 NONE = ("examples/small.yaml", "--machine", "xeon-6338-2s")
 
@@ -47,9 +48,9 @@ def test_numa_nodes_are_named_in_order() -> None:
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """State files of a kubelet with a static CPU Manager and CPUs that belong to pods as a whole."""
-    config = load_kubelet_config("examples/kubelet.yaml").config
+    config = load_kubelet_config(str(ROOT / "examples" / "kubelet.yaml")).config
     store = NodeStore(tmp_path, load_gallery("epyc-9654-nps4"), config)
-    for one in load_pods("examples/pods.yaml"):
+    for one in load_pods(str(ROOT / "examples" / "pods.yaml")):
         store.admit(one.pod)
     return tmp_path
 
@@ -92,3 +93,59 @@ def test_a_gate_that_nobody_named(kept: Path, command: str) -> None:
     assert "was written with the gate PodLevelResourceManagers on" in warning
     assert "--pod-level" in warning
     assert run("state", command, str(kept), "--pod-level").stderr == ""
+
+
+def test_standard_input_is_read_once() -> None:
+    """The second of two options that want standard input is not told that it holds nothing."""
+    pods = (ROOT / "examples" / "small.yaml").read_text()
+    result = run("admit", "-", "--pods", "-", *NONE[1:], stdin=pods)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "podslice: error: stdin: is named twice, and can be read once (write one of them to a file)\n"
+    )
+
+
+def ran(name: str, phase: str) -> dict[str, object]:
+    """A pod as an API server lists it."""
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+def test_pods_that_have_ended_are_not_compared(tmp_path: Path) -> None:
+    """A node's list has pods that have ended. `whatif` compares what runs, other commands say that they count all; a
+    refused pod alone is what is asked about."""
+    listed = [ran("runs", "Running"), ran("done", "Succeeded"), ran("out", "Failed")]
+    (tmp_path / "running.yaml").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": listed}))
+    (tmp_path / "out.yaml").write_text(json.dumps(listed[-1]))
+    ended = f"warning: {tmp_path}/running.yaml: 2 pods have ended (default/done, default/out): "
+    compared = run("whatif", str(tmp_path / "running.yaml"), *NONE[1:])
+    assert compared.stdout.startswith("1 pod\n")
+    assert compared.stderr == f"{ended}they are left out\n"
+    admitted = run("admit", str(tmp_path / "running.yaml"), *NONE[1:])
+    assert "default/done" in admitted.stdout
+    assert admitted.stderr == f"{ended}they are counted all the same\n"
+    alone = run("whatif", str(tmp_path / "out.yaml"), *NONE[1:])
+    assert (alone.stdout[:6], alone.stderr) == ("1 pod\n", "")
+
+
+def test_guards_of_no_agent() -> None:
+    """A folder that is not there says nothing about the files of the kernel."""
+    result = run("guards", "--state", "/none")
+    assert result.returncode == 2
+    assert result.stderr == "podslice: error: /none: is no folder (--state DIR names the agent's state directory)\n"
+
+
+@pytest.mark.parametrize("command", ["admit", "explain", "whatif", "defrag", "draw"])
+def test_devices_that_the_node_has_not(command: str, tmp_path: Path) -> None:
+    """A pod with a GPU is not told that it fits by who left out --devices, unless with a warning."""
+    pod = ran("train", "Pending")
+    pod["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod))
+    result = run(command, str(tmp_path / "pod.yaml"), *NONE[1:])
+    assert result.returncode == 0
+    assert result.stderr == (
+        "warning: nvidia.com/gpu, which default/train asks for, is no device of this node and is passed over "
+        "(--devices FILE names some)\n"
+    )
+    (tmp_path / "devices.yaml").write_text("devices: [{resource: nvidia.com/gpu, count: 2}]\n")
+    assert run(command, str(tmp_path / "pod.yaml"), *NONE[1:], "--devices", str(tmp_path / "devices.yaml")).stderr == ""

@@ -22,7 +22,7 @@ from podslice.cli.output import (
     prose_width,
     quiet_option,
 )
-from podslice.cli.pods_option import read_pods
+from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.contract.admission import AdmissionReport, ClaimAnswer, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision
@@ -94,7 +94,7 @@ def admit(
     node, _, warnings = start_node(**options)
     before = None if out is None else picture_of(node.view)
     read = read_pods(files, taken=set(node.pods), **options)
-    print_warnings((*warnings, *read.warnings))
+    print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
     decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers, node.rules.gates)]

@@ -25,7 +25,7 @@ from podslice.cli.output import (
     quiet_option,
     socket_option,
 )
-from podslice.cli.pods_option import read_pods
+from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
@@ -127,7 +127,7 @@ def defrag(
     started = _agents_node(socket) if live else start_node(**options)
     node = started.node
     read = read_pods(files, taken=set(node.pods), **options)
-    print_warnings((*started.warnings, *read.warnings))
+    print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     pods = [one.pod for one in read.pods]
     wishes = read_wishes(resize_paths, **options)
     mode = _Mode(restarts, most, limit)

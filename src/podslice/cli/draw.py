@@ -12,7 +12,7 @@ import click
 
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import coloured, print_warnings, prose_width, write_text
-from podslice.cli.pods_option import read_pods
+from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
@@ -80,7 +80,7 @@ def draw(
     form = picture_form(output, out)
     started = start_node(**options)
     read = read_pods(files, taken=set(started.node.pods), **options)
-    print_warnings((*started.warnings, *read.warnings))
+    print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
     wishes = read_wishes(resize_paths, **options)
     pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, wishes)
     if out is None:

@@ -21,7 +21,7 @@ from podslice.cli.output import (
     quiet_option,
     write_text,
 )
-from podslice.cli.pods_option import read_pods
+from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.wishes import ResizeWish, read_wishes
 from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.node import Node
@@ -91,7 +91,7 @@ def explain(
     page_name(out)
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
-    print_warnings((*warnings, *read.warnings))
+    print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
     pods = list(with_claims(claims, read.pods, answers, node.rules.gates))
     wishes = read_wishes(resize_paths, **options)

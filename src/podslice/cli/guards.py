@@ -40,12 +40,12 @@ def guards(*, restore: bool, state_folder: str, root_folder: str, cgroup_root: s
     files, folder = KernelFiles(root_folder), Path(state_folder)
     store = SavedStore(folder, boot_id(DiskFileSystem(root_folder)), cgroups=files.path_of(cgroup_root))
     guard = FileGuard(files, store, clock=time.monotonic)
+    if not folder.is_dir():
+        raise InputError("is no folder", source=state_folder, remedy="--state DIR names the agent's state directory")
     if not restore:
         _load(guard)
         _show(store)
         return
-    if not folder.is_dir():
-        raise InputError("is no folder", source=state_folder, remedy="--state DIR names the agent's state directory")
     lock = DirectoryLock(folder)
     lock.take()
     try:

@@ -11,6 +11,7 @@ from podslice.cli.output import with_options
 from podslice.core.errors import InputError, raise_all
 
 if TYPE_CHECKING:
+    from podslice.core.machine.devices import DeviceInventory
     from podslice.k8s.manifest import LoadedPod
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,10 +49,13 @@ def read_pods(
     validate: bool = True,
     taken: Collection[str] = (),
     none_is_fine: bool = False,
+    without_ended: bool = False,
     **_: Any,
 ) -> ReadPods:
     """The pods of all files with names and UIDs of their own, none of them `taken`. Other options are passed over.
-    With `none_is_fine` a file may be an empty List.
+    With `none_is_fine` a file says what is on a node: it may be an empty List, and pods that have ended may be in it.
+    In other files those are asked about like all, with a warning where others beside them have not ended;
+    `without_ended` leaves them out there.
 
     Raises `InputError` with everything that is wrong in any of them.
     """
@@ -65,11 +69,54 @@ def read_pods(
         except InputError as error:
             errors.append(error)
     raise_all(errors)
+    ended = [] if none_is_fine else _ended_beside_others(loaded)
+    if without_ended:
+        over = set(map(id, ended))
+        loaded = [one for one in loaded if id(one) not in over]
     warnings = [warning for one in loaded for warning in one.warnings]
     if not replicas:
         warnings += [_one_of_many(one) for one in loaded if one.replicas > 1]
     warnings += [_one_more(one) for one in loaded if one.pod.metadata.uid in taken]
+    if ended:
+        warnings.append(_over(ended, "they are left out" if without_ended else "they are counted all the same"))
     return ReadPods(tuple(unique(loaded, taken=taken)), tuple(warnings))
+
+
+def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[str, ...]:
+    """Warnings about devices that pods ask for and the node has none of. A kubelet takes such pods without them, as
+    their plugin may be away (memory-device 3.4, step 6); who only left out `--devices` must not take that for an
+    answer."""
+    from podslice.core.machine.devices import is_extended_resource_name
+
+    names = {resource.resource for resource in known.resources}
+    asking: dict[str, str] = {}
+    for one in pods:
+        metadata = one.pod.metadata
+        if one.pod.status.extended_resource_claim_status is not None:
+            continue  # the scheduler has made a claim for them
+        for container in (*one.pod.spec.init_containers, *one.pod.spec.containers):
+            for resource in container.resources.limits or ():
+                if resource not in names and is_extended_resource_name(resource):
+                    asking.setdefault(resource, f"{metadata.namespace}/{metadata.name}")
+    return tuple(
+        f"{resource}, which {who} asks for, is no device of this node and is passed over (--devices FILE names some)"
+        for resource, who in asking.items()
+    )
+
+
+def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
+    """Those that have ended; none where all have, since then they are what is asked about."""
+    from podslice.k8s.running import ENDED
+
+    ended = [one for one in loaded if one.pod.status.phase in ENDED]
+    return ended if len(ended) < len(loaded) else []
+
+
+def _over(ended: list[LoadedPod], what: str) -> str:
+    names = [f"{one.pod.metadata.namespace}/{one.pod.metadata.name}" for one in ended]
+    some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    who = "1 pod has ended" if len(ended) == 1 else f"{len(ended)} pods have ended"
+    return f"{ended[0].source}: {who} ({some}): {what}"
 
 
 def _one_of_many(loaded: LoadedPod) -> str:

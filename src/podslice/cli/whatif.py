@@ -27,7 +27,7 @@ from podslice.cli.node_option import (
     running_options,
 )
 from podslice.cli.output import OUTPUT, emit, page_name, print_warnings, prose_width, quiet_option, write_text
-from podslice.cli.pods_option import read_pods
+from podslice.cli.pods_option import read_pods, unknown_devices
 from podslice.cli.progress import progress
 from podslice.contract.comparison import compared
 from podslice.core.errors import InputError, StartError
@@ -129,7 +129,7 @@ def whatif(
     page_name(out)
     there = read_running(**options)
     running = (*there.listed, *there.owners())
-    read = read_pods(files, taken={pod.metadata.uid for pod in running}, **options)
+    read = read_pods(files, taken={pod.metadata.uid for pod in running}, without_ended=True, **options)
     pods = [one.pod for one in read.pods]
     scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
     steps = tuple(_steps(files, workload_path, resize_paths, options))
@@ -139,7 +139,8 @@ def whatif(
         for scenario in scenarios
         for one in _with_policies(scenario, policies, profile)
     ]
-    print_warnings((*there.warnings, *read.warnings, *warnings))
+    known = scenarios[0].devices
+    print_warnings((*there.warnings, *read.warnings, *unknown_devices(read.pods, known), *warnings))
     admissions = sum(isinstance(step, Admit) for step in steps)
     if recommend:
         scenarios = [
