@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from podslice import (
@@ -14,6 +16,7 @@ from podslice import (
     RunOptions,
     Series,
     StartError,
+    load_kubelet_config,
     load_machine,
     pod_from_dict,
 )
@@ -138,3 +141,35 @@ def test_what_was_counted() -> None:
     node.admit(owner("1", name="a"))
     requests = Series("cpu_manager_pinning_requests_total")
     assert (before.get(requests, 0), node.counters[requests]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"machine": "epyc-9654-nps4"}, r"machine: is a str, not a Machine \(load_machine\(…\) makes one\)"),
+        ({"config": {}}, "^$"),
+        ({"config": {"cpuManagerPolicy": "static"}}, "config: is a dict, not a KubeletConfig"),
+        ({"devices": [Device("a")]}, "devices: is a list, not a DeviceInventory"),
+        ({"policy": {}}, "policy: is a dict, not a PodslicePolicy"),
+    ],
+)
+def test_what_is_meant(given: dict[str, object], said: str) -> None:
+    """What a node is made of is looked at before anything else, so that a slip is named where it was made."""
+    arguments: Any = {"machine": MACHINE, **given}
+    if said == "^$":
+        Node(**arguments)
+        return
+    with pytest.raises(InputError, match=said):
+        Node(**arguments)
+
+
+def test_a_loaded_configuration_is_none() -> None:
+    """The slip that is made most often."""
+    with pytest.raises(InputError, match=r"is a LoadedConfig, not a KubeletConfig \(load_kubelet_config\(…\)\.config"):
+        Node(MACHINE, load_kubelet_config("examples/kubelet.yaml"))  # type: ignore[arg-type]
+
+
+def test_a_workload_is_no_pod() -> None:
+    """Its pods are in a template, and it would be a pod without containers."""
+    with pytest.raises(InputError, match=r"kind: 'Deployment' is not Pod \(load_pods\(…\) reads"):
+        pod_from_dict({"kind": "Deployment", "metadata": {"name": "a"}, "spec": {"template": {}}})

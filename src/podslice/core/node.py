@@ -63,7 +63,8 @@ _BROKEN_RECORD = StartKind("broken-record", "{error}")
 
 class Node:
     """One simulated node: rules, and a current state that is a value. Raises `StartError` if a kubelet with this
-    configuration would not start on this machine, and `InputError` for an unknown profile.
+    configuration would not start on this machine, and `InputError` for an unknown profile or something else than is
+    meant.
 
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
     like) and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter.
@@ -85,6 +86,10 @@ class Node:
         cgroup_version: int = 2,
         policy: PodslicePolicy = NO_POLICY,
     ) -> None:
+        _meant(machine, Machine, "machine", "load_machine(…) makes one")
+        _meant(config or KubeletConfig(), KubeletConfig, "config", "load_kubelet_config(…).config is one")
+        _meant(devices or DeviceInventory(), DeviceInventory, "devices", "DeviceInventory is made of DeviceResources")
+        _meant(policy, PodslicePolicy, "policy", "PodslicePolicy() is one that asks for nothing")
         quirks = PROFILES[profile]
         if policy is not NO_POLICY:
             check_policy(policy, quirks)
@@ -528,11 +533,16 @@ class Node:
         return {name: CPUSet.from_bits(cpus) for name, cpus in beside.items() if cpus != started.cpus}
 
 
+def _meant(value: object, kind: type, path: str, remedy: str) -> None:
+    """Raises `InputError` for what is something else than is meant."""
+    if not isinstance(value, kind):
+        raise InputError(f"is a {type(value).__name__}, not a {kind.__name__}", path=path, remedy=remedy)
+
+
 def identified(pod: Pod) -> Pod:
     """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError` for what is
     not a pod, or has neither UID nor name."""
-    if not isinstance(pod, Pod):
-        raise InputError(f"is a {type(pod).__name__}, not a Pod", path="pod", remedy="pod_from_dict(data) makes one")
+    _meant(pod, Pod, "pod", "pod_from_dict(data) makes one")
     metadata = pod.metadata
     if metadata.uid:
         return pod

@@ -256,8 +256,13 @@ class NoQuantityError(ValueError):
 def pod_from_dict(data: Any) -> Pod:
     """Decode a v1 Pod from plain JSON or YAML data.
 
-    Quantities may be text or numbers. Raises `InputError` with field path, value and remedy.
+    Quantities may be text or numbers. Raises `InputError` with field path, value and remedy, also for another kind of
+    object, whose pods are in a template.
     """
+    if isinstance(data, Mapping) and data.get("kind") not in (None, "Pod"):
+        raise InputError(
+            f"{shown(data['kind'])} is not Pod", path="kind", remedy="load_pods(…) reads the pods of workloads"
+        )
     return from_dict(data, Pod)
 
 
