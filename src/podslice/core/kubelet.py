@@ -646,7 +646,7 @@ class Kubelet:
         container = next(c for c in pod.containers if c.name == name)
         manager = self.manager
         affinity, memory_nodes = manager.cpu.affinity(uid, name), manager.memory.numa_nodes(uid, name)
-        error = self._run(pod, container)
+        error = self._run(pod, container, self.statuses.get(uid, {}).get(name))
         if error:
             return self.inspect(pod, container, started=False)._replace(error=error)
         return self.inspect(pod, container, started=True)._replace(cpus=affinity, memory_nodes=memory_nodes)
@@ -657,12 +657,11 @@ class Kubelet:
         for container in pod.containers:
             status = known.get(container.name)
             if status is None or status.removed:
-                self._run(pod, container)
+                self._run(pod, container, status)
 
-    def _run(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
-        """Start a container; why it cannot, or nothing."""
+    def _run(self, pod: AdmissionPod, container: AdmissionContainer, known: RuntimeContainer | None) -> str:
+        """Start a container, or start it again; why it cannot, or nothing."""
         uid, name = pod.uid, container.name
-        known = self.statuses.get(uid, {}).get(name)
         restarts = known.restarts + 1 if known else 0
         container_id = f"{uid}_{name}_{restarts}"
         try:

@@ -78,6 +78,7 @@ _NOT_BEST_EFFORT = StartKind(
     "topology.bestEffort of the policy has no effect under topologyManagerPolicy {policy}",
     "topologyManagerPolicy: best-effort, or leave the section out",
 )
+_NOTHING: Remembered = {}, {}, {}, {}
 _NO_TOPOLOGY = StartKind("no-topology", "{error}")
 _REFUSED_GATES = StartKind("refused-gates", "{error}", "{hint}")
 
@@ -124,7 +125,7 @@ class ContainerManager:
     ) -> None:
         self.machine = machine
         self.policy = policy
-        self.remembered: Remembered = {}, {}, {}, {}
+        self.remembered: Remembered = _NOTHING
         """What the policy's state file holds."""
         self.filed_mixed: dict[str, Mapping[str, MixedShare]] = {}
         """And of containers with exclusive and shared CPUs."""
@@ -143,7 +144,7 @@ class ContainerManager:
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
-        made.policy, made.remembered, made.filed_mixed = rules.policy, ({}, {}, {}, {}), {}
+        made.policy, made.remembered, made.filed_mixed = rules.policy, _NOTHING, {}
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)

@@ -91,6 +91,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
     the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything. `mixed`:
     some container has exclusive and shared CPUs. `hides_smt`: some container runs on one thread of each of its cores.
+    `holds_claim`: it stands for a claim of devices.
     """
 
     uid: str
@@ -105,6 +106,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     spec: Pod
     mixed: bool = False
     hides_smt: bool = False
+    holds_claim: bool = False
 
     @property
     def mixed_shares(self) -> Mapping[str, MixedShare]:
@@ -113,11 +115,6 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             return NOBODY_MIXED
         own = (one for one in self.containers if one.remainder is not None)
         return {one.name: MixedShare(one.exclusive_cpus, one.remainder or 0) for one in own}
-
-    @property
-    def holds_claim(self) -> bool:
-        """It stands for a claim of devices."""
-        return self.uid.startswith(HOLDER_PREFIX)
 
     @classmethod
     def of(
@@ -167,6 +164,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             spec=pod,
             mixed=bool(mixed) and any(one.mixed for one in containers),
             hides_smt=bool(hides_smt) and any(one.hides_smt for one in containers),
+            holds_claim=pod.metadata.uid.startswith(HOLDER_PREFIX),
         )
 
 

@@ -12,7 +12,7 @@ What a pod of this library does not carry is not checked: affinity rules, host p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -247,7 +247,7 @@ class PodOnNode(NamedTuple):
 class Others(msgspec.Struct, frozen=True):
     """Pods on a node beside one that is looked at, and what they request in all."""
 
-    pods: Sequence[PodOnNode]
+    pods: Collection[PodOnNode]
     used: Mapping[str, int]
 
     @classmethod
@@ -269,8 +269,9 @@ class Seen(msgspec.Struct, frozen=True):
 
     def beside(self, uid: str) -> Others:
         """All pods but this one."""
-        others = drop(self.pods, uid)
-        return Others(list(others.values()), self.used if others is self.pods else self._less(uid))
+        if uid not in self.pods:
+            return Others(self.pods.values(), self.used)
+        return Others(drop(self.pods, uid).values(), self._less(uid))
 
     def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
         """A pod came, or is another one."""
@@ -413,7 +414,7 @@ def _wrong_node(pod: Pod, node: NodeObject) -> list[Refusal]:
     return failures
 
 
-def _preempt(pod: PodOnNode, others: Sequence[PodOnNode], missing: Sequence[InsufficientResource]) -> Verdict:
+def _preempt(pod: PodOnNode, others: Iterable[PodOnNode], missing: Sequence[InsufficientResource]) -> Verdict:
     by_class: dict[str, list[PreemptiblePod]] = {BEST_EFFORT: [], BURSTABLE: [], GUARANTEED: []}
     for other in others:
         if _may_preempt(pod.pod, other.pod):
