@@ -183,7 +183,13 @@ class Journals:
 
     async def beside(self, work: Callable[[Rulebook], T]) -> T:
         """Work with the rulebook of the thread, in its turn, while the loop goes on."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._beside)
+        return await self._in_thread(lambda: work(self._beside))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Futures that wait for each other end only when garbage is looked for, so they do not get what was found."""
+        found: list[T] = []
+        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: found.append(work()))
+        return found.pop()
 
     def forget(self, node: str) -> None:
         """The node is gone from the cluster."""
@@ -317,7 +323,7 @@ class Journals:
         """A large one is read beside the loop, in its turn. Raises `InputError`."""
         if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
             return ReadMessage(_decoded(data, self._rulebook.common))
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work_out, data)
+        return await self._in_thread(lambda: self._work_out(data))
 
     def _work_out(self, data: bytes) -> ReadMessage:
         """Raises `InputError`."""

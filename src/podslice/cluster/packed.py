@@ -88,6 +88,8 @@ class PackedTable:
 
 def _find(piece: bytes, key: bytes) -> tuple[int, int] | None:
     """Where the entry of a key begins and ends."""
+    if key not in piece:  # most that are asked for are new, and bytes are looked through in no time
+        return None
     at, end, length = 0, len(piece), len(key)
     while at < end:
         after = at + _HEAD + piece[at] + (piece[at + 1] << 8) + piece[at + 2]

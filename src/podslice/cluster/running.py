@@ -4,6 +4,7 @@ to end."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import ssl
 import sys
@@ -29,6 +30,11 @@ from podslice.wire.addresses import parse_address
 
 if TYPE_CHECKING:
     from podslice.cluster.page.serving import PageHost
+
+
+_NEW_OBJECTS = 10_000
+"""After so many more objects than before garbage is looked for. Hardly anything that the service makes is part of a
+circle, and with Python's 700 much of a start was spent looking."""
 
 
 class Certificate(NamedTuple):
@@ -159,6 +165,7 @@ def known_versions(options: ClusterOptions) -> frozenset[str]:
 async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") -> None:
     """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
+    gc.set_threshold(_NEW_OBJECTS)
     sys.setswitchinterval(TURN_SECONDS)  # threads beside the event loop keep it waiting no longer than it does itself
     log = LogLines(log_level)
 

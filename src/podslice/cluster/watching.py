@@ -92,8 +92,10 @@ class ObjectTable(Generic[V]):
             yield ReadChange(kind, found, seen)
 
     async def _list(self) -> str:
-        """Each page is taken in before the next is asked for: what a large cluster lists is never here all at once."""
-        began, seen, version = self._clock(), PackedTable(), ""
+        """Each page is taken in before the next is asked for: what a large cluster lists is never here all at once.
+        What went meanwhile is dropped; of the first list, before which nothing was known, nothing can have gone."""
+        began, version = self._clock(), ""
+        seen = PackedTable() if self.objects else None
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 async for page in list_pages(self._api, self._path, self._selector):
@@ -101,21 +103,22 @@ class ObjectTable(Generic[V]):
                     version = page.version
         except TimeoutError:
             raise ApiError(f"{self._path}: the list takes longer than {LIST_SECONDS:.0f} seconds") from None
-        await self._drop_all_but(seen)
+        if seen is not None:
+            await self._drop_all_but(seen)
         self.relists += 1
         self.ready = True
         self.tried.set()
         self._listed(began)
         return version
 
-    async def _take_in(self, page: ObjectPage, seen: PackedTable) -> None:
+    async def _take_in(self, page: ObjectPage, seen: PackedTable | None) -> None:
         turn = LoopTurn()
         page.items.reverse()
         while page.items:
             found = await self._readable(page.items.pop())
             if found is not None:
-                key = self._key(found)
-                seen.put(packed_uid(key), b"")
+                if seen is not None:
+                    seen.put(packed_uid(self._key(found)), b"")
                 self.put(found)
             await turn.shared()
 

@@ -30,6 +30,8 @@ _WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests"
 "affinities":{"\xfe\x01":{"c":{"mask":1,"preferred":true}},"\xfe\x01":{"c":{"mask":2,"preferred":true}}},"containers":\
 {"\xfe\x01":{"\xfe\0_c_0":"c"}}}"""
 """What most states say, so that one of them is packed into a third less. Packed states are never stored."""
+_LEVEL = 3
+"""A sixth less time than 6, for an eighth more bytes."""
 _RAW = -15
 """A window of 32 KiB without a head and a sum: nothing travels."""
 
@@ -73,7 +75,7 @@ def packed(data: bytes, uids: Iterable[str]) -> PackedState:
             named[at] = b'"' + _FIRST + chr(places[uid]).encode()
             last = ranks[uid] = len(ranks)
     parts[1::2] = named
-    packing = zlib.compressobj(6, wbits=_RAW, zdict=_WORDS)
+    packing = zlib.compressobj(_LEVEL, wbits=_RAW, zdict=_WORDS)
     return PackedState(packing.compress(b"".join(parts)) + packing.flush(), names)
 
 
