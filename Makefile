@@ -22,8 +22,8 @@ demo: $(READY) ## Set up, then decide about an embedded example and about this m
 	$(BIN)/podslice topology
 	$(BIN)/podslice admit examples/small.yaml
 
-test: $(READY) ## Set up, then run all tests
-	$(BIN)/python -m pytest -q -n auto
+test: $(READY) ## Set up, then run all tests, one process more than there are cores: some wait for real programs
+	$(BIN)/python -m pytest -q -n $$(( $$(nproc) + 1 ))
 
 quick: $(READY) ## Run the fast tests, in less than a minute
 	$(BIN)/python -m pytest -q -n auto -m 'not slow'

@@ -30,8 +30,8 @@ def test_a_slow_page_misses_the_goal() -> None:
 
 @pytest.mark.parametrize("policy", ["none", "restricted", "single-numa-node"])
 def test_a_decision_takes_few_steps(policy: str) -> None:
-    """Deciding about a container with CPUs, memory and a device and releasing it again takes at most 220 calls, which
+    """Deciding about a container with CPUs, memory and a device and releasing it again takes at most 175 calls, which
     is what their cost is made of."""
     cycle = decision_and_release(policy)()
     cycle()
-    assert walked(cycle).calls <= 220
+    assert walked(cycle).calls <= 175
