@@ -384,7 +384,9 @@ class Kubelet:
         """
         manager, context = self.manager, self.manager.context
         context.begin()
-        admission = self._without_surplus(admission)
+        shares = admission.mixed or admission.hides_smt
+        if shares:
+            admission = self._without_surplus(admission)
         before = None
         if self.undoes_refusals:
             if context.leftovers or state is None:
@@ -395,7 +397,8 @@ class Kubelet:
         new = admission.uid not in context.active
         context.activate(admission)
         try:
-            self._refuse_unheard(admission, new=new)
+            if shares or admission.overflow or self.policy is not NO_POLICY:
+                self._refuse_unheard(admission, new=new)
             manager.shrink(admission, stays or admission)
             manager.topology.admit(admission)
             if there is not None:

@@ -8,6 +8,7 @@ which upstream does after a list of devices and after an allocation (quirk `devi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -137,9 +138,9 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 def _in_use(records: Records) -> dict[str, Bits]:
     """The devices that somebody holds, by resource."""
-    used: dict[str, Bits] = {}
+    used: defaultdict[str, Bits] = defaultdict(int)
     for containers in records.values():
         for resources in containers.values():
             for resource, held in resources.items():
-                used[resource] = used.get(resource, 0) | held.devices
-    return used
+                used[resource] |= held.devices
+    return dict(used)
