@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from podslice import PodsliceError
@@ -23,22 +20,14 @@ NODES = """{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "n"}
 }}]}"""
 
 
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="podslice-fuzz-")
-
-
 @contextmanager
 def _file(name: str, data: bytes) -> Iterator[Path]:
     """A file that is alone in its folder."""
-    folder = Path(_folder().name, "read")
-    folder.mkdir()
-    try:
-        (folder / name).write_bytes(data)
-        yield folder / name
-    finally:
-        shutil.rmtree(_folder().name, ignore_errors=True)
-        os.mkdir(_folder().name)
+    with tempfile.TemporaryDirectory(prefix="podslice-fuzz-") as made:
+        path = Path(made, "read", name)
+        path.parent.mkdir()
+        path.write_bytes(data)
+        yield path
 
 
 def dump(data: bytes) -> None:

@@ -28,7 +28,7 @@ from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.machine.model import Machine
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
-from podslice.core.node import Node, identified
+from podslice.core.node import Node, check_pod, identified
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
 
@@ -91,7 +91,7 @@ def lint(
     rules, beside = choose([], []), policy or NO_POLICY
     if isinstance(subject, KubeletConfig):
         return lint_kubelet(NodeSubject(subject, machine, profile=profile, policy=beside), rules)
-    _check_pod(subject)
+    check_pod(subject)
     node = None if config is None else NodeSubject(config, machine, profile=profile, policy=beside)
     return lint_pod(PodSubject(subject, node, profile=profile, policy=policy), rules)
 
@@ -99,16 +99,10 @@ def lint(
 def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") -> Page:
     """What Kubernetes makes of a pod's resources: defaults, validation, QoS class, effective amounts, cgroup files, OOM
     scores, what scheduler, quota and autoscalers count. With a node, also what becomes of the pod there."""
-    _check_pod(pod)
+    check_pod(pod)
     if node is None:
         return inspect_pod(pod, default_gates(profile), PROFILES[profile])
     view = node.view
     memory = view.machine.memory
     known = KnownNode(view.config, memory_capacity=memory, allocatable=view.allocatable, policy=view.policy)
     return inspect_pod(identified(pod), view.gates, view.quirks, view=known, node=node.copy())
-
-
-def _check_pod(pod: Pod) -> None:
-    """Raises `InputError` for what is none, such as a `LoadedPod`; one without a name will do."""
-    if not isinstance(pod, Pod):
-        identified(pod)

@@ -418,24 +418,19 @@ def _unusable_state(error: StartError, state: GivenState, config: KubeletConfig)
 
 def _whose(state: GivenState, name: str, config: KubeletConfig) -> str:
     """Which kubelet an intact file is of, as far as the options do not say it; else empty."""
-    written = how_written(state.files.get(name, b""))
-    if written is None:
+    with_gate = written_with_gate(state.files.get(name, b""))
+    if with_gate is None:
         return ""
     if state.unnamed:
         return state.unnamed
-    if written.pod_level and not config.feature_gates.get(POD_LEVEL_GATE, False):
+    if with_gate and not config.feature_gates.get(POD_LEVEL_GATE, False):
         return f"it was written with the gate on: --set featureGates.{POD_LEVEL_GATE}=true"
     return ""
 
 
-class HowWritten(NamedTuple):
-    """What an intact file of a manager tells of the kubelet that wrote it: whether its gate was on."""
-
-    pod_level: bool
-
-
-def how_written(data: bytes) -> HowWritten | None:
-    """Of the CPU or Memory Manager's file; None for another one, and for one that is not intact."""
+def written_with_gate(data: bytes) -> bool | None:
+    """Whether the kubelet that wrote a CPU or Memory Manager's file had the gate PodLevelResourceManagers on; None for
+    another file, and for one that is not intact."""
     from podslice.statefiles.formats.content import read_content
     from podslice.statefiles.go.gojson import CheckpointError
 
@@ -445,4 +440,4 @@ def how_written(data: bytes) -> HowWritten | None:
         return None
     if not content.intact or content.kind not in ("cpu", "memory"):
         return None
-    return HowWritten((content.kind, content.version) in _WITH_GATE)
+    return (content.kind, content.version) in _WITH_GATE

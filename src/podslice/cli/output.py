@@ -139,23 +139,22 @@ def page_name(out: Path | None) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a drawing or a page; on a full disk an older one stays as it is, and no half one is left. Raises
     `InputError`."""
+    from podslice.host.statefile import taking_place
+
     data = (text + "\n").encode()
     try:
         if path.exists() and not path.is_file():  # a terminal, a pipe
             path.write_bytes(data)
             return
         place = path.resolve()
-        part = place.with_name(f".{place.name}.part")
         try:
-            part.write_bytes(data)
-            if place.exists():
-                shutil.copymode(place, part)
-            part.replace(place)
+            with taking_place(place) as beside:
+                beside.write_bytes(data)
+                if place.exists():
+                    shutil.copymode(place, beside)
         except OSError as error:
             if error.errno not in _ONLY_THE_FILE:
                 raise
             place.write_bytes(data)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

@@ -113,9 +113,11 @@ def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
 
 
 def _over(ended: list[LoadedPod], what: str) -> str:
+    from podslice.render.prose import counted
+
     names = [f"{one.pod.metadata.namespace}/{one.pod.metadata.name}" for one in ended]
     some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    who = "1 pod has ended" if len(ended) == 1 else f"{len(ended)} pods have ended"
+    who = f"{counted(len(ended), 'pod')} {'has' if len(ended) == 1 else 'have'} ended"
     return f"{ended[0].source}: {who} ({some}): {what}"
 
 

@@ -9,7 +9,14 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import machine_options, named_node, resolve_node
-from podslice.cli.node_option import POD_LEVEL_GATE, assumptions, how_written, load_config, set_option, warnings_about
+from podslice.cli.node_option import (
+    POD_LEVEL_GATE,
+    assumptions,
+    load_config,
+    set_option,
+    warnings_about,
+    written_with_gate,
+)
 from podslice.cli.output import print_warnings, with_options
 from podslice.cli.state_files import StateFile, cpu_policy
 from podslice.core.config.kubelet import KubeletConfig
@@ -59,7 +66,7 @@ class ToldNode(NamedTuple):
         about another kubelet than the one that wrote it."""
         if self.config is not None or reader.pod_level or reader.minor < _FIRST_WITH_GATE:
             return ()
-        named = [file.path for file in files if (written := how_written(file.data)) and written.pod_level]
+        named = [file.path for file in files if written_with_gate(file.data)]
         if not named:
             return ()
         return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; a kubelet with it off is asked about "

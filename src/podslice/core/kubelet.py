@@ -384,9 +384,7 @@ class Kubelet:
         """
         manager, context = self.manager, self.manager.context
         context.begin()
-        shares = admission.mixed or admission.hides_smt
-        if shares:
-            admission = self._without_surplus(admission)
+        admission = self._without_surplus(admission)
         before = None
         if self.undoes_refusals:
             if context.leftovers or state is None:
@@ -397,8 +395,7 @@ class Kubelet:
         new = admission.uid not in context.active
         context.activate(admission)
         try:
-            if shares or admission.overflow or self.policy is not NO_POLICY:
-                self._refuse_unheard(admission, new=new)
+            self._refuse_unheard(admission, new=new)
             manager.shrink(admission, stays or admission)
             manager.topology.admit(admission)
             if there is not None:

@@ -539,10 +539,15 @@ def _meant(value: object, kind: type, path: str, remedy: str) -> None:
         raise InputError(f"is a {type(value).__name__}, not a {kind.__name__}", path=path, remedy=remedy)
 
 
+def check_pod(pod: Pod) -> None:
+    """Raises `InputError` for what is none, such as a `LoadedPod`."""
+    _meant(pod, Pod, "pod", "pod_from_dict(data) makes one")
+
+
 def identified(pod: Pod) -> Pod:
     """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError` for what is
     not a pod, or has neither UID nor name."""
-    _meant(pod, Pod, "pod", "pod_from_dict(data) makes one")
+    check_pod(pod)
     metadata = pod.metadata
     if metadata.uid:
         return pod

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from podslice.core.errors import InputError
 from podslice.fleet.kube_objects import MAX_DUMP
@@ -32,6 +32,10 @@ _REMEDY = "make the export again"
 _LONGEST = 8192
 LATEST = 253_402_300_800_000
 """The year 10 000, in milliseconds."""
+SeriesKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric's name and its labels, by name."""
+Samples: TypeAlias = dict[SeriesKey, list[tuple[int, float]]]
+"""Times in milliseconds since 1970 and values, by series."""
 
 
 class MetricSeries(NamedTuple):
@@ -115,6 +119,18 @@ def sample_of(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[i
     return found
 
 
+def note_sample(found: Samples, key: SeriesKey, value: object, wrong: Counter[str], scale: float) -> None:
+    """One sample more of a series, if it is one; as `sample_of`."""
+    sample = sample_of(value, wrong, scale)
+    if sample is not None:
+        found.setdefault(key, []).append(sample)
+
+
+def series_of(found: Samples) -> tuple[MetricSeries, ...]:
+    """The series, each with its samples in order of time."""
+    return tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
+
+
 def counted_lines(wrong: Counter[str], path: Path) -> Iterator[str]:
     """A line for each kind of thing that was left out of a file."""
     for what, count in sorted(wrong.items()):
@@ -134,7 +150,7 @@ def text_metrics(path: Path, made: int) -> MetricsExport | None:
     lines = text.splitlines()
     scale = 1000.0 if lines and lines[-1].strip() == "# EOF" else 1.0
     wrong: Counter[str] = Counter()
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[int, float]]] = {}
+    found: Samples = {}
     for line in lines:
         if not line.strip() or line.startswith("#"):
             continue
@@ -145,14 +161,11 @@ def text_metrics(path: Path, made: int) -> MetricsExport | None:
             wrong["lines that are of no metric"] += 1
             continue
         at, unit = (made, 1.0) if match["time"] is None else (match["time"], scale)
-        sample = sample_of((at, match["value"]), wrong, unit)
-        if sample is not None:
-            found.setdefault((name, tuple(sorted(labels.items()))), []).append(sample)
+        note_sample(found, (name, tuple(sorted(labels.items()))), (at, match["value"]), wrong, unit)
     if not found:
         return None
-    series = tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
     ends = [] if text.endswith("\n") else [f"{path.name}: breaks off; what is before that is used"]
-    return MetricsExport(series, (*ends, *counted_lines(wrong, path)))
+    return MetricsExport(series_of(found), (*ends, *counted_lines(wrong, path)))
 
 
 def labels_of(text: str) -> dict[str, str] | None:

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.core.errors import InputError
-from podslice.fleet.metrics_read import MetricSeries, MetricsExport, counted_lines, labels_of, name_in, sample_of
+from podslice.fleet.metrics_read import (
+    MetricsExport,
+    Samples,
+    SeriesKey,
+    counted_lines,
+    labels_of,
+    name_in,
+    note_sample,
+    series_of,
+)
 from podslice.fleet.rows import open_rows
 
 TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".jsonl", ".jsonl.gz")
@@ -26,7 +35,6 @@ _SERIES = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*\{(?P<labels>.*)\}\
 _METRIC = re.compile(r"kube_[a-z0-9_]+$")
 _MILLISECONDS = 1e11
 """A number from here on is milliseconds since 1970, below seconds: it is of the year 5138 then."""
-Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class _Columns(NamedTuple):
@@ -37,7 +45,7 @@ class _Columns(NamedTuple):
     name: int
     metric: str
     labels: Mapping[int, str]
-    series: Mapping[int, Key]
+    series: Mapping[int, SeriesKey]
 
 
 def is_table(path: Path) -> bool:
@@ -48,7 +56,7 @@ def is_table(path: Path) -> bool:
 def table_metrics(path: Path) -> MetricsExport | None:
     """The series of a table; None for one that has no metrics. Raises `InputError`, also for a file that is called as a
     metric of pods and has no columns of one."""
-    found: dict[Key, list[tuple[int, float]]] = {}
+    found: Samples = {}
     wrong: Counter[str] = Counter()
     with open_rows(path) as table:
         columns = _columns(table.columns, path)
@@ -56,8 +64,7 @@ def table_metrics(path: Path) -> MetricsExport | None:
             return None
         for _, cells in table.rows:
             _take(cells, columns, found, wrong)
-    series = tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
-    return MetricsExport(series, tuple(counted_lines(wrong, path)))
+    return MetricsExport(series_of(found), tuple(counted_lines(wrong, path)))
 
 
 def _columns(header: tuple[str, ...], path: Path) -> _Columns | None:
@@ -79,7 +86,7 @@ def _columns(header: tuple[str, ...], path: Path) -> _Columns | None:
     return _Columns(time, value, name, metric, labels, series)
 
 
-def _wide(header: tuple[str, ...], own: str) -> Iterator[tuple[int, Key]]:
+def _wide(header: tuple[str, ...], own: str) -> Iterator[tuple[int, SeriesKey]]:
     """Columns that are series, by their number."""
     for index, name in enumerate(header):
         match = _SERIES.match(name.strip())
@@ -88,7 +95,7 @@ def _wide(header: tuple[str, ...], own: str) -> Iterator[tuple[int, Key]]:
             yield index, (match["name"] or labels.pop("__name__", "") or own, tuple(sorted(labels.items())))
 
 
-def _take(cells: list[str], columns: _Columns, found: dict[Key, list[tuple[int, float]]], wrong: Counter[str]) -> None:
+def _take(cells: list[str], columns: _Columns, found: Samples, wrong: Counter[str]) -> None:
     """One row more. A series without a value in a row has no sample then."""
     if len(cells) <= max(columns.time, columns.value, columns.name):
         wrong["rows with too few cells"] += 1
@@ -97,17 +104,11 @@ def _take(cells: list[str], columns: _Columns, found: dict[Key, list[tuple[int, 
     if columns.series:
         for index, key in columns.series.items():
             if index < len(cells) and cells[index].strip():
-                _note(key, (at, cells[index]), found, wrong)
+                note_sample(found, key, (at, cells[index]), wrong, 1.0)
         return
     labels = tuple(sorted((name, cells[index]) for index, name in columns.labels.items() if cells[index : index + 1]))
     name = cells[columns.name].strip() if columns.name >= 0 else columns.metric
-    _note((name, tuple(one for one in labels if one[1])), (at, cells[columns.value]), found, wrong)
-
-
-def _note(key: Key, sample: tuple[object, str], found: dict[Key, list[tuple[int, float]]], wrong: Counter[str]) -> None:
-    read = sample_of(sample, wrong, 1.0)
-    if read is not None:
-        found.setdefault(key, []).append(read)
+    note_sample(found, (name, tuple(one for one in labels if one[1])), (at, cells[columns.value]), wrong, 1.0)
 
 
 def _moment(text: str) -> float | str:

@@ -26,6 +26,7 @@ from podslice.fleet.measures import MEASURES, measured_outcome
 from podslice.fleet.rows import parquet_module
 from podslice.fleet.store import TABLES, RunStore
 from podslice.fleet.table_columns import ROWS, meaning_of
+from podslice.host.statefile import taking_place
 
 VERSION = 1
 """Of the tables: it rises when a column goes, or means something else; new ones come without."""
@@ -219,19 +220,13 @@ def _node_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
 def _write(store: RunStore, table: TableForm, rows: Iterator[tuple[Any, ...]], form: str) -> Path:
     name = _file(table, form)
     path = store.folder / TABLES / name
-    temporary = path.with_name(f".{name}.new")
     try:
         path.parent.mkdir(exist_ok=True)
-        if form == "parquet":
-            _write_parquet(temporary, table, rows)
-        else:
-            _write_csv(temporary, table, rows)
-        temporary.replace(path)
+        with taking_place(path) as beside:
+            (_write_parquet if form == "parquet" else _write_csv)(beside, table, rows)
     except OSError as error:
         remedy = "the cells are kept; podslice fleet report makes the tables again"
         raise InputError(f"cannot be written: {error.strerror or error}", source=str(path), remedy=remedy) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 from podslice.core.errors import InputError
 from podslice.fleet.rows import form_of, parquet_module
 from podslice.fleet.trace import TraceNode, TracePod
+from podslice.host.statefile import taking_place
 
 POD_COLUMNS = (
     "name", "cpu_milli", "memory_bytes", "gpus", "gpu_milli", "gpu_models", "qos", "owner", "max_per_node",
@@ -29,20 +30,15 @@ def write_trace(path: Path, rows: Iterable[TracePod | TraceNode], *, nodes: bool
     `InputError`."""
     form = form_of(path)
     columns = NODE_COLUMNS if nodes else POD_COLUMNS
-    temporary = path.with_name(f".{path.name}.new")
     cells = (_cells(row) for row in rows)
     try:
-        if form == "parquet":
-            written = _write_parquet(temporary, columns, cells)
-        else:
-            with _open(temporary, compressed=path.name.lower().endswith(".gz")) as file:
-                written = (_write_csv if form == "csv" else _write_jsonl)(file, columns, cells)
-        temporary.replace(path)
+        with taking_place(path) as beside:
+            if form == "parquet":
+                return _write_parquet(beside, columns, cells)
+            with _open(beside, compressed=path.name.lower().endswith(".gz")) as file:
+                return (_write_csv if form == "csv" else _write_jsonl)(file, columns, cells)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}", source=str(path)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    return written
 
 
 def _cells(row: TracePod | TraceNode) -> tuple[Any, ...]:

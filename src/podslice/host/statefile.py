@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -67,11 +69,27 @@ class RealFiles:
             os.close(descriptor)
 
 
+@contextmanager
+def taking_place(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its place when all of it is written, and is gone where that fails. Not synced:
+    for what can be made again. Raises `OSError`."""
+    beside = _beside(path)
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
+
+
 def write_atomically(path: Path, data: bytes, files: FileOperations | None = None, *, settled: bool = True) -> None:
     """Replace `path` by `data`, completely or not at all; unless `settled` a machine that goes down may forget it,
     until somebody syncs the directory. Raises `OSError`."""
     files = files or RealFiles()
-    temporary = path.with_name(f".{path.name}.new")
+    temporary = _beside(path)
     try:
         files.write(temporary, data)
         files.rename(temporary, path)

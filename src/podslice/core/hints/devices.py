@@ -66,13 +66,13 @@ class Coverage:
 
         A mask must reach every reusable device; preferred are masks as small as the machine allows.
         """
-        needed, reached, singles = count - reusable.bit_count(), {}, 0
-        for node, there in self._places:
-            here = reached[node] = (there & available).bit_count()
-            if here >= needed and not reusable & ~there:
-                singles |= 1 << node
-        reach = Need(reached, needed) if self._apart else self._reach(available, needed)
+        needed = count - reusable.bit_count()
+        reach = self._reach(available, needed)
         needs = (reach, *self._touching(reusable)) if reusable else (reach,)
+        singles = 0
+        for node, here in reach.values.items():
+            if here >= needed and not (reusable and reusable & ~self.on_node.get(node, 0)):
+                singles |= 1 << node
         if not singles and not all_met(needs, self._mask):
             return None
         open_nodes = self._mask if len(self.nodes) > 1 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -83,7 +84,7 @@ class ResizeQueue:
     def __init__(self, gates: Mapping[str, bool], state: Waiting | None = None) -> None:
         self.gates = gates
         self.state = state or Waiting()
-        self.metrics: dict[Series, int] = {}
+        self.metrics: defaultdict[Series, int] = defaultdict(int)
 
     def copy(self) -> ResizeQueue:
         """A queue in the same state, which counts for itself."""
@@ -140,4 +141,4 @@ class ResizeQueue:
         self.drop(uid)
 
     def _count(self, metric: Series) -> None:
-        self.metrics[metric] = self.metrics.get(metric, 0) + 1
+        self.metrics[metric] += 1
