@@ -18,6 +18,15 @@ from e2e.hollow_campaign import campaign, summary
 from e2e.hollow_cluster import ALONE, BACKLOG_HOLD, HEADER, SCHEDULER, HollowResult, Load, Progress, hollow, loads
 from e2e.hollow_nodes import Fault
 from e2e.packages import FetchError
+from podslice.cluster.running import tune_interpreter
+
+_WAYS: dict[str, dict[str, Any]] = {
+    "podslice": {"service": True},
+    "alone": {"service": False},
+    "alone, every node": {"service": False, "every_node": True},
+}
+"""Who schedules. Alone the scheduler looks at a tenth of 5 000 nodes, or at every node, as it does with the service."""
+_CHOICES = {"service": ["podslice"], "alone": ["alone"], "both": ["podslice", "alone"], "all": list(_WAYS)}
 
 
 async def one_run(
@@ -39,7 +48,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--pods", type=int, default=0, help="pods of the load; default: four or five for each node")
     parser.add_argument("--load", choices=["equal", "mixed", "churn"], action="append")
-    parser.add_argument("--with", dest="who", choices=["service", "alone", "both"], default="both")
+    parser.add_argument("--with", dest="who", choices=list(_CHOICES), default="both")
     parser.add_argument("--no-nomination", action="store_true", help="filter alone, nothing is nominated ahead")
     parser.add_argument("--ahead", type=int, default=512, help="pods that are nominated and not bound yet, at most")
     parser.add_argument(
@@ -54,21 +63,23 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.campaign is not None:
         return _campaign(chosen)
+    tune_interpreter()
     found, bad = loads(chosen.nodes, chosen.pods), False
     print(HEADER, flush=True)
     for name in chosen.load or list(found):
-        for who in ("service", "alone"):
-            if chosen.who in (who, "both"):
-                settings = {"nominate": not chosen.no_nomination, "ahead": chosen.ahead} if who == "service" else {}
-                settings |= {"backlog": chosen.backlog, "silent": chosen.silent}
+        for who, settings in _WAYS.items():
+            if who in _CHOICES[chosen.who]:
+                settings = {**settings, "backlog": chosen.backlog, "silent": chosen.silent}
+                if settings["service"]:
+                    settings |= {"nominate": not chosen.no_nomination, "ahead": chosen.ahead}
                 try:
-                    result = asyncio.run(one_run(chosen.nodes, found[name], service=who == "service", **settings))
+                    result = asyncio.run(one_run(chosen.nodes, found[name], **settings))
                 except FetchError as error:
                     print(error, file=sys.stderr)
                     return 2
-                print(result.row(), flush=True)
+                print(result._replace(who=who).row(), flush=True)
                 print(f"<!-- {json.dumps(result.counts)} -->", flush=True)
-                bad |= who == "service" and bool(result.problems)
+                bad |= settings["service"] and bool(result.problems)
     return int(bad)
 
 

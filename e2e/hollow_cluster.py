@@ -238,11 +238,13 @@ async def hollow(
     gates: Mapping[str, bool] | None = None,
     silent: bool = False,
     waits: bool = False,
+    every_node: bool = False,
     client: Callable[[object], HTTPClusterApi] = HTTPClusterApi,
     **settings: Any,
 ) -> AsyncIterator[HollowCluster]:
     """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'. `silent`: the nodes
-    tell the API server nothing of their pods; `waits`: the scheduler starts with `start_scheduler`."""
+    tell the API server nothing of their pods; `waits`: the scheduler starts with `start_scheduler`; `every_node`: it
+    looks at all of them for each pod, as it always does with the service."""
     names = list(names)
     alpha = ["--runtime-config=api/alpha=true"] if gates else []
     options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
@@ -270,7 +272,7 @@ async def hollow(
             cluster.scheduler = {
                 "profiles": [profile(SCHEDULER if service else ALONE)], "extenders": extenders,
                 "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
-                **({"percentageOfNodesToScore": 100} if service else {}),
+                **({"percentageOfNodesToScore": 100} if service or every_node else {}),
             }  # fmt: skip
             cluster.flags = [f"--feature-gates={gates_text(gates)}"] if gates else []
             if not waits:

@@ -257,7 +257,7 @@ class Life:
         if pod.uid in self.seen and self.r.random() < 0.7:
             ahead = self.placing.choose(self.seen[pod.uid])
         names = [ahead] if ahead else self.r.sample(list(self.nodes), self.r.choice((3, len(self.nodes))))
-        found = self.placing.filter(FilterRequest(data, list(names)), ahead)
+        found = self.placing.filter(FilterRequest(data, list(names)), lambda uid: ahead)
         if not found.nodes:
             return
         node = found.nodes[0]

@@ -34,7 +34,7 @@ def test_an_object_confirms_nothing() -> None:
     scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.state_told())
     assert scene.journals.nodes[name].replica.proven
     document = pod_object("p")
-    answer = scene.service.placing.filter(asked(document, [name]), "")
+    answer = scene.service.placing.filter(asked(document, [name]))
     assert (list(answer.nodes), answer.unresolvable) == ([], {name: SILENT})
     assert scene.service.placing.choose(seen(document)) in (GOOD, BAD)
 

@@ -93,10 +93,10 @@ def test_least_important_leave_and_room_is_kept() -> None:
         assert scene.held == {"uid-big": "a"}
         assert scene.nominator.ahead == {"uid-big": "a"}
         scene.bench.gone("q")
-        assert scene.bench.placing.filter(asked(pod_object("thief", "6"), ["a"]), "").nodes == []
+        assert scene.bench.placing.filter(asked(pod_object("thief", "6"), ["a"])).nodes == []
         await scene.seconds()
         assert set(scene.api.nominated) == {("big", "a")}
-        assert scene.bench.placing.filter(asked(refused("big"), ["a"]), "a").nodes == ["a"]
+        assert scene.bench.placing.filter(asked(refused("big"), ["a"]), lambda uid: "a").nodes == ["a"]
         assert scene.bench.placing.bind(BindRequest("big", "default", "uid-big", "a")).error == ""
         scene.bench.tell(pod_object("big", "6", "a", priority=10))
         await scene.seconds()

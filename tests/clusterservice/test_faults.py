@@ -17,7 +17,7 @@ def bound(bench: Bench, name: str, cpus: str) -> Json:
     """A pod that was filtered and bound, and of which its node has not heard yet."""
     document = pod_object(name, cpus)
     bench.tell(document, node_hears=False)
-    assert bench.placing.filter(asked(document, [NODE]), "").nodes == [NODE]
+    assert bench.placing.filter(asked(document, [NODE])).nodes == [NODE]
     assert not bench.placing.model.bind(f"uid-{name}", NODE, bench.now).error
     bench.tell(pod_object(name, cpus, NODE), node_hears=False)
     return pod_object(name, cpus, NODE)
@@ -66,15 +66,15 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     bench.tell(pod_object("static", "8", NODE, schedulerName=""))
     (hold,) = bench.placing.model.held()
     assert (hold.uid, hold.bound, hold.fits) == ("uid-p", True, False)
-    assert not bench.placing.filter(asked(pod_object("late", "1"), [NODE]), "").nodes
+    assert not bench.placing.filter(asked(pod_object("late", "1"), [NODE])).nodes
     starts(bench, coming)
     assert [(word.uid, word.told.fate) for word in bench.disputes] == [("uid-p", "refused")]
     quiet(bench)
     bench.gone("static")
     again = asked(pod_object("again", "8"), [NODE])
-    assert "otherwise than expected" in bench.placing.filter(again, "").unresolvable[NODE]
+    assert "otherwise than expected" in bench.placing.filter(again).unresolvable[NODE]
     bench.now += 61.0
-    assert bench.placing.filter(again, "").nodes == [NODE]
+    assert bench.placing.filter(again).nodes == [NODE]
 
 
 @pytest.mark.parametrize("first", ["watch", "node"])
@@ -83,7 +83,7 @@ def test_bound_elsewhere(first: str) -> None:
     or that node, nothing stays held."""
     bench = Bench(NODE, "b")
     bench.tell(pod_object("p"), node_hears=False)
-    assert bench.placing.filter(asked(pod_object("p"), [NODE]), "").nodes == [NODE]
+    assert bench.placing.filter(asked(pod_object("p"), [NODE])).nodes == [NODE]
     assert not bench.placing.model.bind("uid-p", NODE, 0.0).error
     if first == "node":
         starts(bench, pod_object("p", node="b"))
@@ -123,7 +123,7 @@ def test_deleted_in_each_state(when: str) -> None:
     bench = Bench(NODE)
     if when == "held":
         bench.tell(pod_object("p"))
-        assert bench.placing.filter(asked(pod_object("p"), [NODE]), "").nodes == [NODE]
+        assert bench.placing.filter(asked(pod_object("p"), [NODE])).nodes == [NODE]
     else:
         coming = bound(bench, "p", "4")
         if when == "running":
@@ -145,10 +145,10 @@ def test_another_version() -> None:
     assert isinstance(true.event, StateTold)
     bench.journals.feed(NODE, encode(replace(true, event=replace(true.event, version="other"))))
     asking = asked(pod_object("q"), [NODE])
-    assert bench.placing.filter(asking, "").unresolvable == {NODE: NOT_CONFIRMED}
+    assert bench.placing.filter(asking).unresolvable == {NODE: NOT_CONFIRMED}
     node.restart()
     bench.journals.feed(NODE, encode(node.journal.state_told()))
-    assert bench.placing.filter(asking, "").nodes == [NODE]
+    assert bench.placing.filter(asking).nodes == [NODE]
     assert {hold.uid for hold in bench.placing.model.held()} == {"uid-p", "uid-q"}
 
 
@@ -158,7 +158,7 @@ def test_the_clock_jumps() -> None:
     bench = Bench(NODE)
     coming = bound(bench, "bound", "4")
     bench.tell(pod_object("held", "4"))
-    assert bench.placing.filter(asked(pod_object("held", "4"), [NODE]), "").nodes == [NODE]
+    assert bench.placing.filter(asked(pod_object("held", "4"), [NODE])).nodes == [NODE]
     bench.now += 3600.0
     assert bench.placing.expire() == ["uid-held"]
     assert [hold.uid for hold in bench.placing.model.held()] == ["uid-bound"]

@@ -20,7 +20,7 @@ def bind(bench: Bench, name: str, node: str) -> str:
 def test_pods_that_want_nothing_pass() -> None:
     """Such a pod may go anywhere, to nodes of which nothing is known too."""
     bench = Bench("a")
-    assert bench.placing.filter(asked(shared_pod("p"), ["x", "a"]), "").nodes == ["x", "a"]
+    assert bench.placing.filter(asked(shared_pod("p"), ["x", "a"])).nodes == ["x", "a"]
     assert bind(bench, "p", "x") == "nothing is known of the pod"
     bench.tell(shared_pod("p"))
     assert bind(bench, "p", "x") == ""
@@ -30,7 +30,7 @@ def test_one_pod_from_filter_to_confirmed() -> None:
     """Filter holds, bind keeps it, the node agrees, and the hold is gone; the next pod sees what is left."""
     bench = Bench("a")
     bench.tell(pod_object("p", "8"))
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
     (hold,) = bench.placing.model.held()
     assert (hold.uid, hold.node, hold.bound) == ("uid-p", "a", False)
     assert bind(bench, "p", "a") == ""
@@ -38,11 +38,11 @@ def test_one_pod_from_filter_to_confirmed() -> None:
     bench.tell(pod_object("p", "8", "a"))
     assert bench.placing.model.held() == ()
     assert bench.placing.model.counts["agreed"] == 1
-    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "")
+    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]))
     assert refused.nodes == []
     assert set({**refused.failed, **refused.unresolvable}) == {"a"}
     bench.gone("p")
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_held_node_first() -> None:
@@ -51,8 +51,8 @@ def test_held_node_first() -> None:
     bench.tell(pod_object("p"))
     chosen = bench.placing.choose(bench.placing.pods["uid-p"])
     other = "b" if chosen == "a" else "a"
-    assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), chosen).nodes == [chosen]
-    assert bench.placing.filter(asked(pod_object("p"), [other]), chosen).nodes == [other]
+    assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), lambda uid: chosen).nodes == [chosen]
+    assert bench.placing.filter(asked(pod_object("p"), [other]), lambda uid: chosen).nodes == [other]
     assert [hold.node for hold in bench.placing.model.held()] == [other]
 
 
@@ -61,12 +61,12 @@ def test_a_pod_on_its_way_counts() -> None:
     bench = Bench("a")
     for name in ("p", "q"):
         bench.tell(pod_object(name, "8"))
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
-    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "")
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
+    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]))
     assert (refused.nodes, refused.unresolvable) == ([], {"a": "no NUMA node has 8 exclusive CPUs free"})
     bench.now = 16.0
     assert bench.placing.expire() == ["uid-p"]
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
@@ -78,7 +78,7 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
     for name in ("p", "q", "p"):
         if name == "q":
             bench.gone("runs")
-        bench.placing.filter(asked(pod_object(name, "2"), ["a"]), "")
+        bench.placing.filter(asked(pod_object(name, "2"), ["a"]))
         bench.tell(pod_object(name, "2"))
         assert bind(bench, name, "a") == ""
         plan = bench.placing.plan(BindRequest(name, "default", f"uid-{name}", "a"))
@@ -99,19 +99,19 @@ def test_plans_of_a_service_before() -> None:
     nobody knows here, so no other pod is let in until the node has spoken."""
     bench = Bench("a", policy="honour")
     bench.tell(pod_object("p", "4"))
-    bench.placing.filter(asked(pod_object("p", "4"), ["a"]), "")
+    bench.placing.filter(asked(pod_object("p", "4"), ["a"]))
     assert bind(bench, "p", "a") == ""
     bench.tell(bound := pod_object("p", "4", "a"), node_hears=False)
-    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"])).nodes == ["a"]
     bench.begin_again()
     bench.journals.catch_up(["a"])
     (hold,) = bench.placing.model.held()
     assert (hold.uid, hold.bound, hold.plan) == ("uid-p", True, None)
-    refused = bench.placing.filter(asked(pod_object("q", "2"), ["a"]), "")
+    refused = bench.placing.filter(asked(pod_object("q", "2"), ["a"]))
     assert refused.unresolvable == {"a": RESERVED}
     bench.nodes.pod_news(None, seen(bound))
     assert bench.placing.model.held() == ()
-    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("q", "2"), ["a"])).nodes == ["a"]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -119,7 +119,7 @@ def test_started_while_no_service_listened(again: bool) -> None:
     """A pod whose start nobody heard is in the state that its node tells next, to the same service or to one that was
     started since: what it has is taken and nothing is held for it, and it gets no verdict, neither good nor bad."""
     bench = Bench("a")
-    bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "")
+    bench.placing.filter(asked(pod_object("p", "8"), ["a"]))
     bench.tell(pod_object("p", "8"))
     assert bind(bench, "p", "a") == ""
     bench.journals.fault = Fault(lose=1)
@@ -133,13 +133,13 @@ def test_started_while_no_service_listened(again: bool) -> None:
     model = bench.placing.model
     assert (model.held(), bench.fates, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
     assert model.node("a").base.cpus == bench.nodes.nodes["a"].node.state.cpu.default
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == []
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
 
 
 def test_bound_and_gone_while_the_watch_was_away() -> None:
     """A pod that was bound and deleted before any watch showed it is held no more once a later list lacks it."""
     bench = Bench("a")
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
     assert bind(bench, "p", "a") == ""
     bench.now += 1.0
     bench.placing.listed(bench.now - 1.0)
@@ -157,11 +157,11 @@ def test_pods_of_others_count() -> None:
     bench = Bench("a")
     bench.tell(pod_object("p", "8", "a", schedulerName="default-scheduler"), node_hears=False)
     assert [hold.bound for hold in bench.placing.model.held()] == [True]
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == []
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
     bench.gone("p")
     bench.now = 31.0
     bench.placing.expire()
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_bound_before_the_node_is_known() -> None:
@@ -180,11 +180,11 @@ def test_lost_and_doubled_events() -> None:
     bench.tell(pod_object("p", "8", "a"))
     bench.journals.fault = Fault()
     bench.tell(pod_object("q", "2", "a"))
-    refused = bench.placing.filter(asked(pod_object("r", "2"), ["a"]), "")
+    refused = bench.placing.filter(asked(pod_object("r", "2"), ["a"]))
     assert refused.unresolvable == {"a": NOT_CONFIRMED}
     bench.journals.catch_up(["a"])
-    assert bench.placing.filter(asked(pod_object("r", "2"), ["a"]), "").nodes == ["a"]
-    assert bench.placing.filter(asked(pod_object("s", "8"), ["a"]), "").nodes == []
+    assert bench.placing.filter(asked(pod_object("r", "2"), ["a"])).nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("s", "8"), ["a"])).nodes == []
     bench.journals.fault = Fault(double=1)
     bench.tell(pod_object("t", "2", "a"))
     assert bench.journals.outcomes["doubled"] == 1
@@ -195,7 +195,7 @@ def test_silent_node() -> None:
     """A node that nobody hears takes no pod that wants something, not even at bind; heard again, it does."""
     bench = Bench("a")
     bench.tell(pod_object("p"))
-    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == ["a"]
     bench.placing.confirm("a", confirmed=False)
     assert bind(bench, "p", "a") == NOT_CONFIRMED
     bench.placing.confirm("a", confirmed=True)
@@ -207,27 +207,27 @@ def test_node_that_goes_and_comes() -> None:
     bench = Bench("a")
     node = bench.placing.places.nodes["a"]
     bench.placing.node_news(node, None)
-    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").unresolvable == {"a": NOT_CONFIRMED}
+    assert bench.placing.filter(asked(pod_object("p"), ["a"])).unresolvable == {"a": NOT_CONFIRMED}
     bench.placing.node_news(None, node)
-    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").nodes == []
+    assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == []
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
-    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("p"), ["a"])).nodes == ["a"]
 
 
 def test_refusal_by_the_node() -> None:
     """A node that refuses what was sent is told of, and not sent such a pod again for a while."""
     bench = Bench("a")
     bench.tell(pod_object("p", "8"))
-    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"])).nodes == ["a"]
     assert bind(bench, "p", "a") == ""
     bench.nodes.pod_news(None, seen(pod_object("first", "8", "a")))
     bench.tell(pod_object("p", "8", "a"))
     assert [(one.node, one.uid, one.told.fate) for one in bench.disputes] == [("a", "uid-p", "refused")]
     bench.nodes.pod_news(seen(pod_object("first", "8", "a")), None)
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == []
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
     bench.now = 61.0
-    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == ["a"]
 
 
 def test_preemption() -> None:

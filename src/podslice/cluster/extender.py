@@ -102,9 +102,7 @@ class Extender:
         """An error fails the scheduler's attempt, with a text that the pod's event shows."""
         began = self._clock()
         try:
-            request = read_filter(body)
-            uid = self._placing.known(request.pod).uid
-            answer = self._placing.filter(request, self._held(uid))
+            answer = self._placing.filter(read_filter(body), self._held)
             result = "refused" if not answer.nodes else "one" if len(answer.nodes) == 1 else "some"
         except (MessageError, PodsliceError) as error:
             answer, result = FilterAnswer(error=f"podslice: {error}"), "error"

@@ -226,18 +226,18 @@ class Placements:
 
     # What the scheduler asks
 
-    def filter(self, request: FilterRequest, held: str) -> FilterAnswer:
-        """Which nodes take the pod. `held` is the node that was chosen for it ahead, and the answer where it still
-        takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
+    def filter(self, request: FilterRequest, held: Callable[[str], str] = lambda uid: "") -> FilterAnswer:
+        """Which nodes take the pod. `held` tells the node that was chosen for it ahead, which is the answer where it
+        still takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.known(request.pod)
         if not self.model.wants(pod.pod):
             return FilterAnswer(request.nodes)
         bound = self.pods.get(pod.uid)
         if bound is not None and bound.node:
             return FilterAnswer(error=BOUND_ALREADY + bound.node)
-        now = self._clock()
-        if held and held in request.nodes:
-            found = self.model.filter(pod.pod, [held], now, group=pod.group)
+        now, ahead = self._clock(), held(pod.uid)
+        if ahead and ahead in request.nodes:
+            found = self.model.filter(pod.pod, [ahead], now, group=pod.group)
             if found.nodes:
                 return FilterAnswer(found.nodes)
         found = self.model.filter(pod.pod, request.nodes, now, group=pod.group)

@@ -162,11 +162,17 @@ def known_versions(options: ClusterOptions) -> frozenset[str]:
     return frozenset({running_version()} - {UNPACKAGED}).union(options.versions)
 
 
+def tune_interpreter() -> None:
+    """For a process that serves a cluster: less is looked for garbage, and threads beside the event loop keep it
+    waiting no longer than it does itself."""
+    gc.set_threshold(_NEW_OBJECTS)
+    sys.setswitchinterval(TURN_SECONDS)
+
+
 async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") -> None:
     """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
     checked = check(options)
-    gc.set_threshold(_NEW_OBJECTS)
-    sys.setswitchinterval(TURN_SECONDS)  # threads beside the event loop keep it waiting no longer than it does itself
+    tune_interpreter()
     log = LogLines(log_level)
 
     def trouble(where: str, what: str) -> None:

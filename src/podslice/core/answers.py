@@ -42,7 +42,7 @@ from podslice.core.values.quantity import Quantity
 Question: TypeAlias = "int | tuple[int, PodHolding]"
 """A shape that comes to a state, or a holding that leaves it, as a key."""
 T = TypeVar("T", bound="NodeAnswer | FleetState")
-_MOST_TABLES = 4096
+_MOST_TABLES, _MOST_PLANS = 4096, 1024
 _POD = "pod"
 """The UID of the one pod that is asked about."""
 
@@ -174,6 +174,7 @@ class ValueAnswers:
         self._pods = pods
         self._asked: dict[int, tuple[AdmissionPod, str]] = {}
         self._hopeless: dict[int, bool] = {}
+        self._plans: dict[tuple[int, int], Holding | None] = {}
         self.start = self.state_of(state)
 
     def state_of(self, state: NodeState) -> FleetState:
@@ -204,6 +205,7 @@ class ValueAnswers:
         """Another pod has the number of this shape from now on."""
         self._asked.pop(shape, None)
         self._hopeless.pop(shape, None)
+        self._plans.clear()
 
     def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
         pod = default_pod(called(pod, _POD), self.rules.gates)
@@ -275,6 +277,14 @@ class ValueAnswers:
 
     def plan(self, state: FleetState, shape: int) -> Holding | None:
         """What each container of the pod would have, None where it is refused."""
+        key = state.number, shape
+        if key not in self._plans:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = self._plan(state, shape)
+        return self._plans[key]
+
+    def _plan(self, state: FleetState, shape: int) -> Holding | None:
         if self.admit(state, shape, 0).holding is None:
             return None
         manager = self._manager
