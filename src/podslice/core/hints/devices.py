@@ -54,11 +54,8 @@ class Coverage:
 
     def _smallest(self, count: int) -> Size:
         """Fewest nodes that could reach `count` devices if all were free (all nodes if none could)."""
-        known = self._sizes.get(count)
-        if known is None:
-            found = fewest(self._mask, (self._reach(-1, count),))
-            known = self._sizes[count] = found or Size(len(self.nodes), True)
-        return known
+        found = self._sizes[count] = fewest(self._mask, (self._reach(-1, count),)) or Size(len(self.nodes), True)
+        return found
 
     def hints(self, available: Bits, count: int, *, reusable: Bits = 0, purse: Purse | None = None) -> HintSet | None:
         """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
@@ -76,7 +73,7 @@ class Coverage:
         if not singles and not all_met(needs, self._mask):
             return None
         open_nodes = self._mask if len(self.nodes) > 1 else 0
-        smallest, proven = self._smallest(count)
+        smallest, proven = self._sizes.get(count) or self._smallest(count)
         return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, proven=proven, purse=purse)
 
     def _reach(self, devices: Bits, amount: int) -> Need:

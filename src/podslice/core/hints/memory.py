@@ -40,13 +40,14 @@ class Groups(msgspec.Struct, frozen=True):
         nodes = used = grouped = 0
         members: dict[Bits, Bits] = {}
         for node, state in machine.items():
-            own, cells = 1 << node, state.cells or ()
+            own = group = 1 << node
             nodes |= own
-            if len(cells) > 1:
-                grouped |= own
+            if state.cells != [node]:
+                group = bits_of(state.cells or ())
+                if len(state.cells or ()) > 1:
+                    grouped |= own
             if state.number_of_assignments > 0:
                 used |= own
-                group = 1 << cells[0] if len(cells) == 1 else bits_of(cells)
                 members[group] = members.get(group, 0) | own
         return cls(nodes, used, grouped, members)
 
@@ -140,10 +141,11 @@ class _Room:
                 if left > size:
                     overfull = True
             needs.append(Need(free, amount))
-        self._overfull = overfull
         self.large = nodes & ~small
         self.alone = self.large & ~short
         self.free = tuple(needs)
+        self.needs = self.free + self.sizes if overfull else self.free
+        """What a set of nodes that nobody uses has to meet; free memory is mostly no more than all memory."""
 
     @cached_property
     def sizes(self) -> tuple[Need, ...]:
@@ -153,11 +155,6 @@ class _Room:
             Need({node: tables.get(name, NO_TABLE).allocatable for node, tables in maps.items()}, amount)
             for name, amount in self._request.items()
         )
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What a set of nodes that nobody uses has to meet; free memory is mostly no more than all memory."""
-        return self.free + self.sizes if self._overfull else self.free
 
     def smallest(self, purse: Purse | None) -> Size | None:
         """How many nodes are large enough at least; None when even all are not."""

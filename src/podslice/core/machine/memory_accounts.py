@@ -47,19 +47,23 @@ def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
         machine[node] = NUMANodeState(state.number_of_assignments + 1, _moved(state, name, taken), list(cells))
 
 
-def release(machine: MachineState, blocks: Iterable[Block]) -> None:
-    """Give back what blocks hold, in their stored node order (memory-device 1.9); records are replaced as in
-    `charge`."""
+def release(machine: MachineState, blocks: Iterable[Block]) -> bool:
+    """Give back what blocks hold, in their stored node order (memory-device 1.9); records are replaced as in `charge`.
+    True where a block was on several nodes."""
+    several = False
     for block in blocks:
-        remaining = block.size
-        for node in block.numa_affinity or ():
+        remaining, nodes = block.size, block.numa_affinity or ()
+        several = several or len(nodes) > 1
+        for node in nodes:
             state = machine.get(node)
             if state is None:
                 continue
-            given = min(_table_of(state, block.type).reserved, remaining)
+            table = state.memory_map.get(block.type, NO_TABLE) if state.memory_map else NO_TABLE
+            given = min(table.reserved, remaining)
             remaining -= given
             left = state.number_of_assignments - 1
             machine[node] = NUMANodeState(left, _moved(state, block.type, -given), state.cells if left else [node])
+    return several
 
 
 def settle(machine: MachineState) -> None:

@@ -55,7 +55,8 @@ class DeviceState(msgspec.Struct, frozen=True):
         """The part of the limits that the manager is asked about: what is registered, or held by somebody."""
         known, pools = {}, self.pools
         for resource, amount in limits.items():
-            if resource in pools and (pools[resource].registered or resource in self.used):
+            pool = pools.get(resource)
+            if pool is not None and (pool.registered or resource in self.used):
                 known[resource] = amount
         return known
 

@@ -284,7 +284,7 @@ class DeviceManager:
         if (count <= 0 and self._none_is_nothing) or self._settled(pod.uid, container.name, resource, count):
             return False
         pool = self.state.pools[resource]
-        chosen = self._select(pod.uid, resource, count, affinity)
+        chosen = self._select(pool, pod.uid, resource, count, affinity)
         names = pool.names(chosen)
         if pool.plugin is None:
             self.state = self.state.recounted()
@@ -323,9 +323,9 @@ class DeviceManager:
             raise AdmissionError(_HELD_UNHEALTHY, resource=resource)
         return held is not None or count == 0
 
-    def _select(self, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
-        pool = self.state.pools[resource]
-        reusable = self.state.reusable.get(uid, {}).get(resource, 0)
+    def _select(self, pool: DevicePool, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
+        left = self.state.reusable.get(uid)
+        reusable = left.get(resource, 0) if left else 0
         if reusable and not self._crashes:
             reusable &= pool.known
         selection = Selection(pool.ids)

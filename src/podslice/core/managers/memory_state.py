@@ -206,8 +206,7 @@ def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) 
     """The books after one holder after the other gave its blocks back; `settled` as in `MemoryState.give_back`."""
     machine = machine.copy()
     for blocks in held:
-        release(machine, blocks)
-        if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
+        if release(machine, blocks) and settled:
             settle(machine)
     return machine
 
