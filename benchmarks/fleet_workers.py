@@ -4,7 +4,8 @@
 each way needs (a Dask scheduler's too; what its start took is told apart, because a Dask cluster is there before a run
 and after it). Wall time is no measure on a machine that others use; what two workers spend beside the cells is. The
 efficiency is the processor time of one process over that of all processes of the other way; two workers are then twice
-that many times as fast, on two idle processors. Where others come and go, `--again` looks at one process twice.
+that many times as fast, on two idle processors. Equal work takes more or less time from one minute to the next on most
+machines, so `--rounds` takes turns, and the sums of all rounds count. Programs are compiled before, as if installed.
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ def role_of(command: bytes) -> str:
 
 def begun(command: list[str], spent: Spent, stack: ExitStack, folder: Path) -> subprocess.Popen[bytes]:
     """A command in a session of its own, ended with the stack."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True)
     spent.sessions.add(process.pid)
     stack.callback(process.wait)
     stack.callback(process.kill)
@@ -120,7 +123,9 @@ def begun(command: list[str], spent: Spent, stack: ExitStack, folder: Path) -> s
 
 def dask(folder: Path, workers: int, spent: Spent, stack: ExitStack) -> str:
     """The address of a Dask scheduler with so many workers."""
-    about = folder / "scheduler.json"
+    log, about = folder / "log", folder / "scheduler.json"
+    about.unlink(missing_ok=True)
+    registered = log.read_text().count("Registered to") if log.exists() else 0
     common = [sys.executable, "-m", "dask"]
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(about)]
     begun([*common, "scheduler", *words], spent, stack, folder)
@@ -130,7 +135,7 @@ def dask(folder: Path, workers: int, spent: Spent, stack: ExitStack) -> str:
     told = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(folder)]
     for _ in range(workers):
         begun([*common, "worker", address, *told], spent, stack, folder)
-    while (folder / "log").read_text().count("Registered to") < workers:
+    while log.read_text().count("Registered to") < registered + workers:
         time.sleep(_TICK)
     return address
 
@@ -150,13 +155,13 @@ class Took(NamedTuple):
         return sum(self.roles.values())
 
 
-def timed(folder: Path, name: str, *, workers: int, on_dask: bool) -> Took:
+def timed(folder: Path, *, workers: int, on_dask: bool, scenario: str = "s.yaml") -> Took:
     """Make a run."""
-    out, spent = folder / name, Spent()
+    out, spent = Path(tempfile.mkdtemp(dir=folder)) / "run", Spent()
     with ExitStack() as stack:
         how = ["--dask", dask(folder, workers, spent, stack)] if on_dask else ["--workers", str(workers)]
         spent.begin()
-        command = [sys.executable, "-m", "podslice", "fleet", "run", str(folder / "s.yaml"), "--out", str(out), *how]
+        command = [sys.executable, "-m", "podslice", "fleet", "run", str(folder / scenario), "--out", str(out), *how]
         began = time.monotonic()
         process = begun(command, spent, stack, folder)
         while process.poll() is None:
@@ -178,28 +183,29 @@ def main() -> int:
     parser.add_argument("--cells", type=int, default=8)
     parser.add_argument("--pods", type=int, default=40_000, help="of a cell")
     parser.add_argument("--only", choices=["processes", "dask"], help="beside one process")
-    parser.add_argument("--again", action="store_true", help="one process at the end too; the mean of both counts")
+    parser.add_argument("--rounds", type=int, default=1, help="times that each way takes its turn")
     told = parser.parse_args()
     ways = [("one process", 1, False), ("two processes", 2, False), ("two Dask workers", 2, True)]
     if told.only:
         ways.pop(2 if told.only == "processes" else 1)
-    if told.again:
-        ways.append(("one process, again", 1, False))
-    found: list[Took] = []
+    found: dict[str, list[Took]] = {name: [] for name, _, _ in ways}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "s.yaml").write_text(scenario(told.cells, told.pods))
-        for number, (name, workers, on_dask) in enumerate(ways):
-            took = timed(folder, f"run{number}", workers=workers, on_dask=on_dask)
-            print(f"{told.cells} cells on {name}: {said(took)}", flush=True)
-            found.append(took)
-    alone = [took for took, (_, workers, _) in zip(found, ways, strict=True) if workers == 1]
-    one, wall = (sum(values) / len(alone) for values in ([t.seconds for t in alone], [t.wall for t in alone]))
-    for took, (name, workers, _) in zip(found, ways, strict=True):
-        if workers > 1:
-            efficiency = one / took.seconds
-            print(f"{name}: efficiency {efficiency:.3f} ({workers * efficiency:.2f} times as fast on {workers} idle "
-                  f"processors); by the clock {wall / took.wall / workers:.3f}")  # fmt: skip
+        (folder / "small.yaml").write_text(scenario(2, 100))
+        for _, workers, on_dask in ways:
+            timed(folder, workers=workers, on_dask=on_dask, scenario="small.yaml")
+        for _ in range(told.rounds):
+            for name, workers, on_dask in ways:
+                took = timed(folder, workers=workers, on_dask=on_dask)
+                print(f"{told.cells} cells on {name}: {said(took)}", flush=True)
+                found[name].append(took)
+    one, wall = sum(took.seconds for took in found["one process"]), sum(took.wall for took in found["one process"])
+    for name, workers, _ in ways[1:]:
+        efficiency = one / sum(took.seconds for took in found[name])
+        by_clock = wall / sum(took.wall for took in found[name]) / workers
+        print(f"{name}: efficiency {efficiency:.3f} ({workers * efficiency:.2f} times as fast on {workers} idle "
+              f"processors); by the clock {by_clock:.3f}")  # fmt: skip
     return 0
 
 
