@@ -27,7 +27,7 @@ _FEW_DIGITS = 9
 
 
 class CPUSetError(ValueError):
-    """Text that is not a CPU list; prints as upstream's error. `problem` says it in our words."""
+    """Text that is not a CPU list, prints as upstream's error; or no CPU ids. `problem` says it in our words."""
 
     def __init__(self, message: str, problem: str = "") -> None:
         self.problem = problem or message
@@ -191,14 +191,28 @@ def ids_of(bits: Bits) -> list[int]:
     return [bits.bit_length() - 1] if bits else []
 
 
+def _bits_of_ids(ids: Iterable[int]) -> Bits:
+    """As `bits_of`, of what anybody may give. Raises `CPUSetError`."""
+    if isinstance(ids, str):
+        raise CPUSetError(f"{_shown(ids)} is text; CPUSet.parse reads it")
+    try:
+        known = tuple(ids)
+        if max(known, default=0) <= MAX_CPU_ID:
+            return bits_of(known)
+    except (TypeError, ValueError):
+        pass
+    raise CPUSetError(f"{_shown(str(ids))} is no collection of CPU ids, which are numbers from 0 to {MAX_CPU_ID}")
+
+
 class CPUSet:
-    """An immutable set of CPU ids. Prints as Linux CPU-list text (`0-3,8`); compares and hashes by content."""
+    """An immutable set of CPU ids. Prints as Linux CPU-list text (`0-3,8`); compares and hashes by content. Raises
+    `CPUSetError` for what are no ids."""
 
     __slots__ = ("bits",)
     bits: Bits
 
     def __init__(self, ids: Iterable[int] = ()) -> None:
-        object.__setattr__(self, "bits", bits_of(ids))
+        object.__setattr__(self, "bits", _bits_of_ids(ids))
 
     @classmethod
     def from_bits(cls, bits: Bits) -> CPUSet:

@@ -45,7 +45,7 @@ _SHORT = 24
 
 
 class QuantityError(ValueError):
-    """Text that is not a quantity; the message is upstream's."""
+    """Text that is not a quantity, the message is upstream's; or no text at all."""
 
 
 class Quantity:
@@ -61,6 +61,8 @@ class Quantity:
     def __init__(
         self, nano: int, fmt: str = DECIMAL_SI, scale: int = 0, text: str | None = None, *, small: bool = True
     ) -> None:
+        if not isinstance(nano, int):
+            raise QuantityError(f"{str(nano)[:80]!r} is no number of billionths; Quantity.parse reads text")
         self.nano = nano
         self.format = fmt
         self.scale = scale
@@ -70,6 +72,8 @@ class Quantity:
     @classmethod
     def parse(cls, text: str) -> Quantity:
         """Read a quantity as Kubernetes does. Raises `QuantityError`. The same few texts come again and again."""
+        if not isinstance(text, str):
+            raise QuantityError(f"{str(text)[:80]} is no text; Quantity.of takes whole numbers")
         return _remembered(text) if len(text) <= _SHORT else cls._parse(text)
 
     @classmethod
