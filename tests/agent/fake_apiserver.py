@@ -26,13 +26,16 @@ def _ended(data: dict[str, Any]) -> bool:
 class FakeApiServer:
     """An API server in memory. Changes made with `apply` and `delete` reach the watchers; `expire` forgets history
     and cuts the streams, so that watchers get 410; while `down` is set everything fails. Pods that have ended are not
-    told of, as the agent asks. `answers` are codes with which the next patches are answered instead."""
+    told of, as the agent asks. Nothing of the kinds in `refused` can be applied. `answers` are codes with which the
+    next patches are answered instead."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
         self.topologies: dict[str, dict[str, Any]] = {}
+        self.leases: list[dict[str, Any]] = []
+        self.refused: set[str] = set()
         self.node_states: list[tuple[str, NodeStateStatus]] = []
         self.answers: list[int] = []
         self.looks = 0
@@ -111,9 +114,18 @@ class FakeApiServer:
         return self.topologies.get(node)
 
     async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
+        self._refuse("topology")
+        self.topologies[node] = topology
+
+    async def apply_lease(self, lease: dict[str, Any]) -> None:
+        self._refuse("lease")
+        self.leases.append(lease)
+
+    def _refuse(self, kind: str) -> None:
         if self.down:
             raise ApiError("connection refused")
-        self.topologies[node] = topology
+        if kind in self.refused:
+            raise AnswerError(f"{kind}: forbidden", 403)
 
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
         if self.down:

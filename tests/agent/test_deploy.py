@@ -20,7 +20,7 @@ from tests.agent.chart import CHART, Renderer, documents, render
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
 IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
-_MORE = ("cluster", "dra", "kubectl", "monitoring", "nodestate")
+_MORE = ("cluster", "dra", "kubectl", "monitoring", "noderesourcetopology", "nodestate")
 TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem not in _MORE]
 
 
@@ -132,6 +132,23 @@ def test_chart_of_a_driver() -> None:
     shipped = list(yaml.safe_load_all((DEPLOY / "manifests" / "dra.yaml").read_text()))
     assert [one for one in documents(**values) if one in shipped] == shipped
     assert not [one for one in documents(image=IMAGE) if one in shipped]
+
+
+def test_rights_of_who_keeps_the_topology() -> None:
+    """With `nodeResourceTopology` the chart has the rights of the shipped manifest, for Leases in the agents' namespace
+    alone; without it, and with `off`, nothing of that is there."""
+
+    def made(namespace: str, value: Any) -> list[Any]:
+        text = Renderer(namespace, {"agent": {"nodeResourceTopology": value}}).text("noderesourcetopology.yaml")
+        return [one for one in yaml.safe_load_all(text) if one]
+
+    shipped = list(yaml.safe_load_all((DEPLOY / "manifests" / "noderesourcetopology.yaml").read_text()))
+    assert made("podslice", "own") == made("podslice", "merge") == shipped
+    assert [made("podslice", value) for value in (None, "off", False)] == [[], [], []]
+    leases = [one for one in shipped if any("leases" in rule["resources"] for rule in one.get("rules", ()))]
+    assert [(one["kind"], one["rules"][0]["verbs"]) for one in leases] == [("Role", ["create", "patch"])]
+    assert "podslice:" not in yaml.safe_dump_all(made("other", "own"))
+    assert {one["metadata"].get("namespace", "other") for one in made("other", "own")} == {"other"}
 
 
 def test_chart_values_arrive() -> None:

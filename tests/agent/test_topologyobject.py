@@ -1,27 +1,41 @@
-"""The node's NodeResourceTopology: when the agent writes it, and what it leaves of others."""
+"""The node's NodeResourceTopology: when the agent writes it, what it leaves of others, and the Lease beside it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from podslice.agent.daemon import Agent
 from podslice.agent.settings import settings_from_dict
+from podslice.agent.topologylease import LeaseName, TopologyLease
 from podslice.agent.topologyobject import TopologyObject
 from podslice.core.errors import InputError
 from podslice.core.holding import digest
+from podslice.wire import podaccess
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
+from tests.agent.test_daemon import with_agent
 from tests.agent.test_journal import Followed
 from tests.conftest import make_pod
+from tests.wire.fake_runtime import FakeRuntime
 
+LEASE = LeaseName("agents", "n1")
 HEAD = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration"}
 
 
-def kept(node: Followed, api: FakeApiServer, seconds: float, *, merges: bool = False) -> tuple[int, list[str]]:
-    """Keep the object for so long: how often it was written, and what went wrong."""
+def kept(
+    node: Followed,
+    api: FakeApiServer,
+    seconds: float,
+    *,
+    merges: bool = False,
+    meanwhile: Coroutine[Any, Any, None] | None = None,
+) -> tuple[int, list[str]]:
+    """Keep the object for so long, with its Lease: how often it was written, and what went wrong."""
     troubles: list[str] = []
     topology = TopologyObject(
         api,
@@ -30,14 +44,22 @@ def kept(node: Followed, api: FakeApiServer, seconds: float, *, merges: bool = F
         node.journal,
         merges=merges,
         version="7",
+        lease=str(LEASE),
         trouble=lambda what, why: troubles.append(f"{what}: {why}"),
     )
 
     async def main() -> None:
-        task = asyncio.ensure_future(topology.run())
+        now = asyncio.get_running_loop().time
+        lease = TopologyLease(
+            api, LEASE, topology, trouble=lambda what, why: troubles.append(f"{what}: {why}"), now=now
+        )
+        tasks = [asyncio.ensure_future(one.run()) for one in (topology, lease)]
+        if meanwhile is not None:
+            await meanwhile
         await asyncio.sleep(seconds)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     clock.run(main())
     return topology.writes, troubles
@@ -64,6 +86,7 @@ def test_it_is_written_once_for_each_state(tmp_path: Path) -> None:
     assert told["podslice.io/state"] == digest(node.owner.node.state).allocation
     assert told["podslice.io/sequence"] == str(node.journal.journal.sequence)
     assert told["podslice.io/version"] == "7"
+    assert told["podslice.io/lease"] == "agents/podslice-agent-n1"
     assert told["nodeTopologyPodsFingerprint"].startswith("pfp0v001")
 
 
@@ -89,6 +112,74 @@ def test_an_api_server_that_is_away(tmp_path: Path) -> None:
     assert 2 <= len(troubles) <= 6
     api.down = False
     assert kept(node, api, 0.5) == (1, [])
+
+
+def renewals(api: FakeApiServer) -> list[str]:
+    return [one["spec"]["renewTime"] for one in api.leases]
+
+
+def test_its_lease_is_renewed(tmp_path: Path) -> None:
+    """While nothing changes, the node's Lease is renewed every five minutes, and the object is left alone. Its Lease
+    belongs to the Node as it does, is held by the node, and lasts for three renewals."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    assert kept(node, api, 650.0) == (1, [])
+    assert renewals(api) == [f"1970-01-01T00:{minute}:00.000000Z" for minute in ("00", "05", "10")]
+    assert api.leases[-1] == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "namespace": "agents",
+            "name": "podslice-agent-n1",
+            "ownerReferences": api.topologies["n1"]["metadata"]["ownerReferences"],
+        },
+        "spec": {"holderIdentity": "n1", "leaseDurationSeconds": 900, "renewTime": "1970-01-01T00:10:00.000000Z"},
+    }
+
+
+def test_a_lease_that_cannot_be_renewed(tmp_path: Path) -> None:
+    """People hear why, it is tried again before the next renewal is due, and the object is written all the same."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    api.refused = {"lease"}
+    writes, troubles = kept(node, api, 60.0)
+    assert (writes, set(troubles), api.leases) == (1, {"lease: lease: forbidden"}, [])
+    assert 2 <= len(troubles) <= 6
+    assert api.topologies
+
+
+def test_an_object_that_cannot_be_written(tmp_path: Path) -> None:
+    """There is no Lease before there is an object; once there is, a write that fails does not end its renewals."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    api.refused = {"topology"}
+    writes, troubles = kept(node, api, 60.0)
+    assert (writes, set(troubles), api.leases) == (0, {"nodeResourceTopology: topology: forbidden"}, [])
+
+    async def change() -> None:
+        await asyncio.sleep(10.0)
+        api.refused = {"topology"}
+        node.run(make_pod("a", ("c", "4")))
+
+    api.refused = set()
+    writes, troubles = kept(node, api, 650.0, meanwhile=change())
+    assert (writes, set(troubles)) == (1, {"nodeResourceTopology: topology: forbidden"})
+    assert len(api.leases) == 3
+
+
+@pytest.mark.parametrize(("told", "namespace"), [("", "other"), ("own\n", "own")])
+def test_an_agent_keeps_both(told: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease is in the namespace that the pod's service account tells; without one, in that of the settings."""
+    if told:
+        (tmp_path / "namespace").write_text(told)
+    monkeypatch.setattr(podaccess, "SERVICE_ACCOUNT", tmp_path)
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await fake.run_pod("a")
+        await clock.until(lambda: api.leases)
+        (topology,) = api.topologies.values()
+        metadata = api.leases[0]["metadata"]
+        assert (metadata["namespace"], metadata["name"]) == (namespace, f"podslice-agent-{agent.node_name}")
+        assert attributes(topology)["podslice.io/lease"] == f"{namespace}/{metadata['name']}"
+
+    with_agent(tmp_path, test, nodeResourceTopology="own", namespace="other")
 
 
 def test_others_keep_what_they_wrote(tmp_path: Path) -> None:
@@ -131,6 +222,14 @@ def test_settings_that_cannot_be(value: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem) as raised:
         settings_from_dict({**HEAD, "nodeResourceTopology": value})
     assert raised.value.path == "nodeResourceTopology"
+
+
+def test_no_name_of_a_namespace() -> None:
+    """The namespace of an agent that runs in no pod is named as the API server names them."""
+    assert settings_from_dict(HEAD).agent.namespace == "podslice"
+    with pytest.raises(InputError, match="is no name of a namespace") as raised:
+        settings_from_dict({**HEAD, "namespace": "kube/system"})
+    assert raised.value.path == "namespace"
 
 
 def test_settings_that_can_be() -> None:

@@ -68,20 +68,23 @@ def deploy(api: Api, *documents: Json) -> None:
     for document in documents:
         answer = apply(api, document)
         assert answer.code in (200, 201), answer.message
-    roles = {one["metadata"]["name"]: one["rules"] for one in documents if one["kind"] == "ClusterRole"}
+    roles = {(one["kind"], one["metadata"]["name"]): one["rules"] for one in documents if "rules" in one}
     for one in documents:
-        if one["kind"] == "ClusterRoleBinding" and one["subjects"][0]["name"] == "podslice-agent":
-            for rule in roles[one["roleRef"]["name"]]:
-                eventually(lambda rule=rule: _has(api, rule), f"the agent lacks {rule}")
+        if one["kind"].endswith("RoleBinding") and one["subjects"][0]["name"] == "podslice-agent":
+            namespace = one["metadata"].get("namespace", "")
+            for rule in roles[one["roleRef"]["kind"], one["roleRef"]["name"]]:
+                eventually(lambda rule=rule, namespace=namespace: _has(api, rule, namespace), f"the agent lacks {rule}")
 
 
-def _has(api: Api, rule: Json) -> bool:
+def _has(api: Api, rule: Json, namespace: str) -> bool:
+    """In that namespace, empty for all of them."""
     resource, _, subresource = rule["resources"][-1].partition("/")
     asked = {
         "group": rule["apiGroups"][-1],
         "resource": resource,
         "subresource": subresource,
         "verb": rule["verbs"][-1],
+        "namespace": namespace,
         "name": rule.get("resourceNames", [""])[-1],
     }
     spec = {"user": "system:serviceaccount:podslice:podslice-agent", "resourceAttributes": asked}

@@ -25,6 +25,7 @@ from podslice.agent.dra.statuses import ClaimStatuses
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.statuspatch import status_patch
+from podslice.agent.topologylease import LeaseName, TopologyLease
 from podslice.agent.topologyobject import TopologyObject
 from podslice.core.dra.objects import ResourceClaim
 from podslice.core.pod.spec import from_dict
@@ -38,7 +39,7 @@ from tests.cluster.deployed import FOLDER, apply, deploy, deploy_rights, manifes
 from tests.cluster.test_claim_conditions import PROBLEM, allocated, devices_of
 from tests.cluster.test_node_states import NODE, pod_of_an_agent
 from tests.cluster.test_slices import SLICES, node_of, publishing, stored
-from tests.cluster.test_topologies import KIND
+from tests.cluster.test_topologies import KIND, LEASES
 
 SOON_GONE = (
     "-c",
@@ -46,8 +47,10 @@ SOON_GONE = (
 )
 """The program, which need not wait minutes for a node that has left."""
 OWN_OBJECTS = ("nodestate.yaml", "noderesourcetopology.yaml")
-APPLIED = ("topology.node.k8s.io", "noderesourcetopologies", "create")
-"""What server-side apply of an object that is not there needs besides; the log has it as a patch."""
+APPLIED = {("topology.node.k8s.io", "noderesourcetopologies", "create"), ("coordination.k8s.io", "leases", "create")}
+"""What server-side apply of objects that are not there needs besides; the log has it as patches."""
+TOPOLOGY = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "zones": []}
+LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
 Asked = tuple[str, str, str]
 """Group, resource with its subresource, and verb."""
 
@@ -124,7 +127,7 @@ def test_what_is_granted_is_what_is_used(programs: None, tmp_path: Path, evict: 
 
 def test_the_agents_rights(programs: None, tmp_path: Path) -> None:
     """An agent follows its pods, tells of one that it refused, marks it, and keeps the objects of its node: every right
-    of its three shipped roles is used, nothing else is asked for, nothing forbidden."""
+    of its shipped roles is used, nothing else is asked for, nothing forbidden."""
     log = AuditLog(tmp_path, "system:serviceaccount:podslice:podslice-agent")
     told = Settings(api_server=log.options)
     with ControlPlane(find_programs(), tmp_path / "plane", told) as plane, plane.api() as admin:
@@ -141,14 +144,18 @@ def test_the_agents_rights(programs: None, tmp_path: Path) -> None:
         config = KubeConfig.from_dict(plane.kubeconfig_of(token)).get()
         asyncio.run(everything(HTTPApiServer(config), Identity(uid, "default", "p", {}), Followed(tmp_path), log))
         roles = {one["metadata"]["name"]: one for one in (*manifests(), *shipped) if one["kind"] == "ClusterRole"}
-        mine = [roles["podslice-agent"], *(one for one in shipped if one["kind"] == "ClusterRole")]
-        assert log.asked() | {APPLIED} == granted(mine)
+        mine = [roles["podslice-agent"], *(one for one in shipped if one["kind"] in ("ClusterRole", "Role"))]
+        assert log.asked() | APPLIED == granted(mine)
         assert log.forbidden() == []
-        topologies = roles["podslice-agent-topology"]
-        topologies["rules"][0]["verbs"].remove("create")
-        assert apply(admin, topologies).code == 200
         with Api(plane.port, plane.authority, token) as agent:
-            eventually(lambda: refused_without(admin, agent), f"{APPLIED} is not needed")
+            for name, path, kind in (
+                ("podslice-agent-topology", f"{TOPOLOGIES}/{NODE}", TOPOLOGY),
+                ("podslice-agent-lease", f"{LEASES}/podslice-agent-{NODE}", LEASE),
+            ):
+                (role,) = [one for one in mine if one["metadata"]["name"] == name]
+                role["rules"][0]["verbs"].remove("create")
+                assert apply(admin, role).code == 200
+                eventually(lambda path=path, kind=kind: refused_without(admin, agent, path, kind), f"{kind}: no need")
 
 
 def test_the_drivers_rights(programs: None, tmp_path: Path) -> None:
@@ -193,12 +200,11 @@ async def as_a_driver(config: Json, admin: Api) -> None:
     await server.close()
 
 
-def refused_without(admin: Api, agent: Api) -> bool:
+def refused_without(admin: Api, agent: Api, path: str, body: Json) -> bool:
     """An object that is not there cannot be applied."""
-    path = f"{TOPOLOGIES}/{NODE}"
     admin.ask("DELETE", path)
-    body = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": NODE}}
-    return agent.ask("PATCH", f"{path}?fieldManager=x&force=true", {**body, "zones": []}, APPLY).code == 403
+    named = {**body, "metadata": {"name": path.rpartition("/")[2]}}
+    return agent.ask("PATCH", f"{path}?fieldManager=x&force=true", named, APPLY).code == 403
 
 
 async def everything(api: HTTPApiServer, refused: Identity, node: Followed, log: AuditLog) -> None:
@@ -209,10 +215,12 @@ async def everything(api: HTTPApiServer, refused: Identity, node: Followed, log:
         troubles.append(f"{where}: {what}")
 
     source, events = ApiSource(api, NODE, trouble=trouble), ApiEvents(api, NODE)
+    name = LeaseName("podslice", NODE)
     topology = TopologyObject(
-        api, NODE, lambda: node.owner.node, node.journal, merges=True, version="7", trouble=trouble
+        api, NODE, lambda: node.owner.node, node.journal, merges=True, version="7", lease=str(name), trouble=trouble
     )  # fmt: skip
-    tasks = [asyncio.ensure_future(loop.run()) for loop in (source, events, topology)]
+    lease = TopologyLease(api, name, topology, trouble=trouble)
+    tasks = [asyncio.ensure_future(loop.run()) for loop in (source, events, topology, lease)]
     try:
         await until(lambda: source.find(refused))
         events.emit(refused, "Warning", "TopologyAffinityError", "no room")
@@ -221,7 +229,7 @@ async def everything(api: HTTPApiServer, refused: Identity, node: Followed, log:
         journal = node.journal.journal
         assert journal is not None
         await api.write_node_state(NODE, status_of(journal.state_told()))
-        await until(lambda: topology.writes)
+        await until(lambda: lease.renewals)
         for one in (("", "pods", "watch"), ("", "events", "create")):
             await until(lambda one=one: one in log.asked())
         assert troubles == []

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e.controlplane import Api
+from e2e.controlplane import APPLY, Api
 from e2e.scheduling import eventually
 from e2e.sharedplane import Cluster
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import TOPOLOGIES, HTTPApiServer
+from podslice.agent.apiclient import COORDINATION, TOPOLOGIES, HTTPApiServer
+from podslice.agent.topologylease import LeaseName, TopologyLease
 from podslice.agent.topologyobject import TopologyObject
 from podslice.k8s.noderesourcetopology import from_node_resource_topology
 from tests.agent.test_journal import Followed
@@ -23,6 +24,7 @@ from tests.cluster.deployed import FOLDER, deploy, deploy_rights
 from tests.cluster.test_node_states import pod_of_an_agent
 from tests.conftest import make_pod
 
+LEASES = f"{COORDINATION}/namespaces/podslice/leases"
 _LISTS = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 KIND = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -67,14 +69,35 @@ def token(cluster: Cluster, admin: Api, own_node: str) -> Iterator[str]:
     yield made
     admin.call("DELETE", path)
     admin.ask("DELETE", f"{TOPOLOGIES}/{own_node}")
+    admin.ask("DELETE", lease_path(own_node))
 
 
-def keep(cluster: Cluster, token: str, node: Followed, name: str, *, merges: bool = False) -> list[str]:
-    """Keep the object until it was written, or until something went wrong, which is returned."""
+def lease_path(node: str) -> str:
+    return f"{LEASES}/podslice-agent-{node}"
+
+
+async def passing(seconds: float) -> None:
+    """Five minutes pass as soon as anybody waits for them."""
+    await asyncio.sleep(0.01)
+
+
+def keep(
+    cluster: Cluster,
+    token: str,
+    node: Followed,
+    name: str,
+    *,
+    merges: bool = False,
+    renewals: int = 1,
+    namespace: str = "podslice",
+) -> list[str]:
+    """Keep the object until it was written and its Lease renewed so often, or until something went wrong, which is
+    returned."""
     troubles: list[str] = []
 
     async def main() -> None:
         api = HTTPApiServer(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
+        named = LeaseName(namespace, name)
         topology = TopologyObject(
             api,
             name,
@@ -82,12 +105,15 @@ def keep(cluster: Cluster, token: str, node: Followed, name: str, *, merges: boo
             node.journal,
             merges=merges,
             version="7",
+            lease=str(named),
             trouble=lambda what, why: troubles.append(why),
         )
-        task = asyncio.ensure_future(topology.run())
-        await until(lambda: bool(topology.writes or troubles))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        lease = TopologyLease(api, named, topology, trouble=lambda what, why: troubles.append(why), sleep=passing)
+        tasks = [asyncio.ensure_future(one.run()) for one in (topology, lease)]
+        await until(lambda: bool(lease.renewals >= renewals or troubles))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await api.close()
 
     asyncio.run(main())
@@ -109,6 +135,47 @@ def test_an_agent_keeps_the_object_of_its_node(
     assert second["metadata"]["ownerReferences"][0]["uid"] == node_uid
     assert node.owner.node is not None
     assert from_node_resource_topology(second).machine.cpu_count == node.owner.node.machine.cpu_count
+
+
+def test_a_lease_says_that_the_object_is_kept(
+    cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path
+) -> None:
+    """With the rights of the manifest the Lease is made and renewed, which is no change of the object that names it; it
+    goes with its Node, too."""
+    node = Followed(tmp_path)
+    assert keep(cluster, token, node, own_node) == []
+    first, topology = admin.call("GET", lease_path(own_node)), admin.call("GET", f"{TOPOLOGIES}/{own_node}")
+    assert keep(cluster, token, node, own_node, renewals=3) == []
+    second = admin.call("GET", lease_path(own_node))
+    assert second["metadata"]["uid"] == first["metadata"]["uid"]
+    assert second["spec"]["renewTime"] > first["spec"]["renewTime"]
+    assert (second["spec"]["holderIdentity"], second["spec"]["leaseDurationSeconds"]) == (own_node, 900)
+    assert second["metadata"]["ownerReferences"] == topology["metadata"]["ownerReferences"]
+    assert [one["manager"] for one in second["metadata"]["managedFields"]] == ["podslice"]
+    told = {one["name"]: one["value"] for one in topology["attributes"]}
+    assert f"{LEASES.split('/')[-2]}/{second['metadata']['name']}" == told["podslice.io/lease"]
+    again = admin.call("GET", f"{TOPOLOGIES}/{own_node}")
+    assert again["metadata"]["resourceVersion"] == topology["metadata"]["resourceVersion"]
+
+
+def test_an_agent_has_no_other_lease(cluster: Cluster, admin: Api, own_node: str, token: str, tmp_path: Path) -> None:
+    """Neither in another namespace nor under another name, such as the scheduler's, may it write one, and the object is
+    written all the same."""
+    (trouble,) = keep(cluster, token, Followed(tmp_path), own_node, namespace="default")
+    assert 'cannot patch resource "leases"' in trouble
+    assert admin.call("GET", f"{TOPOLOGIES}/{own_node}")["zones"]
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": own_node}}
+    with cluster.api(token=token) as agent:
+
+        def refused(name: str) -> bool:
+            path = f"{LEASES}/{name}?fieldManager=podslice&force=true"
+            return "its own node only" in agent.ask("PATCH", path, {**body, "metadata": {"name": name}}, APPLY).message
+
+        other = f"podslice-agent-{own_node}-other"
+        eventually(lambda: refused(other), "the policy does not come into force")
+        assert refused("podslice-scheduler")
+        assert refused(own_node)
+    admin.ask("DELETE", f"{LEASES}/{other}")
 
 
 def test_an_agent_that_merges_begins_alone(

@@ -12,7 +12,7 @@ from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError
 from podslice.wire import podaccess
 from podslice.wire.apiconnection import AnswerError, ApiConnection
-from podslice.wire.podaccess import PodToken, pod_access
+from podslice.wire.podaccess import PodToken, pod_access, pod_namespace
 
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
 
@@ -50,6 +50,13 @@ def test_no_pod(tmp_path: Path) -> None:
     assert pod_access({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path) is None
     with pytest.raises(FileNotFoundError):
         pod_access(environment, tmp_path)
+
+
+def test_its_namespace(tmp_path: Path) -> None:
+    """It is in a file beside the token; without that it is not known."""
+    assert pod_namespace(tmp_path) == ""
+    (tmp_path / "namespace").write_text("other")
+    assert pod_namespace(tmp_path) == "other"
 
 
 def test_a_token_that_was_rotated(tmp_path: Path) -> None:

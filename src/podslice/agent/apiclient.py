@@ -30,6 +30,7 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 RESOURCES = "/apis/resource.k8s.io/v1"
+COORDINATION = "/apis/coordination.k8s.io/v1"
 _LARGEST_OBJECT = 4 << 20
 T = TypeVar("T")
 
@@ -165,6 +166,13 @@ class HTTPApiServer:
         """By server-side apply, so that fields of other writers are theirs. Raises `ApiError`."""
         path = f"{TOPOLOGIES}/{node}?fieldManager=podslice&force=true"
         await self._connection.send("PATCH", path, msgspec.json.encode(topology), kind=APPLY)
+
+    async def apply_lease(self, lease: dict[str, Any]) -> None:
+        """By server-side apply, which makes it or renews it. Raises `ApiError`."""
+        metadata = lease["metadata"]
+        path = f"{COORDINATION}/namespaces/{metadata['namespace']}/leases/{metadata['name']}"
+        path += "?fieldManager=podslice&force=true"
+        await self._connection.send("PATCH", path, msgspec.json.encode(lease), kind=APPLY)
 
     async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """The ResourceClaim, None for one that is not there. Raises `ApiError`."""

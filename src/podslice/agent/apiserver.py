@@ -57,6 +57,9 @@ class ApiServer(Protocol):
     async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
         """Make the node's NodeResourceTopology this one; what we wrote earlier and is not in it goes."""
 
+    async def apply_lease(self, lease: dict[str, Any]) -> None:
+        """Make the Lease of that name in its namespace this one."""
+
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
         """The status of the node's NodeState, which is made if there is none."""
 

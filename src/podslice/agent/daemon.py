@@ -62,6 +62,7 @@ from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.systemusage import SystemUsageRecorder
+from podslice.agent.topologylease import LeaseName, TopologyLease
 from podslice.agent.topologyobject import TopologyObject
 from podslice.agent.upkeep import Upkeep
 from podslice.agent.vanished import Vanished
@@ -77,6 +78,7 @@ from podslice.host.isolation import IsolationSources
 from podslice.host.kernelfiles import KernelFiles, SavedStore
 from podslice.host.version import running_version
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
+from podslice.wire.podaccess import pod_namespace
 
 _SOURCE_SECONDS = 10.0
 
@@ -479,19 +481,26 @@ class Agent:
         if (cluster := self.settings.cluster) and (self.observed is not None or not self.observe):
             self._start_telling(cluster, self.journal if self.observed is None else self.observed.journal)
         if self._chosen.api is not None and self.settings.writes_topology and not self.observe:
-            topology = TopologyObject(
-                self._chosen.api,
-                self.node_name,
-                lambda: self.owner.node,
-                self.journal,
-                merges=self.settings.node_resource_topology == "merge",
-                version=running_version(),
-                trouble=self.reporter.trouble,
-            )
-            self.loops.start("nodeResourceTopology", topology.run)
+            self._start_topology(self._chosen.api)
         if self._stand_in is not None:
             stand_in = self._stand_in
             self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))
+
+    def _start_topology(self, api: ApiServer) -> None:
+        """Keep the node's NodeResourceTopology, and the Lease that says so."""
+        lease = LeaseName(pod_namespace() or self.settings.namespace, self.node_name)
+        topology = TopologyObject(
+            api,
+            self.node_name,
+            lambda: self.owner.node,
+            self.journal,
+            merges=self.settings.node_resource_topology == "merge",
+            version=running_version(),
+            lease=str(lease),
+            trouble=self.reporter.trouble,
+        )
+        self.loops.start("nodeResourceTopology", topology.run)
+        self.loops.start("lease", TopologyLease(api, lease, topology, trouble=self.reporter.trouble).run)
 
     def _start_telling(self, cluster: ClusterSettings, journal: NodeJournal) -> None:
         """Keep the services of the cluster and the node's object informed."""

@@ -8,3 +8,8 @@ from datetime import UTC, datetime
 def rfc3339(seconds: float) -> str:
     """Unix time, in whole seconds of UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(seconds: float) -> str:
+    """Unix time as a MicroTime, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

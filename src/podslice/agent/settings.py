@@ -37,6 +37,7 @@ _NOBODYS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc"
 _SYSTEM = frozenset(
     (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
 ) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")
 
 
@@ -160,7 +161,8 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     `pod_resources_socket` to stand in its place. `policy`: what is done beyond a kubelet, a PodslicePolicy or the path
     of its file. `cluster`: who else is told what happens on the node; null for nobody. `node_resource_topology`: keep
     the node's NodeResourceTopology object, `own` as the only writer, `merge` beside others, `off` (needs
-    `sources.apiServer`). `dra`: serve claims of CPUs and memory (needs `sources.apiServer`, and `claims` in the
+    `sources.apiServer`). `namespace`: where the agent's Lease is (docs/agent.md) if it runs in no pod, whose service
+    account tells its own. `dra`: serve claims of CPUs and memory (needs `sources.apiServer`, and `claims` in the
     policy); null for not at all.
     """
 
@@ -188,6 +190,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     events: bool = True
     cluster: ClusterSettings | None = None
     node_resource_topology: str | bool = "off"
+    namespace: str = "podslice"
     dra: DRASettings | None = None
 
     @property
@@ -372,6 +375,9 @@ def _check_topology(agent: AgentSettings) -> None:
     if agent.writes_topology and not agent.sources.api_server:
         remedy = "set sources.apiServer"
         raise InputError("needs an API server to write to", path="nodeResourceTopology", remedy=remedy)
+    if _NAMESPACE.match(agent.namespace) is None:
+        remedy = "lower-case letters, digits and hyphens, at most 63, such as podslice"
+        raise InputError(f"{agent.namespace[:253]!r} is no name of a namespace", path="namespace", remedy=remedy)
 
 
 def _check_dra(agent: AgentSettings, config: KubeletConfig, policy: PodslicePolicy) -> None:

@@ -1,5 +1,6 @@
 """The NodeResourceTopology object of this node, for schedulers that look at NUMA nodes: written when it changes, at
-most once a second. It is a slow mirror; who must know exactly follows the journal (cluster-integration B.6)."""
+most once a second. It is a slow mirror; who must know exactly follows the journal (cluster-integration B.6). Whether
+somebody still keeps it, a Lease says (`topologylease`)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class _Seen(NamedTuple):
 
 class TopologyObject:
     """Writes the object of node `name`; `node` is None while there is no state. With `merges`, what others have written
-    into it stays. `trouble` hears when that fails. `writes` counts."""
+    into it stays. `lease` is the Lease that the object names, as NAMESPACE/NAME. `trouble` hears when a write fails.
+    `writes` counts; `written` is set with the first one."""
 
     def __init__(
         self,
@@ -42,16 +44,19 @@ class TopologyObject:
         *,
         merges: bool,
         version: str,
+        lease: str,
         trouble: Callable[[str, str], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.writes = 0
+        self.written = asyncio.Event()
         self._api = api
         self._name = name
         self._node = node
         self._journal = journal
         self._merges = merges
         self._version = version
+        self._lease = lease
         self._trouble = trouble
         self._sleep = sleep
         self._digester = Digester()
@@ -73,8 +78,14 @@ class TopologyObject:
                     continue
                 seen = now
                 self.writes += 1
+                self.written.set()
                 back_off.reset()
             await self._sleep(_LEAST_SECONDS)
+
+    @property
+    def owner(self) -> dict[str, str]:
+        """The reference to the Node, from the first write on."""
+        return {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
 
     def _seen(self, node: Node) -> _Seen:
         state = node.state
@@ -89,13 +100,13 @@ class TopologyObject:
             "podslice.io/state": self._digester.of(node.state).allocation,
             **({} if journal is None else {"podslice.io/sequence": str(journal.sequence)}),
             "podslice.io/version": self._version,
+            "podslice.io/lease": self._lease,
         }
         return node_topology(node, facts, name=self._name)
 
     async def _write(self, own: dict[str, Any]) -> None:
         """Raises `ApiError`."""
         self._uid = self._uid or await self._api.node_uid(self._name)
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
-        own["metadata"]["ownerReferences"] = [owner]
+        own["metadata"]["ownerReferences"] = [self.owner]
         there = await self._api.read_topology(self._name) if self._merges else None
         await self._api.apply_topology(self._name, own if there is None else merged(own, there))

@@ -47,3 +47,11 @@ def pod_access(environment: Mapping[str, str], folder: Path | None = None) -> Po
     trust_as_go(context)
     where = f"[{host}]" if ":" in host else host
     return PodAccess(f"https://{where}:{port}", context, PodToken(folder / "token"))
+
+
+def pod_namespace(folder: Path | None = None) -> str:
+    """The pod's own namespace, empty where this is no pod with a service account."""
+    try:
+        return ((folder or SERVICE_ACCOUNT) / "namespace").read_text().strip()
+    except OSError:
+        return ""
