@@ -70,6 +70,8 @@ class Verdicts:
         self._by_row: dict[int, HeldNode] = {}
         self._columns: OrderedDict[int, SignatureColumn] = OrderedDict()
         self._distrusted: dict[tuple[int, str], float] = {}
+        self._latest: tuple[Sequence[str], int, Ints] = (), -1, np.zeros(0, dtype=np.int64)
+        """The rows of some names, and when that was."""
 
     # Nodes
 
@@ -94,15 +96,18 @@ class Verdicts:
         self._distrusted[signature.number, node.name] = now + self._limits.quarantine
 
     def trust(self, now: float) -> None:
-        """Nodes whose time is over are trusted again."""
+        """Nodes whose time is over are trusted again, which may be room."""
         for key in [key for key, until in self._distrusted.items() if until <= now]:
             del self._distrusted[key]
+            node = self.nodes.get(key[1])
+            if node is not None:
+                self.table.touch(node.row)
 
     # Questions
 
     def among(self, signature: Signature, names: Sequence[str]) -> Filtered:
         """Which of some nodes take such a pod, the best of them, and why others do not."""
-        column, rows = self._column(signature), self._rows(names)
+        column, rows = self._column(signature), self.rows(names)
         found = self._best(column, rows[rows >= 0], self._limits.best, FAR)
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
@@ -149,6 +154,10 @@ class Verdicts:
             else:
                 yield name, ""
 
+    def possible(self, signature: Signature, rows: Ints) -> Ints:
+        """Those of some rows that may take such a pod, as far as their conditions say."""
+        return rows[self._column(signature).verdict[rows] <= PROVEN]
+
     def refusing(self, signature: Signature, names: Sequence[str] | None, *, together: bool = True) -> list[HeldNode]:
         """Nodes that do not take such a pod as they are, and might without some of their pods: those with most CPUs
         free on one NUMA node, or, not `together`, in all."""
@@ -174,8 +183,16 @@ class Verdicts:
 
     def _known_rows(self, names: Sequence[str] | None) -> Ints:
         """Rows of some nodes, or of all; those that nobody knows are left out."""
-        rows = np.arange(self.table.count, dtype=np.int64) if names is None else self._rows(names)
+        rows = np.arange(self.table.count, dtype=np.int64) if names is None else self.rows(names)
         return rows[rows >= 0]
+
+    def rows(self, names: Sequence[str]) -> Ints:
+        """Rows of some nodes, -1 for one of which nothing is known. Of the same names it is asked more than once."""
+        latest, clock, rows = self._latest
+        if names is not latest or clock != self.table.clock:
+            rows = self._rows(names)
+            self._latest = names, self.table.clock, rows
+        return rows
 
     def _rows(self, names: Sequence[str]) -> Ints:
         row = self.table.row

@@ -44,7 +44,7 @@ class NodeTable:
     `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its agent stands for
     its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
     `device_names`: `devices` that are free; for each of `sum_names`: what the node's pods use as it was `told`, what is
-    `used` with those on their way, and its `room`. `stamp` is when a row was written."""
+    `used` with those on their way, and its `room`. `stamp` is when a row was written, `since` when its node came."""
 
     def __init__(self) -> None:
         self.row: dict[str, int] = {}
@@ -59,6 +59,7 @@ class NodeTable:
         self.kind: Ints = np.full(_FIRST_ROWS, NO_KIND, dtype=np.int64)
         self.confirmed: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
         self.stamp: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
+        self.since: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
         self.cpus: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
         self.memory: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
         self.devices: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
@@ -88,12 +89,12 @@ class NodeTable:
             self.names.append(name)
             if self.count > len(self.kind):
                 self._grow()
-        self.row[name] = row
+        self.row[name], self.since[row] = row, self.clock
         self.coded[name] = row.to_bytes(8, byteorder)
         return row
 
     def _grow(self) -> None:
-        for name in ("kind", "confirmed", "stamp", "cpus", "memory", "devices", "told", "used", "room"):
+        for name in ("kind", "confirmed", "stamp", "since", "cpus", "memory", "devices", "told", "used", "room"):
             column: Ints = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
 
