@@ -186,6 +186,13 @@ class StreamingNodes:
         for name in names:
             self._decide(self.waiting.pop(name))
 
+    def lose(self, name: str) -> None:
+        """A pod is gone from a node, and only its journal says so. To be called on the event loop."""
+        node = self.nodes[name]
+        before, uid = node.state, next(iter(node.state.cpu.assignments))
+        node.remove(uid)
+        self.journals[name].removed(before, uid)
+
     def cpus(self, uid: str) -> int:
         """The CPUs that a pod owns, as bits."""
         sets = [one for node in self.nodes.values() for one in node.state.cpu.assignments.get(uid, {}).values()]

@@ -46,6 +46,14 @@ SOON_GONE = (
     "import podslice.cluster.nodestates as states; states.SWEEP_SECONDS = 1.0; from podslice.entry import main; main()",
 )
 """The program, which need not wait minutes for a node that has left."""
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "nobody"}}}
+        ]
+    }
+}
+"""Whose pod is not nominated ahead."""
 OWN_OBJECTS = ("nodestate.yaml", "noderesourcetopology.yaml")
 APPLIED = {("topology.node.k8s.io", "noderesourcetopologies", "create"), ("coordination.k8s.io", "leases", "create")}
 """What server-side apply of objects that are not there needs besides; the log has it as patches."""
@@ -110,8 +118,9 @@ def test_granted() -> None:
 
 @pytest.mark.parametrize("evict", [False, True])
 def test_what_is_granted_is_what_is_used(programs: None, tmp_path: Path, evict: bool) -> None:
-    """Pods are nominated and bound, agents show tokens, a node refuses a pod, a node has left; with `cluster.evict` one
-    pod leaves for another. Every right of the chart's role was used, nothing else was asked for, nothing forbidden."""
+    """Pods are nominated and bound, agents show tokens, a node refuses a pod, a node has left, and one has room for a
+    pod that waits; with `cluster.evict` one pod leaves for another. Every right of the chart's role was used, nothing
+    else was asked for, nothing forbidden."""
     log = AuditLog(tmp_path, f"system:serviceaccount:podslice:{ACCOUNT}")
     role: Any = chart(cluster={**ON["cluster"], "evict": evict})["ClusterRole", "podslice-cluster"]
     kinds = [
@@ -252,7 +261,7 @@ def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
     started(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
     pods = Pods(beside.api)
 
-    def play(nodes: StreamingNodes) -> None:
+    def play(nodes: StreamingNodes, loop: asyncio.AbstractEventLoop) -> None:
         eventually(lambda: "podslice_cluster_nodes_proven 2.0" in beside.asked("/metrics"), "a node is not proven")
         for number in range(8):
             pods.create(pod(f"p{number}", "podslice", cpus="10", priorityClassName="low"))
@@ -263,10 +272,14 @@ def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
         if evict:
             pods.create(pod("big", "podslice", cpus="14", priorityClassName="high"))
             eventually(lambda: pods.node("big"), "nobody left for it")
+        pods.create(pod("apart", "podslice", cpus="10", affinity=APART))
+        eventually(lambda: pods.unscheduled("apart"))
+        loop.call_soon_threadsafe(nodes.lose, NODES[0])
+        eventually(lambda: pods.node("apart"), "nobody has the scheduler look again")
         eventually(lambda: ("podslice.io", "nodestates", "delete") in log.asked(), "a state of a node that left stays")
 
     async def main() -> None:
         async with streaming(beside, folder, StreamingNodes()) as nodes:
-            await asyncio.to_thread(play, nodes)
+            await asyncio.to_thread(play, nodes, asyncio.get_running_loop())
 
     asyncio.run(main())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from e2e.controlplane import Api
+from e2e.controlplane import MERGE, Api
 from e2e.scheduling import Pods, pod
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.cluster.apiclient import NODES, PODS, Binding, HTTPClusterApi, list_pages
+from podslice.cluster.apiclient import NODES, PODS, ROOM_ANNOTATION, Binding, HTTPClusterApi, list_pages
 from podslice.k8s.clusterobjects import read_pod
 from podslice.wire.apiconnection import AnswerError
 from tests.cluster.deployed import apply, deploy_rights, token_of
@@ -18,7 +18,8 @@ from tests.cluster.test_manifests import rules
 
 RIGHTS = {
     ("", "pods", "list"), ("", "pods", "watch"), ("", "nodes", "list"), ("", "nodes", "watch"),
-    ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("", "events", "create"),
+    ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("", "nodes/status", "patch"),
+    ("", "events", "create"),
     ("authentication.k8s.io", "tokenreviews", "create"),
     *(("podslice.io", "nodestates", verb) for verb in ("list", "watch", "delete")),
 }  # fmt: skip
@@ -79,3 +80,29 @@ def test_what_the_service_does(cluster: Cluster, admin: Api, token: str) -> None
     asyncio.run(main())
     found = pods.get("p")
     assert (found["spec"]["nodeName"], found["metadata"]["annotations"]) == ("two", {"podslice.io/plan": "{}"})
+
+
+def test_what_is_said_of_a_node(cluster: Cluster, admin: Api, token: str, own_node: str) -> None:
+    """The right to patch `nodes/status` is enough for the annotation, and for no taint and no cordon, by whatever
+    way."""
+
+    async def main() -> None:
+        api = HTTPClusterApi(KubeConfig.from_dict(cluster.kubeconfig(token=token)).get())
+        try:
+            await api.wake(own_node, "7")
+            with pytest.raises(AnswerError) as gone:
+                await api.wake("no-such-node", "7")
+            assert gone.value.code == 404
+        finally:
+            await api.close()
+
+    path = f"{NODES}/{own_node}"
+    before = admin.call("GET", path)
+    asyncio.run(main())
+    found = admin.call("GET", path)
+    assert found["metadata"]["annotations"][ROOM_ANNOTATION] == "7"
+    spec = {"spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]}}
+    with cluster.api(token=token) as service:
+        assert service.ask("PATCH", path, spec, MERGE).code == 403
+        service.ask("PATCH", f"{path}/status", spec, MERGE)
+    assert admin.call("GET", path)["spec"] == found["spec"] == before["spec"]

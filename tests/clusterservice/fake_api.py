@@ -18,8 +18,8 @@ Json = dict[str, Any]
 
 class FakeClusterApi:
     """`objects[path]` are what is there by key; `broken` fails every call with that text. `bound` and `nominated` are
-    what was asked, `evicted` names with whether it was a dry run; `refuse` answers bind and nominate with that code,
-    `kept` evictions by name."""
+    what was asked, `evicted` names with whether it was a dry run, `woken` nodes; `refuse` answers bind, nominate and
+    wake with that code, `kept` evictions by name."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Json]] = {}
@@ -32,6 +32,7 @@ class FakeClusterApi:
         self.nominated: list[tuple[str, str]] = []
         self.evicted: list[tuple[str, bool]] = []
         self.kept: dict[str, int] = {}
+        self.woken: list[str] = []
         self.events: list[Json] = []
         self._log: list[tuple[int, str, str, Json]] = []
         self._news = asyncio.Event()
@@ -99,6 +100,13 @@ class FakeClusterApi:
         self.evicted.append((name, dry_run))
         if name in self.kept:
             raise AnswerError("refused", self.kept[name])
+
+    async def wake(self, node: str, value: str) -> None:
+        self._check()
+        if self.refuse:
+            raise AnswerError("refused", self.refuse)
+        assert value.isdigit()
+        self.woken.append(node)
 
     async def create_event(self, event: Json) -> None:
         self._check()

@@ -49,6 +49,8 @@ _AGENT = "system:serviceaccount:podslice:podslice-agent"
               help="Pods that are nominated and not bound yet, at most.")  # fmt: skip
 @click.option("--evict/--no-evict", default=False, show_default=True,
               help="Evict pods of lower priority for one that only topology keeps out.")  # fmt: skip
+@click.option("--wake/--no-wake", default=True,
+              help="Have refused pods tried again once there is room that only nodes' journals show.")  # fmt: skip
 @click.option("--check-config", is_flag=True, help="Say whether it would start like this, and stop.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -74,6 +76,7 @@ def cluster(
     nominate: bool,
     ahead: int,
     evict: bool,
+    wake: bool,
     check_config: bool,
     log_level: LogLevel,
 ) -> None:
@@ -113,6 +116,7 @@ def cluster(
             nominate=nominate and not advise,
             ahead=ahead,
             evict=evict,
+            wake=wake,
         ),
     )
     if check_config:

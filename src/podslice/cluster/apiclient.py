@@ -28,6 +28,8 @@ _AGAIN = (0.05, 0.2, 0.6)
 _BUSY = (429, 500, 502, 503, 504)
 _LONGEST_WAIT = 1
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+ROOM_ANNOTATION = "podslice.io/room"
+"""Of a Node: when there was last said to be room, in seconds since 1970. Nobody reads it; its change is an event."""
 
 
 class ObjectChange(NamedTuple):
@@ -63,6 +65,10 @@ class ClusterApi(Protocol):
     async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
         """Have a pod leave as its budgets of disruption allow, or only ask. Raises `AnswerError`: 429 where they do
         not."""
+
+    async def wake(self, node: str, value: str) -> None:
+        """Change the annotation `ROOM_ANNOTATION` of a Node, which has schedulers look at refused pods again. Raises
+        `AnswerError`."""
 
     async def create_event(self, event: dict[str, Any]) -> None:
         """Raises `AnswerError`."""
@@ -160,6 +166,11 @@ class HTTPClusterApi:
         metadata = {"name": name, "namespace": namespace}
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         await self._connection.send("POST", path, msgspec.json.encode(body))
+
+    async def wake(self, node: str, value: str) -> None:
+        """By way of the status, so that no right to change the specification of nodes is needed."""
+        body = {"metadata": {"annotations": {ROOM_ANNOTATION: value}}}
+        await self._insist("PATCH", f"{NODES}/{node}/status", msgspec.json.encode(body), kind=STRATEGIC_MERGE)
 
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"

@@ -13,7 +13,7 @@ _PLACING = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
 
 
-WRITES = ("bind", "nominate", "evict", "event")
+WRITES = ("bind", "nominate", "evict", "wake", "event")
 
 
 class ClusterMetrics:

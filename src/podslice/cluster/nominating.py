@@ -80,11 +80,15 @@ class Nominator:
         """Pods that have no node yet."""
         return len(self._line_of)
 
+    def has(self, uid: str) -> bool:
+        """True for a pod that waits here for a node, or is nominated to one."""
+        return uid in self._line_of or uid in self.ahead
+
     # News
 
     def add(self, pod: ScheduledPod) -> None:
         """A pod waits for a node."""
-        if pod.uid in self._line_of or pod.uid in self.ahead:
+        if self.has(pod.uid):
             return
         key = self._kind_of(pod)
         line = self._lines.get(key)

@@ -6,7 +6,7 @@ is given, and whoever calls the API server does so with what `filter`, `bind` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from podslice.cluster.eligible import Places
@@ -68,6 +68,8 @@ class Placements:
         """Hears of a pod for which its scheduler has made room on a node, which is held for it."""
         self.settled: Callable[[str], None] = lambda uid: None
         """Hears of a pod that waits no longer, or has no node any more."""
+        self.refused: Callable[[ScheduledPod, Sequence[str]], None] = lambda pod, names: None
+        """Hears of a pod that none of the nodes takes that its scheduler named."""
 
     # What watches say
 
@@ -243,6 +245,8 @@ class Placements:
         found = self.model.filter(pod.pod, request.nodes, now, group=pod.group)
         if found.nodes:
             self.settled(pod.uid)
+        else:
+            self.refused(pod, request.nodes)
         return FilterAnswer(found.nodes, found.failed, found.unresolvable)
 
     def prioritize(self, request: FilterRequest) -> dict[str, int]:
@@ -319,6 +323,13 @@ class Placements:
         try:
             return pod.terms.simple and not pod.group and self.model.wants(pod.pod)
         except (PodsliceError, ApiError):
+            return False
+
+    def wants(self, pod: ScheduledPod) -> bool:
+        """True for a pod that can be read and could get something for itself on some node."""
+        try:
+            return self.model.wants(pod.pod)
+        except PodsliceError:
             return False
 
     def kind_of(self, pod: ScheduledPod) -> Hashable:

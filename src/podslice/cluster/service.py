@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from podslice.agent.health import Check, alive, ready
@@ -25,6 +25,7 @@ from podslice.cluster.nominating import NominationLimits, Nominator
 from podslice.cluster.placing import NodeWord, Placements
 from podslice.cluster.podevents import PodEvents
 from podslice.cluster.sources import ReplicaSource
+from podslice.cluster.waking import Waker
 from podslice.cluster.watching import node_table, pod_table
 from podslice.cluster.writes import CountedApi
 from podslice.core.cluster.events import Stamped
@@ -43,7 +44,8 @@ HOLD_SECONDS = 30.0
 class ServiceSettings(NamedTuple):
     """What `podslice cluster` is told. `advise`: a filter names several nodes, among which the scheduler decides;
     without, it names one, which leaves nothing to chance. `evict`: pods of lower priority leave for one that only
-    topology keeps out. `hold`: seconds that a pod is held for which nobody came back."""
+    topology keeps out. `wake`: refused pods are tried again once only journals show room. `hold`: seconds that a pod
+    is held for which nobody came back."""
 
     schedulers: frozenset[str] = frozenset({"podslice"})
     policy: PlanPolicy = "compare"
@@ -51,6 +53,7 @@ class ServiceSettings(NamedTuple):
     nominate: bool = True
     ahead: int = NominationLimits().ahead
     evict: bool = False
+    wake: bool = True
     hold: float = HOLD_SECONDS
 
 
@@ -109,6 +112,14 @@ class ClusterService:
             failed=lambda what: self._failed("evict", what),
             clock=clock,
         )
+        self.waker = Waker(
+            self.placing,
+            api,
+            others=lambda: self.nominator.waiting,
+            failed=lambda what: self._failed("wake", what),
+            clock=clock,
+        )
+        self.placing.refused = self._refused
         self.placing.settled = self.nominator.drop
         self.placing.awaited = lambda pod: self.nominator.reserve(pod, pod.nominated)
         self.placing.pending, self.placing.room = self._pending, self.nominator.room
@@ -149,6 +160,8 @@ class ClusterService:
             self._loops.start("nominations", self.nominator.run)
         if self.settings.evict:
             self._loops.start("evictions", self.evictor.run)
+        if self.settings.wake:
+            self._loops.start("waking", self.waker.run)
 
     async def stop(self) -> None:
         """Nothing of it runs any more."""
@@ -181,6 +194,9 @@ class ClusterService:
     def _pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         self._time(old, new)
         self.placing.pod_news(old, new)
+        pod = new or old
+        if pod is not None and (new is None or new.ended or not self.placing.waits(new)):
+            self.waker.drop(pod.uid, placed=new is not None and bool(new.node))
 
     def _time(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         """How long a pod of ours was pending."""
@@ -204,6 +220,14 @@ class ClusterService:
             self.nominator.add(pod)
         if self.settings.evict:
             self.evictor.consider(pod)
+        if self.nominator.has(pod.uid):
+            self.waker.drop(pod.uid)
+        elif self.settings.wake and pod.refused and not self.pods.ready:
+            self.waker.found(pod)
+
+    def _refused(self, pod: ScheduledPod, names: Sequence[str]) -> None:
+        if self.settings.wake and self.placing.waits(pod) and not self.nominator.has(pod.uid):
+            self.waker.refused(pod, names)
 
     def _told(self, word: NodeWord) -> None:
         fate = word.told.fate
@@ -254,5 +278,9 @@ class ClusterService:
                 self._journals.silence,
             ),
             "pods_waiting": ("Pods that no node takes, or whose turn has not come.", lambda: self.nominator.waiting),
+            "pods_refused": (
+                "Pods that no node takes and that are not nominated ahead; they are woken once one does.",
+                lambda: self.waker.waiting,
+            ),
             "pods_nominated": ("Pods that are nominated and not bound yet.", lambda: len(self.nominator.ahead)),
         }

@@ -1,4 +1,5 @@
-"""What the service writes to the API server, counted: Bindings, nominations, evictions and Events."""
+"""What the service writes to the API server, counted: Bindings, nominations, evictions, annotations of Nodes and
+Events."""
 
 from __future__ import annotations
 
@@ -29,6 +30,9 @@ class CountedApi:
 
     async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
         await self._write("evict", self._api.evict(namespace, name, uid, dry_run=dry_run))
+
+    async def wake(self, node: str, value: str) -> None:
+        await self._write("wake", self._api.wake(node, value))
 
     async def create_event(self, event: dict[str, Any]) -> None:
         await self._write("event", self._api.create_event(event))
