@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from podslice.cluster.journals import STALE_SECONDS
 from podslice.core.cluster.talk import Beat, to_bytes
 from podslice.k8s.clusterobjects import read_node
@@ -39,9 +41,10 @@ def test_an_object_confirms_nothing() -> None:
     assert scene.service.placing.choose(seen(document)) in (GOOD, BAD)
 
 
-def test_a_node_that_is_heard_again_is_room() -> None:
+@pytest.mark.parametrize("event", [False, True])
+def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     """A pod for which no node stood when it came is nominated as soon as one is heard again, though nothing else
-    happens."""
+    happens, or one of its pods has come meanwhile."""
     scene = LyingScene()
     scene.now += 2 * STALE_SECONDS
     looked(scene)
@@ -51,7 +54,13 @@ def test_a_node_that_is_heard_again_is_room() -> None:
     assert pod is not None
     nominator._nominate(pod)
     assert nominator._next() is None
-    beat(scene, GOOD)
+    if event:
+        why, stamped = scene.nodes[GOOD].admit(seen(pod_object("other", "2")).pod)
+        assert not why
+        scene.journals.nodes[GOOD].heard = scene.now
+        scene.say(GOOD, to_bytes(stamped))
+    else:
+        beat(scene, GOOD)
     looked(scene)
     pod = nominator._next()
     assert pod is not None

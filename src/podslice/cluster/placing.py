@@ -171,8 +171,7 @@ class Placements:
             self._add(name, replica)
         elif applied.outcome == "equal":
             self._event(name, stamped, replica)
-        if self.model.has(name):
-            self.model.confirm_node(name, confirmed=replica.proven)
+        self.confirm(name, confirmed=replica.proven)
 
     def confirm(self, name: str, *, confirmed: bool) -> None:
         """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
