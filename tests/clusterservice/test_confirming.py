@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from podslice.cluster.journals import STALE_SECONDS
+from podslice.cluster.pace import STALE_SECONDS
 from podslice.core.cluster.talk import Beat, to_bytes
 from podslice.k8s.clusterobjects import read_node
 from tests.clusterservice.bench import LIKE, asked, node_object, pod_object, seen

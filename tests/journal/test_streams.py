@@ -25,7 +25,18 @@ from podslice.core.cluster.common import Common, StateRead
 from podslice.core.cluster.events import PodRefused, Stamped
 from podslice.core.cluster.replica import Applied
 from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import Ask, Beat, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes, up_from
+from podslice.core.cluster.talk import (
+    Ask,
+    Beat,
+    Hello,
+    Pace,
+    PlanGiven,
+    PlanWithdrawn,
+    Up,
+    down_from,
+    to_bytes,
+    up_from,
+)
 from podslice.core.errors import InputError
 from podslice.core.holding import ContainerHolding, Holding, digest
 from podslice.wire.backoff import BackOff
@@ -475,7 +486,7 @@ def test_messages_are_those_of_the_shipped_schema() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(STREAM.read_text()))
     recorded = (Path(__file__).parent / "events.jsonl").read_bytes().splitlines()
     plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
-    said = [Hello("n", "v"), Beat(1, 2, "a", "b"), Ask(), plan, PlanWithdrawn("p")]
+    said = [Hello("n", "v"), Beat(1, 2, "a", "b"), Ask(), Pace(30.0), plan, PlanWithdrawn("p")]
     for data in (*recorded, *map(to_bytes, said)):
         validator.validate(json.loads(data))
     with pytest.raises(jsonschema.ValidationError):

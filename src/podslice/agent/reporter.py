@@ -16,7 +16,7 @@ import grpc
 
 from podslice.agent.journal import NodeJournal
 from podslice.core.cluster.events import Stamped, StateTold
-from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
+from podslice.core.cluster.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
 from podslice.k8s.podlist import ApiError
 from podslice.wire.backoff import BackOff
 from podslice.wire.journalstream import METHOD, OPTIONS
@@ -41,6 +41,8 @@ class Reported:
         self._journal = journal
         self.sent: tuple[int, int] | None = None
         self._whole = False
+        self.pace = BEAT_SECONDS
+        """Seconds after which somebody who has nothing to send says so."""
 
     def heard(self, ask: Ask) -> None:
         """The replica says what it has."""
@@ -193,9 +195,7 @@ class JournalStream:
                 self._news.clear()
                 await self._send(call, told.due())
                 waiting = asyncio.ensure_future(self._news.wait())
-                done, _ = await asyncio.wait(
-                    {waiting, reading}, timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
+                done, _ = await asyncio.wait({waiting, reading}, timeout=told.pace, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 beat = None if done else told.beat()
                 if beat is not None:
@@ -222,6 +222,8 @@ class JournalStream:
         if isinstance(message, Ask):
             told.heard(message)
             self._news.set()
+        elif isinstance(message, Pace):
+            told.pace = message.seconds
         elif isinstance(message, PlanGiven):
             self._journal.plan(message)
         elif isinstance(message, PlanWithdrawn):

@@ -26,19 +26,19 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 
 from podslice.cluster.callers import CallerError
+from podslice.cluster.pace import SHORTEST, BeatPace
 from podslice.cluster.toldsize import ToldSize
 from podslice.core.cluster.common import Common
 from podslice.core.cluster.differences import differences
 from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.replica import Applied, Replica
 from podslice.core.cluster.rulebook import ReadyState, Rulebook
-from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
+from podslice.core.cluster.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest
 from podslice.wire.journalstream import FOLLOW, OPTIONS, SERVICE
 
 T = TypeVar("T")
-STALE_SECONDS = 10.0
 REVIEW_SECONDS = 300.0
 """A token is looked at again so often: it may have been revoked, or its pod be gone."""
 HELLO_SECONDS = 10.0
@@ -107,6 +107,8 @@ class NodeStream:
     """What waits to be sent to one agent. Plans that nobody takes are dropped, the oldest first."""
 
     def __init__(self) -> None:
+        self.pace = SHORTEST
+        """What its agent was told, or keeps to by itself."""
         self._waiting: deque[Down] = deque(maxlen=_MOST_WAITING)
         self._due = asyncio.Event()
         self.replaced = asyncio.Event()
@@ -147,6 +149,8 @@ class Journals:
         self._trouble = trouble
         self._clock = clock
         self._server: Any = None
+        self.pace = BeatPace()
+        self._streams = 0
 
     # What others ask
 
@@ -155,7 +159,8 @@ class Journals:
         entry = self.nodes.get(node)
         if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
             return False
-        return self._clock() - entry.heard <= STALE_SECONDS
+        now = self._clock()
+        return now - entry.heard <= self.pace.patience(now)
 
     def silence(self) -> float:
         """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
@@ -248,6 +253,7 @@ class Journals:
         if entry.stream is not None:
             entry.stream.replaced.set()
         stream = entry.stream = NodeStream()
+        self._count_streams(1)
         tasks = [
             asyncio.ensure_future(one)
             for one in (
@@ -267,10 +273,15 @@ class Journals:
         finally:
             for task in tasks:
                 task.cancel()
+            self._count_streams(-1)
             await asyncio.gather(*tasks, return_exceptions=True)
             if entry.stream is stream:
                 entry.stream, entry.agrees = None, False
                 self.on_heard(node)
+
+    def _count_streams(self, more: int) -> None:
+        self._streams += more
+        self.pace.follow(self._streams, self._clock())
 
     def _said(self, node: str, task: asyncio.Future[Any]) -> None:
         error = task.exception()
@@ -315,6 +326,9 @@ class Journals:
             self._apply(node, entry, message, len(data), ready)
         elif isinstance(message, Beat):
             self._compare(entry, message)
+            if stream.pace != self.pace.seconds:
+                stream.pace = self.pace.seconds
+                stream.put(Pace(stream.pace))
         else:
             raise InputError("says again who it is", path="message")
         return self._clock() - began

@@ -1,12 +1,13 @@
 """What a node's agent and the cluster's service say to each other on their stream, message by message.
 
 Up: who it is (`Hello`), then every event (`Stamped`), and `Beat` when there is nothing to tell. Down: from where on
-events are wanted (`Ask`, first and whenever something is missing), and plans for pods that are on their way.
+events are wanted (`Ask`, first and whenever something is missing), how often to speak (`Pace`), and plans for pods that
+are on their way.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -43,6 +44,12 @@ class Ask(msgspec.Struct, frozen=True, rename="camel", tag="Ask", tag_field="kin
     state: bool = False
 
 
+class Pace(msgspec.Struct, frozen=True, rename="camel", tag="Pace", tag_field="kind"):
+    """An agent that has nothing to tell says so after so many seconds."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=1, le=60)]
+
+
 class PlanGiven(msgspec.Struct, frozen=True, rename="camel", tag="Plan", tag_field="kind"):
     """A pod is on its way, and should get this. It was worked out after this event of the journal, on this
     allocation with all pods that were on their way before it."""
@@ -61,7 +68,7 @@ class PlanWithdrawn(msgspec.Struct, frozen=True, rename="camel", tag="Withdrawn"
 
 
 Up: TypeAlias = Hello | Beat | Stamped
-Down: TypeAlias = Ask | PlanGiven | PlanWithdrawn
+Down: TypeAlias = Ask | Pace | PlanGiven | PlanWithdrawn
 
 
 def to_bytes(message: Up | Down) -> bytes:
