@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from podslice.cluster import journals
 from podslice.cluster.pace import LONGEST, SHORTEST, STALE_SECONDS, BeatPace
 from podslice.core.cluster.talk import Pace, down_from, to_bytes
 from podslice.core.errors import InputError
+from podslice.wire.journalstream import OPTIONS
 from tests.journal.test_streams import Agent, Certificates, Service, certificates, met, served, until
 
 __all__ = ["certificates"]
@@ -69,6 +72,68 @@ def test_an_agent_keeps_the_pace_it_is_told(
         await until(lambda: met(service, agent))
         assert entry.heard > heard
         await agent.close()
+
+    served(certificates, test, monkeypatch)
+
+
+class Wire:
+    """Between an agent and the service, until it is cut and nothing passes any more, nor is anybody told."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._open = asyncio.Event()
+        self._open.set()
+        self._server: asyncio.Server | None = None
+        self._ends: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def cut(self) -> None:
+        self._open.clear()
+
+    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        further, there = await asyncio.open_connection("127.0.0.1", self._port)
+        self._ends += [writer, there]
+        await asyncio.gather(self._passed(reader, there), self._passed(further, writer))
+
+    async def _passed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                await self._open.wait()
+                writer.write(data)
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._open.set()
+        self._server.close()
+        for one in self._ends:
+            one.close()
+        await asyncio.gather(*(one.wait_closed() for one in self._ends), return_exceptions=True)
+        await asyncio.sleep(0.1)
+
+
+def test_a_connection_that_is_gone_shows_whatever_the_pace(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pings are not answered, long before the agent would count as silent; with a tenth of the seconds."""
+    monkeypatch.setattr(
+        journals, "_OPTIONS", tuple((name, value // 10 if name.endswith("_ms") else value) for name, value in OPTIONS)
+    )
+
+    async def test(service: Service) -> None:
+        service.journals.pace = BeatPace(most=0.01)
+        wire = Wire(service.port)
+        whole, service.port = service.port, await wire.start()
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        assert service.journals.pace.seconds == LONGEST
+        wire.cut()
+        await until(lambda: not service.journals.hears("n1"))
+        service.port = whole
+        await agent.close()
+        await wire.close()
 
     served(certificates, test, monkeypatch)
 

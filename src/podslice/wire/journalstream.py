@@ -12,5 +12,6 @@ OPTIONS = (
     ("grpc.max_send_message_length", MOST_BYTES),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC itself would wait a minute for the answer
 )
 """For gRPC channels and servers."""
