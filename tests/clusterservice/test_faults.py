@@ -73,8 +73,16 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     bench.gone("static")
     again = asked(pod_object("again", "8"), [NODE])
     assert "otherwise than expected" in bench.placing.filter(again).unresolvable[NODE]
-    bench.now += 61.0
+    bench.now += 59.0
+    rooms = list[float]()
+    bench.placing.room = lambda: rooms.append(bench.now)
+    bench.placing.expire()
+    assert rooms == []
+    bench.now += 2.0
     assert bench.placing.filter(again).nodes == [NODE]
+    bench.placing.expire()
+    bench.placing.expire()
+    assert rooms == [bench.now], "pods in line hear of it once, whoever found out first"
 
 
 @pytest.mark.parametrize("first", ["watch", "node"])

@@ -62,6 +62,7 @@ class Placements:
         self._policy = policy
         self._points = model.advise if advise else model.prioritize
         self.room, self.told = room, told
+        self._trusted = 0
         self.pending: Callable[[ScheduledPod], None] = lambda pod: None
         """Hears of a pod that waits for a node."""
         self.awaited: Callable[[ScheduledPod], None] = lambda pod: None
@@ -336,8 +337,9 @@ class Placements:
         return pod.priority, self.model.classes.signature(pod.pod).number, pod.terms
 
     def expire(self) -> list[str]:
-        """UIDs of pods whose hold fell because nobody came back for it."""
+        """UIDs of pods whose hold fell because nobody came back for it. Nodes that are trusted again are room too."""
         gone = self.model.expire(self._clock())
-        if gone:
+        if gone or self._trusted != self.model.verdicts.trusted:
+            self._trusted = self.model.verdicts.trusted
             self.room()
         return gone

@@ -70,6 +70,8 @@ class Verdicts:
         self._by_row: dict[int, HeldNode] = {}
         self._columns: OrderedDict[int, SignatureColumn] = OrderedDict()
         self._distrusted: dict[tuple[int, str], float] = {}
+        self.trusted = 0
+        """How often a node was trusted again."""
         self._latest: tuple[Sequence[str], int, Ints] = (), -1, np.zeros(0, dtype=np.int64)
         """The rows of some names, and when that was."""
 
@@ -102,6 +104,7 @@ class Verdicts:
             node = self.nodes.get(key[1])
             if node is not None:
                 self.table.touch(node.row)
+                self.trusted += 1
 
     # Questions
 
