@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -15,6 +15,7 @@ from podslice.core.config.policy_options import POLICIES, SCOPES
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import CPUSetError, parse_ranges
 from podslice.core.values.duration import DurationError, format_duration, parse_duration
+from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity, QuantityError
 
@@ -33,6 +34,7 @@ DEFAULT_EVICTION_HARD = {
     "imagefs.available": "15%",
     "imagefs.inodesFree": "5%",
 }
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 DEFAULT_CFS_PERIOD, DEFAULT_RECONCILE_PERIOD = "100ms", "10s"
 DRIFT_TOLERANCE = "memory-drift-tolerance"
 
@@ -107,8 +109,8 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
     qos_reserved: dict[str, str] = {}
     memory_throttling_factor: float | None = None
     memory_reservation_policy: str = "None"
-    max_pods: int = 110
-    pods_per_core: int = 0
+    max_pods: Int32 = 110
+    pods_per_core: Int32 = 0
     pod_pids_limit: int = -1
     fail_swap_on: bool = True
     memory_swap: dict[str, Any] = {}
@@ -131,6 +133,11 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
 
 
 _MILLISECOND, _SECOND = 10**6, 10**9
+ENFORCEMENTS = (
+    "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible", "none",
+)  # fmt: skip
+"""What `enforceNodeAllocatable` may name."""
+SWAP_BEHAVIORS = ("", "LimitedSwap", "NoSwap")
 
 
 class ConfigProblem(NamedTuple):
@@ -152,10 +159,12 @@ def validate(config: KubeletConfig) -> list[ConfigProblem]:
         *_cfs_period(config),
         *_reconcile_period(config),
         *_enforcement(config),
+        *_pods(config),
+        *_swap(config),
         *_memory_qos(config),
         *_qos_reserved(config),
     )
-    return sorted(errors, key=lambda problem: problem.text)
+    return sorted(set(errors), key=lambda problem: problem.text)
 
 
 def _topology(config: KubeletConfig) -> Iterator[ConfigProblem]:
@@ -250,18 +259,50 @@ def _reconcile_period(config: KubeletConfig) -> Iterator[ConfigProblem]:
 
 
 def _enforcement(config: KubeletConfig) -> Iterator[ConfigProblem]:
-    for key, count in Counter(config.enforce_node_allocatable).items():
+    for text in _enforcement_problems(config):
+        yield ConfigProblem("enforceNodeAllocatable", text)
+
+
+def _enforcement_problems(config: KubeletConfig) -> Iterator[str]:
+    where = "enforceNodeAllocatable (--enforce-node-allocatable)"
+    wanted = config.enforce_node_allocatable
+    for key, count in Counter(wanted).items():
         if count > 1:
-            yield ConfigProblem(
-                "enforceNodeAllocatable",
-                f"duplicated enforcements {quote(key)} in enforceNodeAllocatable (--enforce-node-allocatable)",
+            yield f"duplicated enforcements {quote(key)} in {where}"
+        if key not in ENFORCEMENTS:
+            known = ", ".join(map(quote, ENFORCEMENTS[:-1]))
+            yield f"option {quote(key)} specified for {where}. Valid options are {known} or {quote(ENFORCEMENTS[-1])}"
+        elif key == "none" and len(wanted) > 1:
+            yield f'{where} may not contain additional enforcements when "none" is specified'
+        elif key != "none" and not config.cgroups_per_qos:
+            yield f"cgroupsPerQOS (--cgroups-per-qos) must be set to true when {quote(key)} contained in {where}"
+    for name, cgroup in (("system", config.system_reserved_cgroup), ("kube", config.kube_reserved_cgroup)):
+        hard, soft = f"{name}-reserved", f"{name}-reserved-compressible"
+        if hard in wanted and soft in wanted:
+            yield f"both {quote(hard)} and {quote(soft)} cannot be specified together in {where}"
+        if not cgroup and (hard in wanted or soft in wanted):
+            yield (
+                f"{name}ReservedCgroup (--{name}-reserved-cgroup) must be specified when {quote(hard)} or "
+                f"{quote(soft)} included in {where}"
             )
-        if key != "none" and not config.cgroups_per_qos:
-            yield ConfigProblem(
-                "enforceNodeAllocatable",
-                f"cgroupsPerQOS (--cgroups-per-qos) must be set to true when {quote(key)} contained in "
-                "enforceNodeAllocatable (--enforce-node-allocatable)",
-            )
+
+
+def _pods(config: KubeletConfig) -> Iterator[ConfigProblem]:
+    for field, flag, number in (
+        ("maxPods", "--max-pods", config.max_pods),
+        ("podsPerCore", "--pods-per-core", config.pods_per_core),
+    ):
+        if number < 0:
+            yield ConfigProblem(field, f"{field} ({flag}) {number} must not be a negative number")
+
+
+def _swap(config: KubeletConfig) -> Iterator[ConfigProblem]:
+    behavior = config.memory_swap.get("swapBehavior", "")
+    if behavior not in SWAP_BEHAVIORS:
+        yield ConfigProblem(
+            "memorySwap.swapBehavior",
+            f'memorySwap.swapBehavior {quote(str(behavior))} must be one of: "", "LimitedSwap" or "NoSwap"',
+        )
 
 
 def _memory_qos(config: KubeletConfig) -> Iterator[ConfigProblem]:
@@ -277,6 +318,19 @@ def _memory_qos(config: KubeletConfig) -> Iterator[ConfigProblem]:
             f"option {quote(config.memory_reservation_policy)} specified for memoryReservationPolicy. "
             'Valid options are "None" or "TieredReservation"',
         )
+    if config.memory_reservation_policy == "TieredReservation" and not _has_gate(config, "MemoryQoS"):
+        yield ConfigProblem(
+            "memoryReservationPolicy",
+            'memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled',
+        )
+
+
+def _has_gate(config: KubeletConfig, name: str) -> bool:
+    """True too where the gates are no gates, which is said of themselves."""
+    try:
+        return FeatureGates.from_overrides(config.feature_gates)[name]
+    except GateError:
+        return True
 
 
 def _qos_reserved(config: KubeletConfig) -> Iterator[ConfigProblem]:
