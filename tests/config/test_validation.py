@@ -51,7 +51,7 @@ def test_a_problem_names_its_field(setting: dict[str, Any], field: str) -> None:
 
 
 def test_problems_are_sorted_by_text() -> None:
-    """Several errors come in the order of their texts, as the kubelet prints them."""
+    """Several errors come in the order of their texts, as recordings have them."""
     problems = validate(
         KubeletConfig(topology_manager_scope="x", cpu_cfs_quota_period="1h", memory_throttling_factor=2)
     )
