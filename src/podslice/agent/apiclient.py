@@ -164,15 +164,16 @@ class HTTPApiServer:
 
     async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
         """By server-side apply, so that fields of other writers are theirs. Raises `ApiError`."""
-        path = f"{TOPOLOGIES}/{node}?fieldManager=podslice&force=true"
-        await self._connection.send("PATCH", path, msgspec.json.encode(topology), kind=APPLY)
+        await self._apply(f"{TOPOLOGIES}/{node}", topology)
 
     async def apply_lease(self, lease: dict[str, Any]) -> None:
         """By server-side apply, which makes it or renews it. Raises `ApiError`."""
         metadata = lease["metadata"]
-        path = f"{COORDINATION}/namespaces/{metadata['namespace']}/leases/{metadata['name']}"
+        await self._apply(f"{COORDINATION}/namespaces/{metadata['namespace']}/leases/{metadata['name']}", lease)
+
+    async def _apply(self, path: str, one: dict[str, Any]) -> None:
         path += "?fieldManager=podslice&force=true"
-        await self._connection.send("PATCH", path, msgspec.json.encode(lease), kind=APPLY)
+        await self._connection.send("PATCH", path, msgspec.json.encode(one), kind=APPLY)
 
     async def read_claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """The ResourceClaim, None for one that is not there. Raises `ApiError`."""

@@ -22,6 +22,7 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig, validate
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.errors import InputError
+from podslice.core.pod.names import label_problems
 from podslice.core.quirks import PROFILES
 from podslice.core.values.decoding import decoding_problem, with_value
 from podslice.core.values.fields import known_fields
@@ -37,7 +38,6 @@ _NOBODYS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc"
 _SYSTEM = frozenset(
     (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
 ) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")
 
 
@@ -375,7 +375,7 @@ def _check_topology(agent: AgentSettings) -> None:
     if agent.writes_topology and not agent.sources.api_server:
         remedy = "set sources.apiServer"
         raise InputError("needs an API server to write to", path="nodeResourceTopology", remedy=remedy)
-    if _NAMESPACE.match(agent.namespace) is None:
+    if label_problems(agent.namespace):
         remedy = "lower-case letters, digits and hyphens, at most 63, such as podslice"
         raise InputError(f"{agent.namespace[:253]!r} is no name of a namespace", path="namespace", remedy=remedy)
 
