@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Without bytecode on disk every test worker and every podslice process compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test quick stress-test lint check-proto bench replay judge predict e2e e2e-full lock man dist image clean
 
