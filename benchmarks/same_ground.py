@@ -45,7 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     judge = find(dict(os.environ))
     if judge is None:
-        parser.exit(2, f"no judge: set {VARIABLE}, or have one in ../shared/judge\n")
+        parser.exit(2, f"no judge: set {VARIABLE}, or have one in the user's cache\n")
     entries = [entry for entry in _entries() if arguments.only in entry["name"]]
     print(f"Python {platform.python_version()}, {platform.machine()}, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(dir=_TMPFS) as folder:

@@ -34,8 +34,8 @@ from podslice.core.config.annotations import (
     movable,
     resize_wishes,
 )
-from podslice.core.config.kubelet import validate
 from podslice.core.config.policy import CPUClass, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
+from podslice.core.config.validation import validate
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.holding import Digest
 from podslice.core.machine.devices import inventory_from_data

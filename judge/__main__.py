@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 
 import click
+from e2e.places import place_of
 
 from judge.binary import VARIABLE, find
 from judge.hunt import BATCH, DRAW, Batch, Difference, Outcome, hunt
@@ -40,8 +41,8 @@ def main(
 ) -> None:
     """Draw new cases, have v1.36.2's own managers decide them, and compare with profile kubelet-1.36.
 
-    The judge is found through PODSLICE_JUDGE, else in ../shared/judge. Exit codes: 0 no firm difference, 1 some, 2 no
-    judge or bad options.
+    The judge is found through PODSLICE_JUDGE, else in the user's cache (podslice/judge). Exit codes: 0 no firm
+    difference, 1 some, 2 no judge or bad options.
     """
     chosen = [kind for kind in kinds.split(",") if kind]
     unknown = sorted(set(chosen) - set(DRAW))
@@ -52,7 +53,8 @@ def main(
     except PodsliceError as error:
         raise click.ClickException(str(error)) from None
     if judge is None:
-        click.echo(f"judge: none ({VARIABLE} is not set, and there is no ../shared/judge), nothing compared", err=True)
+        where = place_of(VARIABLE, "judge")
+        click.echo(f"judge: none in {where} ({VARIABLE} names another place), nothing compared", err=True)
         sys.exit(0 if skip_without else 2)
     seed = secrets.randbelow(10**6) if seed is None else seed
     click.echo(f"judge: seed {seed}, {cases} cases of {', '.join(chosen)}")

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable
-from hashlib import sha256
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from e2e.places import place_of, runnable, unpack, user_cache
 
 from judge.chance import Json
 from podslice.core.errors import InputError
 
 VARIABLE = "PODSLICE_JUDGE"
-BESIDE = Path(__file__).resolve().parents[2] / "shared" / "judge"
 
 
-def find(environment: dict[str, str], beside: Path = BESIDE) -> Path | None:
-    """The binary named by PODSLICE_JUDGE (itself, or a folder with `judge` or `judge.xz`), else the one beside the
-    checkout, None without either. A packed one is unpacked into the user's cache. Raises `InputError`."""
-    named = environment.get(VARIABLE)
-    place = Path(named) if named else beside
+def find(environment: Mapping[str, str]) -> Path | None:
+    """The binary named by PODSLICE_JUDGE (itself, or a folder with `judge` or `judge.xz`), else the one in the user's
+    cache, None without either. A packed one is unpacked into the cache. Raises `InputError`."""
+    place, cache = place_of(VARIABLE, "judge", environment), user_cache(environment)
     if place.is_file():
-        return _unpacked(place, environment) if place.suffix == ".xz" else place
-    for candidate in (place / "judge", place / "judge.xz"):
-        if candidate.is_file():
-            return _unpacked(candidate, environment) if candidate.suffix == ".xz" else candidate
-    if named:
-        raise InputError("is neither a judge nor a folder with one", source=f"{VARIABLE}={named}")
-    return None
-
-
-def _unpacked(packed: Path, environment: dict[str, str]) -> Path:
-    data = packed.read_bytes()
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
-    target = cache / "podslice" / f"judge-{sha256(data).hexdigest()[:16]}"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
-            file.write(lzma.decompress(data))
-        os.chmod(file.name, 0o755)
-        os.replace(file.name, target)
-    return target
+        return unpack(place, cache) if place.suffix == ".xz" else place
+    found = runnable(place, "judge", cache)
+    if found is None and environment.get(VARIABLE):
+        raise InputError("is neither a judge nor a folder with one", source=f"{VARIABLE}={place}")
+    return found
 
 
 def ask(judge: Path, cases: Iterable[Json], timeout: float = 10.0) -> list[Json]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from podslice import Node, load_kubelet_config, load_machine
 from podslice.agent.podresources import allocatable_devices, allocatable_memory, container_resources
 from podslice.core import readmission
-from podslice.core.config.kubelet import validate
+from podslice.core.config.validation import validate
 from podslice.core.decision import ResizeDecision
 from podslice.core.effects.cgroup import pod_cgroup_path, pod_quota_disabled
 from podslice.core.effects.pod_event import PodEvent

@@ -26,6 +26,13 @@ if os.environ.get("CI"):
 _SHARED = Path(os.environ.get("PODSLICE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs Kubernetes' own programs or the judge is a conformance test: their fixtures say it."""
+    for item in items:
+        if {"programs", "cluster", "plane", "judge", "node_programs"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.conformance)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with recorded decisions and captured machines that lies beside the checkout; skips without it."""

@@ -108,9 +108,9 @@ def test_every_unmet_dependency_is_named() -> None:
     with pytest.raises(GateError) as raised:
         FeatureGates.from_overrides({"PodLevelResources": False, "PodLevelResourceManagers": True})
     assert str(raised.value) == (
-        "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
-        "[PodLevelResources]; PodLevelResourceManagers is enabled, but depends on features that are disabled: "
-        "[PodLevelResources]"
+        "[InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
+        "[PodLevelResources], PodLevelResourceManagers is enabled, but depends on features that are disabled: "
+        "[PodLevelResources]]"
     )
 
 

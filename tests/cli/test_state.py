@@ -76,7 +76,7 @@ cpuManagerPolicy: {policy}
 reservedSystemCPUs: 0-1
 memoryManagerPolicy: Static
 kubeReserved: {{memory: {total}Gi}}
-evictionHard: {{memory.available: "0"}}
+evictionHard: {{memory.available: 0%}}
 reservedMemory:
 - {{numaNode: 0, limits: {{memory: 1Gi}}}}
 - {{numaNode: 1, limits: {{memory: {second}Gi}}}}

@@ -31,6 +31,14 @@ def pod_object(name: str, cpus: str = "4", node: str = "", **spec: Any) -> Json:
     }  # fmt: skip
 
 
+def mirror_object(static: str, name: str, cpus: str, node: str, **spec: Any) -> Json:
+    """The mirror that a node's kubelet makes of a static pod, which has another UID there."""
+    made = pod_object(name, cpus, node, **spec)
+    made["metadata"]["annotations"] = {"kubernetes.io/config.hash": static, "kubernetes.io/config.mirror": static}
+    made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "controller": True}]
+    return made
+
+
 def shared_pod(name: str) -> Json:
     """A pod that wants nothing for itself."""
     return pod_object(name, "500m")

@@ -11,7 +11,7 @@ from podslice.cluster.packed import LARGEST_KEY, PackedTable
 from podslice.cluster.pods import ClusterPods, Numbered
 from podslice.core.cluster.uids import is_named, names_of, packed_uid, uids_in, unpacked_uid
 from podslice.core.errors import InputError
-from tests.clusterservice.bench import Bench, pod_object, seen
+from tests.clusterservice.bench import Bench, mirror_object, pod_object, seen
 
 
 def uid_of(r: Random) -> str:
@@ -85,9 +85,8 @@ def test_numbers_are_used_again() -> None:
 
 def test_a_pod_at_rest_is_the_same_pod() -> None:
     """All but its specification, its group and when it was created."""
-    document = pod_object("p", "4", "n", priority=7, preemptionPolicy="Never")
+    document = mirror_object("abc", "p", "4", "n", priority=7, preemptionPolicy="Never")
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    document["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "abc"}
     document["status"]["startTime"] = "2026-01-01T00:00:01Z"
     pods, pod = ClusterPods(), seen(document)
     pods["uid-p"] = pod

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from podslice.cluster.eligible import Places, takes
-from podslice.k8s.clusterobjects import ScheduledNode, read_node
+from podslice.k8s.clusterobjects import (
+    LARGEST_AHEAD,
+    MOST_TERMS,
+    PlacementTerms,
+    ScheduledNode,
+    Taint,
+    Toleration,
+    Tolerations,
+    read_node,
+)
 from tests.clusterservice.bench import Bench, node_object, pod_object, seen, shared_pod
 
 GPU = {"key": "gpu", "value": "a", "effect": "NoSchedule"}
@@ -90,3 +99,38 @@ def test_pods_that_are_not_nominated(spec: dict[str, Any]) -> None:
     assert not bench.placing.nominable(seen(shared_pod("p")))
     emptied = pod_object("p", volumes=[{"name": "v", "emptyDir": {}}])
     assert bench.placing.nominable(seen(emptied))
+
+
+def test_many_terms_are_not_looked_at() -> None:
+    """A pod with more tolerations or labels than anybody needs is left to its scheduler: no node is chosen ahead."""
+    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(MOST_TERMS + 1)]
+    told = seen(pod_object("p", tolerations=many)).terms
+    assert (told.simple, told.excess) == (
+        False,
+        f"the pod has {MOST_TERMS + 1} tolerations; {MOST_TERMS} are looked at",
+    )
+    selecting = seen(pod_object("q", nodeSelector={f"k{number}": "x" for number in range(MOST_TERMS + 1)})).terms
+    assert not selecting.simple
+    assert "labels in its node selector" in selecting.excess
+    large = seen(pod_object("r", tolerations=[{"key": "k" * LARGEST_AHEAD, "operator": "Exists"}])).terms
+    assert not large.simple
+    assert Places().among(told) is None
+
+
+def test_tolerations_cost_the_same_whatever_their_number() -> None:
+    """They are compared once with each kind of node, not with each node."""
+    places = Places()
+    for number in range(300):
+        places.put(node(f"gpu-{number}", taints=[GPU]))
+    places.put(node("plain"))
+    asked = 0
+
+    class Counting(Tolerations):
+        def tolerate(self, taint: Taint) -> bool:
+            nonlocal asked
+            asked += 1
+            return super().tolerate(taint)
+
+    other = [Toleration(f"k{number}", "Exists") for number in range(MOST_TERMS)]
+    assert places.among(PlacementTerms(tolerations=Counting.of(other))) == ["plain"]
+    assert asked == 1

@@ -11,7 +11,7 @@ from podslice.cluster.messages import BindRequest
 from podslice.cluster.nominating import Nominator
 from podslice.k8s.clusterobjects import ScheduledPod
 from tests.clock import run
-from tests.clusterservice.bench import Bench, asked, pod_object
+from tests.clusterservice.bench import Bench, asked, mirror_object, pod_object
 from tests.clusterservice.fake_api import FakeClusterApi, Json
 
 NOWHERE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]
@@ -111,9 +111,7 @@ def test_who_never_leaves() -> None:
 
     async def test(scene: Scene) -> None:
         scene.fill("a", p=("7", 10), q=("2", 11))
-        mirror = pod_object("static", "6", "a", priority=0)
-        mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "uid-static"}
-        scene.bench.tell(mirror)
+        scene.bench.tell(mirror_object("uid-static", "static", "6", "a", priority=0))
         scene.bench.tell(refused("big", "7"))
         scene.fill("b", low=("7", 1), more=("8", 1))
         scene.bench.tell(refused("never", preemptionPolicy="Never"))

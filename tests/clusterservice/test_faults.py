@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from podslice.core.cluster.events import StateTold, encode
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
-from tests.clusterservice.bench import Bench, asked, pod_object, seen
+from tests.clusterservice.bench import Bench, asked, mirror_object, pod_object, seen
 from tests.clusterservice.fake_api import Json
 
 NODE = "a"
@@ -107,8 +107,7 @@ def test_static_pods(first: str) -> None:
     tells first, and nothing is held for the mirror once the node has spoken, nor after it is gone."""
     bench = Bench(NODE)
     own = pod_object("hash", "4", NODE)
-    mirror = pod_object("mirror", "4", NODE)
-    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "uid-hash"}
+    mirror = mirror_object("uid-hash", "mirror", "4", NODE)
     free = bench.placing.model.node(NODE).state.cpus.bit_count()
     if first == "node":
         starts(bench, own)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from podslice.cluster.http import PostAnswer, PostServer
+from podslice.cluster.http import MOST_OF_PEER, PostAnswer, PostServer
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -172,20 +172,25 @@ def test_client_that_leaves() -> None:
 
 
 def test_too_many_connections() -> None:
-    """Beyond the bound a new connection ends; those that are there stay."""
+    """Whoever opens very many connections loses the oldest that have asked nothing; one that has asked stays, and a new
+    one is let in."""
 
     async def main() -> None:
         async with serving(echo=echo) as (server, port):
-            clients: list[Client] = [await asyncio.open_connection("127.0.0.1", port) for _ in range(257)]
-            ends = 0
-            for reader, writer in clients:
+            clients: list[Client] = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_OF_PEER)]
+            for reader, writer in clients[:2]:
+                writer.write(request("echo"))
+                await answered(reader)
+            clients += [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            ends = []
+            for number, (reader, writer) in enumerate(clients):
                 try:
                     writer.write(request("echo"))
                     await answered(reader)
                 except (ConnectionError, asyncio.IncompleteReadError):
-                    ends += 1
-            assert ends == 1
-            assert len(server.connections) == 256
+                    ends.append(number)
+            assert ends == [2, 3, 4]
+            assert len(server.connections) == MOST_OF_PEER
             for _, writer in clients:
                 writer.close()
 

@@ -26,7 +26,7 @@ from podslice.core.cluster.room import SIZES, Room
 from podslice.core.decide import release
 from podslice.core.values.quantity import Quantity
 from podslice.web.guard import Request
-from tests.clusterservice.bench import pod_object, seen, shared_pod
+from tests.clusterservice.bench import mirror_object, pod_object, seen, shared_pod
 from tests.clusterservice.fake_api import Json
 from tests.clusterservice.pagebench import PageCluster, ServedCluster, guaranteed, served
 from tests.documents import read_document
@@ -209,9 +209,7 @@ def test_nobody_can_evict_a_static_pod(site: ServedCluster, cluster: PageCluster
     important the pod is that waits."""
     for name in ("empty", "full", "scattered", "cordoned"):
         cluster.node(name, 7, 7)
-    mirror = pod_object("static", "7", "empty")
-    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "uid-empty-0"}
-    cluster.placing.pods["uid-static"] = seen(mirror)
+    cluster.placing.pods["uid-static"] = seen(mirror_object("uid-empty-0", "static", "7", "empty"))
     cluster.wait("a", 7, priority=9)
     (one,) = answer(site, "fit?ways=1&pod=default/a", "PodFitList")["items"]
     assert (one["fitting"], [way for way in one["ways"] if way["kind"] == "eviction"]) == (0, [])

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from podslice.core.config.kubelet import KubeletConfig, MemoryReservation, validate
+from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.core.config.validation import validate
 from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Node
@@ -47,7 +48,8 @@ def test_a_problem_names_its_field(setting: dict[str, Any], field: str) -> None:
     """The field of an error is a fact of its own, whatever words the configured value holds."""
     (problem,) = validate(KubeletConfig(**setting))
     assert problem.field == field
-    assert str(problem) == f"invalid configuration: {problem.text}"
+    assert str(problem) == f"{problem.prefix}{problem.text}"
+    assert bool(problem.prefix) == (field != "qosReserved")
 
 
 def test_problems_are_sorted_by_text() -> None:

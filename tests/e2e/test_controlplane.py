@@ -36,6 +36,19 @@ def test_programs_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_programs(tmp_path / "cache").etcd.read_bytes() == b"newer"
 
 
+def test_programs_are_looked_for_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variable the user's cache is the place, and plain files are taken as they are."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "podslice/kubernetes"
+    with pytest.raises(FetchError, match=f"no Kubernetes programs in {folder}"):
+        find_programs()
+    folder.mkdir(parents=True)
+    for name in ("hyperkube", "etcd"):
+        (folder / name).write_bytes(name.encode())
+    assert find_programs() == (folder / "hyperkube", folder / "etcd")
+
+
 def test_a_port_and_its_neighbour() -> None:
     """Calls find ports that can be had, and never one that another call was just given."""
     found = [free_port(2) for _ in range(20)]

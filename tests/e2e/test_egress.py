@@ -84,6 +84,7 @@ def _kubelet(folder: Path, authority: Path) -> Iterator[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.conformance
 def test_a_real_api_server_comes_that_way(tmp_path: Path) -> None:
     """With the egress's options kube-apiserver asks a node's kubelet through it, as a member of system:masters."""
     try:

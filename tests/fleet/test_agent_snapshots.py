@@ -43,7 +43,7 @@ def live_node(node: Node, name: str = "worker-0", **other: Any) -> dict[str, Any
             "profile": "podslice",
             "problem": "",
             "machine": to_data(MACHINE),
-            "configuration": msgspec.to_builtins(CONFIG),
+            "configuration": CONFIG.document(),
             "policy": {},
             "pods": [
                 {"metadata": {key: one["metadata"][key] for key in ("name", "namespace", "uid")},
@@ -157,7 +157,7 @@ def test_an_agents_directory(node: Node, dump: Path, tmp_path: Path) -> None:
     (dump / "machines").mkdir()
     (dump / "machines" / "worker-0.json").write_text(json.dumps(to_data(MACHINE)))
     (dump / "configz").mkdir()
-    (dump / "configz" / "worker-0.json").write_text(json.dumps({"kubeletconfig": msgspec.to_builtins(CONFIG)}))
+    (dump / "configz" / "worker-0.json").write_text(json.dumps({"kubeletconfig": CONFIG.document()}))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert result.exit_code == 0, result.output
     assert cpus_of(tmp_path / "cluster", tmp_path / "run") == expected(node)

@@ -125,17 +125,19 @@ def test_smallest_case() -> None:
 def test_finding_the_judge(tmp_path: Path) -> None:
     """The variable names a binary, a folder or a packed binary, which is unpacked into the user's cache once."""
     environment = {"HOME": str(tmp_path / "home")}
-    assert find(environment, beside=tmp_path) is None
-    folder = tmp_path / "folder"
-    folder.mkdir()
+    assert find(environment) is None
+    folder = tmp_path / "home/.cache/podslice/judge"
+    folder.mkdir(parents=True)
     (folder / "judge.xz").write_bytes(lzma.compress(b"#!/bin/sh\necho it ran\n"))
-    unpacked = find(environment, beside=folder)
+    unpacked = find(environment)
     assert unpacked is not None
-    assert unpacked.parent == tmp_path / "home" / ".cache" / "podslice"
+    assert unpacked.parent == tmp_path / "home/.cache/podslice"
     assert subprocess.check_output([unpacked]) == b"it ran\n"
     assert find({**environment, "PODSLICE_JUDGE": str(folder)}) == unpacked
     assert find({**environment, "PODSLICE_JUDGE": str(folder / "judge.xz")}) == unpacked
     assert find({"PODSLICE_JUDGE": str(unpacked)}) == unpacked
+    (folder / "judge").write_bytes(b"plain")
+    assert find({"XDG_CACHE_HOME": str(tmp_path / "home/.cache")}) == folder / "judge"
     with pytest.raises(InputError):
         find({"PODSLICE_JUDGE": str(tmp_path / "nothing")})
 
@@ -156,7 +158,7 @@ def test_command(judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_command_without_a_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a judge there is one line and exit 2, or 0 where it is not asked for."""
     monkeypatch.delenv("PODSLICE_JUDGE", raising=False)
-    monkeypatch.setattr("judge.__main__.find", lambda environment: find(environment, beside=tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for options, code in (([], 2), (["--skip-without"], 0)):
         done = CliRunner().invoke(main, options)
         assert done.exit_code == code

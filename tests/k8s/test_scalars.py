@@ -113,6 +113,8 @@ def test_configurations_of_another_shape(tmp_path: Path, text: str, problem: str
     file = tmp_path / "config.yaml"
     file.write_text(text)
     for load, kind in ((load_kubelet_config, "KubeletConfiguration"), (load_settings, "AgentConfiguration")):
+        if "documents" in problem and kind == "KubeletConfiguration":
+            continue  # a kubelet reads the first
         with pytest.raises(InputError) as caught:
             load(str(file))
         assert problem.format(kind) in str(caught.value)

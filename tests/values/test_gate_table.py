@@ -52,9 +52,9 @@ def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(GateError) as caught:
         FeatureGates.from_overrides(wrong, other_gates_allowed=False)
     assert str(caught.value) == (
-        "cannot set feature gate AnyVolumeDataSource to false, feature is locked to true; "
-        "cannot set feature gate InPlacePodVerticalScaling to false, feature is locked to true; "
-        "unrecognized feature gate: PodLevelResourceManager"
+        "[cannot set feature gate AnyVolumeDataSource to false, feature is locked to true, "
+        "cannot set feature gate InPlacePodVerticalScaling to false, feature is locked to true, "
+        "unrecognized feature gate: PodLevelResourceManager]"
     )
     assert caught.value.hint == "remove it; did you mean PodLevelResourceManagers?"
     assert unknown_gate_hint("PodLevelResourceManagers", 35) == "Kubernetes 1.36 has it"

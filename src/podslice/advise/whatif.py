@@ -15,9 +15,10 @@ import msgspec
 from podslice.advise.explain.losses import config_losses, strength
 from podslice.advise.explain.node_fixes import config_differences
 from podslice.advise.workload import ResizeAnswer, Step, carry_out, counted
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.policy_options import EXCLUSIVE_PAIRS, POLICIES, SCOPES
+from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.machine.delta import ConsequenceKind

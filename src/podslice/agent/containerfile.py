@@ -28,6 +28,7 @@ from podslice.agent.records import (
 from podslice.agent.translate import variables_of
 from podslice.core.config.policy import MixedCPUs
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.host.statefile import create
 from podslice.wire.proto import nri_pb2 as nri
 
 MOUNT_POINT = "/run/podslice"
@@ -76,7 +77,8 @@ class ContainerFiles:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         (folder / _MARKER).touch(mode=0o644)
         temporary = folder / _TEMPORARY
-        temporary.write_bytes(content)
+        with open(create(temporary, 0o644), "wb") as file:
+            file.write(content)
         temporary.chmod(0o644)
         temporary.rename(folder / FILE_NAME)
         self._content[record.id] = written

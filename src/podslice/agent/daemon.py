@@ -29,6 +29,7 @@ from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, ready
 from podslice.agent.hotplug import MachineSource, MachineWatch
+from podslice.agent.identity import Identity
 from podslice.agent.isolationmetrics import IsolationMetrics
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubeletresources import KubeletResources
@@ -62,6 +63,7 @@ from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.systemusage import SystemUsageRecorder
+from podslice.agent.tenantevents import TenantEvents
 from podslice.agent.topologylease import LeaseName, TopologyLease
 from podslice.agent.topologyobject import TopologyObject
 from podslice.agent.upkeep import Upkeep
@@ -474,7 +476,7 @@ class Agent:
             self.refusals.start(self.loops)
         if self._chosen.api is not None and self.settings.events and not self.observe:
             events = ApiEvents(self._chosen.api, self.node_name)
-            self.reporter.events = events
+            self.reporter.events = TenantEvents(events, self._identities)
             self.loops.start("events", events.run)
         if self.observed is not None:
             self.loops.start("observed", self.observed.run)
@@ -485,6 +487,9 @@ class Agent:
         if self._stand_in is not None:
             stand_in = self._stand_in
             self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))
+
+    def _identities(self) -> list[Identity]:
+        return [pod.identity for pod in self.owner.pods.values()]
 
     def _start_topology(self, api: ApiServer) -> None:
         """Keep the node's NodeResourceTopology, and the Lease that says so."""

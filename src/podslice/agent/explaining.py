@@ -95,13 +95,18 @@ class Explaining:
 def best_fix(explainer: Explainer, pod: Pod) -> str:
     """In words; empty where there is none, or the pod fits by now."""
     fixes = explainer.explain(pod).fixes
-    return fixes[0].text.replace("restart the kubelet", "restart the agent")[:_LONGEST_FIX] if fixes else ""
+    return fixes[0].text.replace("restart the kubelet", "restart the agent") if fixes else ""
 
 
 def event_text(refusal: ReportedRefusal, fix: str) -> str:
     """Upstream's message, ours, and what would help."""
-    parts = [refusal.message, refusal.why[:_LONGEST_WHY]]
+    parts = [refusal.message, _shortened(refusal.why, _LONGEST_WHY)]
     if refusal.waits_for:
         parts.append(waiting_text(refusal.waits_for))
     text = "; ".join(part for part in parts if part)
-    return f"{text.removesuffix('.')}. What would help: {fix}" if fix else text
+    return f"{text.removesuffix('.')}. What would help: {_shortened(fix, _LONGEST_FIX)}" if fix else text
+
+
+def _shortened(text: str, most: int) -> str:
+    """At most so many characters, no word cut: half a name is nobody's."""
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} …"

@@ -63,7 +63,7 @@ def live_node(
         "profile": owner.admitting.profile,
         "problem": "" if node is not None else owner.safe_mode or "the runtime has not told what runs yet",
         "machine": machine,
-        "configuration": msgspec.to_builtins(owner.config),
+        "configuration": owner.config.document(),
         "policy": msgspec.to_builtins(owner.admitting.policy),
         "pods": []
         if node is None

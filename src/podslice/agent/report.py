@@ -32,8 +32,37 @@ _RESIZE_EVENTS = {
 }
 
 
+class RepeatFilter(logging.Filter):
+    """Lets a line of a logger pass once in `seconds`, with how many like it were left out."""
+
+    def __init__(self, seconds: float = 10.0, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+        self._passed: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for one that is left out."""
+        line, now = str(record.msg).partition("\n")[0][:200], self._clock()
+        if now - self._passed.get(line, -self._seconds) < self._seconds:
+            self._left_out[line] = self._left_out.get(line, 0) + 1
+            return False
+        if len(self._passed) >= _MOST_LINES:
+            self._passed.clear()
+        self._passed[line] = now
+        if left_out := self._left_out.pop(line, 0):
+            record.msg = f"{record.msg} ({left_out} lines like this were left out)"
+        return True
+
+
+_MOST_LINES = 256
+
+
 def configure_log(level: str = "info") -> None:
-    """JSON lines on standard error, one per event."""
+    """JSON lines on standard error, one per event. What asyncio says again and again is said once in a while."""
+    asyncio_log = logging.getLogger("asyncio")
+    if not any(isinstance(one, RepeatFilter) for one in asyncio_log.filters):
+        asyncio_log.addFilter(RepeatFilter())
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

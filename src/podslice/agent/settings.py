@@ -19,8 +19,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.core.config.validation import validate
 from podslice.core.errors import InputError
 from podslice.core.pod.names import label_problems
 from podslice.core.quirks import PROFILES

@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from podslice.agent.health import Health
+from podslice.wire.doors import Doors, is_reserved
 
 _LONGEST_REQUEST = 8 << 10
 _PATIENCE = 5.0
+_MOST_CONNECTIONS, _MOST_OF_PEER = 64, 16
 _PLAIN = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _PHRASES = {
@@ -68,6 +70,7 @@ class WebServer:
         self._routes = routes
         self._refusal = refusal
         self._server: asyncio.Server | None = None
+        self._doors: Doors[asyncio.StreamWriter] = Doors(_MOST_CONNECTIONS, _MOST_OF_PEER)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
@@ -80,15 +83,23 @@ class WebServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer, listener = writer.get_extra_info("peername"), writer.get_extra_info("socket")
+        if is_reserved(listener.fileno()):
+            writer.transport.abort()
+            return
+        for one in self._doors.enter(writer, str(peer[0]) if peer else ""):
+            one.transport.abort()
         try:
             async with asyncio.timeout(_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._doors.prove(writer)
             writer.write(_response(await self._answer(head)))
             async with asyncio.timeout(_PATIENCE):
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:
+            self._doors.leave(writer)
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()

@@ -39,6 +39,8 @@ def _settings() -> Iterator[str]:
     }
     for field in msgspec.structs.fields(KubeletConfig):
         name = field.encode_name
+        if field.name == "other_fields":
+            continue
         for key in keys.get(name, ()):
             yield from (f"{name}.{key}={value}" for value in (("",) if key.startswith("max-") else booleans))
         if name not in keys:

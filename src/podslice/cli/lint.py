@@ -222,7 +222,12 @@ def _settings(
     base = base._replace(machine=machine)
     if config_path is None and not overrides and not told:
         return base
-    config, unknown = load_config(config_path, overrides, told=told)
+    try:
+        config, unknown = load_config(config_path, overrides, told=told)
+    except InputError:
+        if config_path is None or overrides:
+            raise
+        return base  # what is wrong with the file is a finding in it
     if described:
         print_warnings(tuple(warnings_about(described, config, configured=config_path is not None)))
     base = base._replace(devices=devices)
@@ -269,7 +274,7 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             found.append((loaded.document, finding))
     configurations = 0
-    for index, node in _configurations(documents, source, settings):
+    for index, node in _configurations(documents, text, settings):
         configurations += 1
         found += [(index, finding) for finding in lint_kubelet(node, settings.rules)]
     positions = Positions(text) if found else None
@@ -281,16 +286,19 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
     return _Result(findings, len(pods), configurations)
 
 
-def _configurations(documents: list[Any], source: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
-    from podslice.k8s.kubeletconfig import config_from_dict, served_config
+def _configurations(documents: list[Any], text: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
+    from podslice.k8s.kubeletconfig import ConfigDocument, check_json, is_json, load_document, served_config
 
     for index, document in enumerate(documents):
         data = served_config(document) if isinstance(document, dict) else {}
-        if data.get("kind") == _KUBELET:
-            try:
-                config, unknown = config_from_dict(data)
-            except InputError as error:
-                raise error.at(source=source, document=index if len(documents) > 1 else None) from None
+        if data.get("kind") != _KUBELET:
+            continue
+        try:
+            check_json(text)
+            config, unknown = load_document(ConfigDocument(data, is_json(text)))
+        except InputError as error:
+            yield index, NodeSubject(KubeletConfig(), undecoded=error.errors)
+        else:
             yield index, settings.subject(config, unknown)
 
 

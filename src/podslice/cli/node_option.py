@@ -14,8 +14,9 @@ from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import InputError, StartError, raise_all
 from podslice.core.machine.devices import DeviceInventory
@@ -304,18 +305,21 @@ def load_config(
 ) -> LoadedConfig:
     """A configuration with `--set FIELD=VALUE` on top; `told` are fields where no file is given. Raises `InputError`,
     for unknown fields only when `strict`."""
-    from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
+    from podslice.k8s.files import read_text
+    from podslice.k8s.kubeletconfig import API_VERSION, KIND, ConfigDocument, load_document, read_document
 
-    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **told}
-    if path is not None:
-        data = load_config_data(path)
-    for override in overrides:
-        field, equals, value = override.partition("=")
-        if not equals or not field:
-            raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
-        _override(data, field, value)
+    document = ConfigDocument({"apiVersion": API_VERSION, "kind": KIND, **told})
     try:
-        loaded = config_from_dict(data)
+        if path is not None:
+            document = read_document(read_text(path))
+        for override in overrides:
+            field, equals, value = override.partition("=")
+            if not equals or not field:
+                raise InputError(
+                    f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static"
+                )
+            _override(document.data, field, value)
+        loaded = load_document(document)
     except InputError as error:
         raise error.at(source=path or "") from None
     if strict:
@@ -333,19 +337,19 @@ def load_config_and_gates(
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:
     """Set a field; `featureGates.MemoryQoS` is a key of a map, and what comes after the first dot is that key."""
-    from podslice.k8s.kubeletconfig import text_fields
+    from podslice.core.config.schema import is_text
     from podslice.k8s.yaml import load_documents
 
     documents = load_documents(value, f"--set {field}")
-    parsed = documents[0] if documents else ""
+    given = value if is_text(field) else documents[0] if documents else ""
     name, dot, key = field.partition(".")
     if not dot:
-        data[name] = value if name in text_fields() else parsed
+        data[name] = given
         return
     known = data.get(name)
     if known is not None and not isinstance(known, dict):
         raise InputError(f"{name} is not a map", path=f"--set {field}", remedy=f"--set {name}=VALUE")
-    data[name] = {**(known or {}), key: parsed}
+    data[name] = {**(known or {}), key: given}
 
 
 def load_devices(path: str | None) -> DeviceInventory | None:
@@ -394,7 +398,7 @@ def not_named(*, configured: bool, machine: bool) -> str:
 
 def started(make: Callable[[], Node], config: KubeletConfig, *, state: GivenState | None = None) -> Node:
     """The node, or an `InputError` that says why a kubelet would not start; of the files in `state`, which one."""
-    raise_all(InputError(str(problem), path="kubelet configuration") for problem in validate(config))
+    raise_all(InputError(text, path="kubelet configuration") for text in dict.fromkeys(map(str, validate(config))))
     try:
         return make()
     except StartError as error:

@@ -18,6 +18,8 @@ RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 WATCH_SECONDS = 300
 PAGE = 500
 MOST_PAGES = 4000
+LARGEST_PAGE = 256 << 20
+"""Bytes of a page that is read; of 500 objects as large as etcd takes them it would be three times as much."""
 AT_ONCE = 4 << 20
 """Bytes of a page that are read in one go, which takes 2.5 ms at most; a larger one is cut apart as it comes."""
 _CUT = 64 << 10
@@ -235,12 +237,15 @@ async def read_page(path: str, pieces: AsyncIterator[bytes]) -> ObjectPage:
 
 async def _cut_page(path: str, begun: bytearray, pieces: AsyncIterator[bytes]) -> ObjectPage:
     """The same of a page of which some is there. Raises `ApiError`."""
-    stream, items = ItemStream(within=2), list[ObjectData]()
+    stream, items, size = ItemStream(within=2), list[ObjectData](), len(begun)
     while begun:
         items += [item for item in stream.feed(bytes(begun[:_CUT])) if item is not None]
         del begun[:_CUT]
         await asyncio.sleep(0)
     async for piece in pieces:
+        size += len(piece)
+        if size > LARGEST_PAGE:
+            raise ApiError(f"{path}: a page of the list has more than {LARGEST_PAGE >> 20} MiB")
         items += [item for item in stream.feed(piece) if item is not None]
     try:
         found = msgspec.json.decode(stream.rest, type=_ObjectList)

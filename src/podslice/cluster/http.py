@@ -12,8 +12,10 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from podslice.wire.doors import Doors, is_reserved
+
 LARGEST_HEAD = 16 << 10
-MOST_CONNECTIONS = 256
+MOST_CONNECTIONS, MOST_OF_PEER = 256, 64
 IDLE_SECONDS = 300.0
 """What a connection may be without a whole request; kube-scheduler closes its own after 90 seconds."""
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *([0-9]{1,9}) *(?=\r\n)")
@@ -47,6 +49,7 @@ class PostServer:
         self.handlers = handlers
         self.largest = largest
         self.failed = failed
+        self.doors: Doors[_Connection] = Doors(MOST_CONNECTIONS, MOST_OF_PEER)
         self.connections: set[_Connection] = set()
         self.closed = False
         self._server: asyncio.Server | None = None
@@ -87,12 +90,16 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._server.connections.add(self)
-        if self._server.closed or len(self._server.connections) > MOST_CONNECTIONS:
+        peer, listener = transport.get_extra_info("peername"), transport.get_extra_info("socket")
+        if self._server.closed or (listener is not None and is_reserved(listener.fileno())):
             self.end()
+        for one in self._server.doors.enter(self, str(peer[0]) if peer else ""):
+            one.end()
         self._wait()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
+        self._server.doors.leave(self)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -150,6 +157,7 @@ class _Connection(asyncio.Protocol):
         handler = self._server.handlers.get(path)
         if handler is None:
             return self._answer(PostAnswer(b"", 404), closing=closing)
+        self._server.doors.prove(self)
         try:
             found = handler(body)
         except Exception as error:

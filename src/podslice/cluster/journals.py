@@ -44,6 +44,8 @@ REVIEW_SECONDS = 300.0
 HELLO_SECONDS = 10.0
 MOST_STREAMS = 20_000
 """Streams at a time, with those whose agents have not said yet who they are; further ones are refused at once."""
+MOST_STRANGERS = 64
+"""Streams of one address at a time whose agents have not said yet who they are: each costs a review of its token."""
 _ASK_SECONDS = 1.0
 """A state that was asked for and does not help is not asked for again at once."""
 _MOST_WAITING = 1024
@@ -141,9 +143,11 @@ class Journals:
         self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
         self.on_heard: Callable[[str], None] = lambda node: None
         self._rulebook = rulebook
-        self._beside = Rulebook()
+        self._beside = Rulebook(other=rulebook)
         """The thread's own: what is shared has no lock."""
         self._thread = ThreadPoolExecutor(1, "journals")
+        self._strangers: dict[str, int] = {}
+        """By address: streams whose agents have not said yet who they are."""
         self._versions = versions
         self._caller = caller
         self._trouble = trouble
@@ -239,7 +243,12 @@ class Journals:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self, requests: Any, context: Any) -> None:
-        token = _bearer(context)
+        token, peer = _bearer(context), _host(context)
+        if self._strangers.get(peer, 0) >= MOST_STRANGERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of this address say not who they are"
+            )
+        self._strangers[peer] = self._strangers.get(peer, 0) + 1
         try:
             node = await self._caller(token)
             await self._check_hello(node, context)
@@ -249,6 +258,10 @@ class Journals:
         except PodsliceError as error:
             self._trouble("agent", f"{context.peer()}: {error}")
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:500])
+        finally:
+            self._strangers[peer] -= 1
+            if not self._strangers[peer]:
+                del self._strangers[peer]
         entry = self._entry(node)
         if entry.stream is not None:
             entry.stream.replaced.set()
@@ -407,6 +420,11 @@ def _decoded(data: Any, common: Common | None = None) -> Up:
     if not isinstance(data, bytes):
         raise InputError("ended before it began", path="message")
     return up_from(data, common)
+
+
+def _host(context: Any) -> str:
+    """The address of a peer such as `ipv4:10.0.0.1:4711`, without its port."""
+    return str(context.peer()).rpartition(":")[0]
 
 
 def _bearer(context: Any) -> str:

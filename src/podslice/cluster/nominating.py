@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.turns import LoopTurn
 from podslice.k8s.clusterobjects import ScheduledPod
 from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError
@@ -143,10 +144,12 @@ class Nominator:
             await self._due.wait()
             await asyncio.sleep(_COALESCE if self.ahead else 0)
             self._due.clear()
+            turn = LoopTurn()
             while (pod := self._next()) is not None:
                 self._nominate(pod)
                 await self._calls.acquire()
                 self._calls.release()
+                await turn.shared()
 
     def _next(self) -> ScheduledPod | None:
         if len(self.ahead) >= self.limits.ahead:

@@ -57,6 +57,8 @@ class Placements:
         self.places = Places()
         self.pods = ClusterPods()
         self.replicas: dict[str, Replica] = {}
+        self._mirrors: dict[str, ScheduledPod] = {}
+        """Mirrors by the UID of their static pod."""
         self._schedulers = schedulers
         self._clock = clock
         self._policy = policy
@@ -76,8 +78,13 @@ class Placements:
 
     def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
         """A pod came, changed or went."""
+        for pod in (old, new):
+            if pod is not None:
+                self._check_mirror(pod)
         if new is None or new.ended:
             gone = new or old
+            if gone is not None and gone.mirror:
+                self._mirrors.pop(gone.node_uid, None)
             if gone is not None and (self.pods.pop(gone.uid, None) or old) is not None:
                 self.settled(gone.uid)
                 self.model.deleted(gone.node_uid, self._clock())
@@ -98,6 +105,17 @@ class Placements:
                     self.pending(new)
         else:
             self.settled(new.uid)
+
+    def _check_mirror(self, pod: ScheduledPod) -> None:
+        """A pod that has the UID of another pod of the API server for a static pod's is no mirror."""
+        claimant = self._mirrors.pop(pod.uid, None)
+        if claimant is not None and claimant.uid != pod.uid:
+            _be_no_mirror(claimant)
+            self.model.unbind(pod.uid)
+        if pod.mirror and pod.node_uid != pod.uid and pod.node_uid in self.pods:
+            _be_no_mirror(pod)
+        elif pod.mirror:
+            self._mirrors[pod.node_uid] = pod
 
     def listed(self, began: float) -> None:
         """All pods that there are since this moment were listed anew. What was bound before and is not among them went
@@ -343,3 +361,7 @@ class Placements:
             self._trusted = self.model.verdicts.trusted
             self.room()
         return gone
+
+
+def _be_no_mirror(pod: ScheduledPod) -> None:
+    pod.mirror, pod.node_uid = False, pod.uid

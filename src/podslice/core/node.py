@@ -16,8 +16,9 @@ import msgspec
 from podslice.core import node_resize, readmission
 from podslice.core.classes.resolve import CPUClasses, fallback_of
 from podslice.core.config.annotations import MIXED, SMT, AnnotationProblem, annotation_problems
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
+from podslice.core.config.validation import validate
 from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
@@ -45,6 +46,7 @@ from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.state.model import OWNING
 from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.core.values.gates import join_errors
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import encode, load, restore_failure
@@ -105,7 +107,7 @@ class Node:
         )
         problems = validate(kubelet.config)
         if problems:
-            raise StartError("configuration", _INVALID, problems="; ".join(map(str, problems)))
+            raise StartError("configuration", _INVALID, problems=join_errors(list(dict.fromkeys(map(str, problems)))))
         kubelet.granted = _granted(files or {})
         try:
             kubelet.start()

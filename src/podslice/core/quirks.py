@@ -64,6 +64,9 @@ class Quirks(msgspec.Struct, frozen=True):
     pre_start_before_allocation: bool = False
     """memory-device 2.10, 4.11: a container that gets devices only when it starts can never start if the plugin wants
     PreStartContainer; False allocates first."""
+    claimed_devices_count_at_start: bool = False
+    """memory-device 2.10: a device that a claim serves counts as missing whenever its container starts, so the devices
+    of the other requests are asked for again, also 0 of a device without healthy ones; False leaves it out."""
     failed_container_keeps_devices: bool = False
     """memory-device 2.7, 2.8: devices taken before a container's allocation failed stay taken until the pod is gone."""
     device_file_keeps_gone_pods: bool = False

@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.core.config.validation import validate
 from podslice.core.errors import InputError, PodsliceError, StartError
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
 from podslice.core.fleet.shapes import NodeTaint

@@ -14,10 +14,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.core.errors import InputError
 from podslice.core.fleet.result import CellResult, NodeColumns, PodColumns, RefusalCount
+from podslice.core.unpacking import unpack
 from podslice.core.values.cpuset import Bits
 
 VERSION = 4
+MOST_UNPACKED = 1 << 29
+"""Bytes of an outcome; one of 100 000 nodes and a million pods has some 100 MB."""
 _LEVEL = 6
 
 
@@ -84,9 +88,9 @@ def encode(outcome: CellOutcome) -> bytes:
 def decode(data: bytes) -> CellOutcome:
     """The outcome that was encoded. Raises `DamagedError`."""
     try:
-        found = msgspec.msgpack.decode(zlib.decompress(data))
+        found = msgspec.msgpack.decode(unpack(data, MOST_UNPACKED))
         return _outcome(found)
-    except (zlib.error, msgspec.DecodeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (InputError, msgspec.DecodeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise DamagedError(f"is no outcome of a cell: {error}") from None
 
 

@@ -20,6 +20,8 @@ from types import FrameType
 
 from podslice.core.errors import InputError
 from podslice.core.fleet.checkpoint import FORMAT
+from podslice.core.unpacking import unpack
+from podslice.fleet.codec import MOST_UNPACKED
 from podslice.host.statefile import write_atomically
 from podslice.host.version import running_version
 from podslice.k8s.files import read_limited
@@ -73,10 +75,10 @@ class CellKeeper:
                 return b"", "is of another scenario or release"
             if hashlib.sha256(body).hexdigest() != digest:
                 return b"", "does not have its checksum"
-            return zlib.decompress(body), ""
+            return unpack(body, MOST_UNPACKED), ""
         except FileNotFoundError:
             return b"", ""
-        except (OSError, InputError, ValueError, AttributeError, LookupError, TypeError, zlib.error) as error:
+        except (OSError, InputError, ValueError, AttributeError, LookupError, TypeError) as error:
             return b"", f"cannot be read: {error}"
 
     @contextmanager

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.told_state import ToldPool, state_from
-from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import digest
@@ -134,7 +133,7 @@ def _told(name: str, stamped: Stamped) -> AgentSnapshot:
     return AgentSnapshot(
         name,
         machine,
-        _plain(setup.config),
+        setup.config.document(),
         node.manager_files,
         pools,
         {} if setup.policy == NO_POLICY else msgspec.to_builtins(setup.policy),
@@ -142,12 +141,6 @@ def _told(name: str, stamped: Stamped) -> AgentSnapshot:
         pods,
         tuple(problems),
     )
-
-
-def _plain(config: KubeletConfig) -> dict[str, Any]:
-    found = msgspec.to_builtins(config)
-    assert isinstance(found, dict)
-    return found
 
 
 def _typed(pod: Pod, node: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import gzip
 import importlib
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,9 @@ MAX_LINE = 1 << 20
 """Longest line, in bytes."""
 MAX_BYTES = 16 << 30
 """Most text of one trace, after decompression."""
+MOST_COLUMNS = 1024
+_DEEPEST = 8
+"""Lists in lists of a cell."""
 _BATCH = 65_536
 FORMS = ("csv", "jsonl", "parquet")
 
@@ -107,9 +111,11 @@ def _csv_rows(reader: Any, source: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _unique(columns: tuple[str, ...], source: str) -> None:
-    for column in columns:
-        if columns.count(column) > 1:
-            raise InputError(f"has two columns {column!r}", source=source)
+    if len(columns) > MOST_COLUMNS:
+        raise InputError(f"has {len(columns)} columns", source=source, remedy=f"at most {MOST_COLUMNS} are read")
+    for column, count in Counter(columns).items():
+        if count > 1:
+            raise InputError(f"has two columns {column[:80]!r}", source=source)
 
 
 def _jsonl(lines: Iterator[str], source: str) -> Rows:
@@ -119,6 +125,7 @@ def _jsonl(lines: Iterator[str], source: str) -> Rows:
     if first is None:
         raise InputError("is empty", source=source, remedy="each line is a JSON object")
     columns = tuple(first[1])
+    _unique(columns, source)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         yield first[0], [_text(value) for value in first[1].values()]
@@ -141,7 +148,24 @@ def _objects(lines: Iterator[str], source: str) -> Iterator[tuple[int, dict[str,
             raise InputError(f"line {number} is not JSON: {error}", source=source) from None
         if not isinstance(found, dict) or not found:
             raise InputError(f"line {number} is not a JSON object", source=source)
+        for column, value in found.items():
+            if not _is_flat(value):
+                raise InputError(f"line {number} column {column[:80]}: is nested too deeply", source=source)
         yield number, found
+
+
+def _is_flat(value: object) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, list | dict)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _text(value: object) -> str:

@@ -13,6 +13,9 @@ from podslice.fleet.strict import Number, milliseconds, quantity
 _MOST_SIDECARS = 100
 
 
+_MOST_INFLATED = 100_000
+
+
 def value_problems(scenario: FleetScenario) -> Iterator[InputError]:
     """Everything that is wrong in them."""
     if not scenario.name.strip() or "/" in scenario.name or not scenario.name.isprintable():
@@ -75,6 +78,8 @@ def _of_workload(work: WorkloadEntry, path: str) -> Iterator[InputError]:
             yield InputError("needs exactly one of to, copies and rate", path=f"{path}.inflate")
         for field, value in zip(("to", "copies", "rate"), ways, strict=True):
             yield from _above(f"{path}.inflate.{field}", value)
+            if value is not None and value > _MOST_INFLATED:
+                yield InputError(f"is more than {_MOST_INFLATED}", path=f"{path}.inflate.{field}")
     if isinstance(work.departures, Lifetime):
         yield from _read(_some_time, f"{path}.departures.mean", work.departures.mean)
     if work.synthetic is not None:

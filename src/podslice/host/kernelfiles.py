@@ -9,6 +9,7 @@ from pathlib import Path
 
 from podslice.core.guards.files import GuardedFile, SavedFile
 from podslice.core.values.cpuset import Bits, iter_bits, readable_bits
+from podslice.host.statefile import create
 from podslice.statefiles.formats.guard_state import encode, load
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.names import GUARD_STATE_FILE
@@ -184,7 +185,7 @@ class SavedStore:
     def save(self, files: Mapping[str, SavedFile]) -> None:
         """Durable when it returns. Raises `OSError`."""
         beside = self.path.with_suffix(".new")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = create(beside, 0o600)
         try:
             os.write(descriptor, encode(self._boot, files.values()))
             os.fsync(descriptor)

@@ -43,7 +43,7 @@ class RealFiles:
         self._durable = durable
 
     def write(self, path: Path, data: bytes) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
+        descriptor = create(path, self._mode)
         try:
             view = memoryview(data)
             while view:
@@ -69,11 +69,19 @@ class RealFiles:
             os.close(descriptor)
 
 
+def create(path: Path, mode: int) -> int:
+    """The descriptor of a new file; what a process that was killed left under this name goes. A link that somebody puts
+    there is not followed. Raises `OSError`."""
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
 @contextmanager
 def taking_place(path: Path) -> Iterator[Path]:
     """A file beside `path` that takes its place when all of it is written, and is gone where that fails. Not synced:
     for what can be made again. Raises `OSError`."""
     beside = _beside(path)
+    os.close(create(beside, 0o600))
     try:
         yield beside
         beside.replace(path)

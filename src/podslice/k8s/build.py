@@ -51,10 +51,12 @@ class FaultError(Exception):
 
 
 class Builder:
-    """Takes the events of a stream; `root` is the document once its end was taken."""
+    """Takes the events of a stream; `root` is the document once its end was taken. Keys that are there twice go to
+    `duplicates`; without it they are a fault."""
 
-    def __init__(self, most_nodes: int) -> None:
+    def __init__(self, most_nodes: int, duplicates: list[str] | None = None) -> None:
         self.most_nodes = most_nodes
+        self.duplicates = duplicates
         self.nodes = 0
         self.aliased = 0
         self.stack: list[_Frame] = []
@@ -163,8 +165,11 @@ class Builder:
     def _check_key(self, key: Any, into: dict[Any, Any]) -> None:
         if isinstance(key, dict | list):
             raise FaultError("a key is an object or a list", "quote it if it is meant as text")
-        if key in into:
+        if key not in into:
+            return
+        if self.duplicates is None:
             raise DuplicateKeyError(str(key))
+        self.duplicates.append(str(key))
 
     def _merge(self, frame: _Frame, value: Any) -> None:
         """`<<: *a` or `<<: [*a, *b]`, of which the first counts most; the mapping's own keys count more."""

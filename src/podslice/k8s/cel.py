@@ -57,7 +57,10 @@ class CELSelectors:
             except RuntimeError as error:
                 raise SelectorError(expression, offered.id[2], _words(error)) from None
             self._compiled[expression] = compiled
-        value = compiled.eval(data={"device": self._device(expression, offered)}).value()
+        try:
+            value = compiled.eval(data={"device": self._device(expression, offered)}).value()
+        except RuntimeError as error:  # it ran too long, for instance
+            raise SelectorError(expression, offered.id[2], _words(error)) from None
         if not isinstance(value, bool):
             problem = f"is no truth value but {value}" if not isinstance(value, Exception) else str(value)
             raise SelectorError(expression, offered.id[2], problem)

@@ -5,6 +5,7 @@ Read only as far as it decides where a pod may go. The specification of a pod st
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
@@ -15,7 +16,7 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod, pod_from_json
 from podslice.core.values.decoding import decoding_problem
-from podslice.k8s.podlist import MIRROR_ANNOTATION, NAME_FORM, UID_FORM, ApiError
+from podslice.k8s.podlist import NAME_FORM, UID_FORM, ApiError, mirror_of
 
 T = TypeVar("T")
 LARGEST_POD = 2 << 20
@@ -32,6 +33,7 @@ class _PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
+    owner_references: msgspec.Raw = _NOTHING
 
 
 class _PodGroup(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,6 +71,14 @@ class _PodObject(msgspec.Struct, frozen=True):
     status: _PodState = _PodState()
 
 
+class Taint(msgspec.Struct, frozen=True):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
 class Toleration(msgspec.Struct, frozen=True):
     """A toleration of a pod."""
 
@@ -78,12 +88,51 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
+class Tolerations(NamedTuple):
+    """The tolerations of a pod, by what they need of a taint: nothing, its key, or key and value; each with the effect
+    it is for, which is empty for all. A taint is looked up in them, however many there are."""
+
+    anything: frozenset[str] = frozenset()
+    keys: frozenset[tuple[str, str]] = frozenset()
+    values: frozenset[tuple[str, str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, tolerations: Iterable[Toleration]) -> Tolerations:
+        """Those that can tolerate a taint."""
+        anything, keys, values = set[str](), set[tuple[str, str]](), set[tuple[str, str, str]]()
+        for one in tolerations:
+            if one.operator == "Exists" and not one.key:
+                anything.add(one.effect)
+            elif one.operator == "Exists":
+                keys.add((one.key, one.effect))
+            elif one.key and one.operator in ("", "Equal"):
+                values.add((one.key, one.value, one.effect))
+        return cls(frozenset(anything), frozenset(keys), frozenset(values))
+
+    def tolerate(self, taint: Taint) -> bool:
+        """True when one of them tolerates the taint."""
+        return any(
+            effect in self.anything
+            or (taint.key, effect) in self.keys
+            or (taint.key, taint.value, effect) in self.values
+            for effect in ("", taint.effect)
+        )
+
+
+MOST_TERMS = 256
+"""Most tolerations, and most labels of a node selector, that are looked at."""
+LARGEST_AHEAD = 256 << 10
+"""Bytes of a pod for which a node is chosen before its scheduler asks."""
+
+
 class PlacementTerms(NamedTuple):
-    """What a pod says about where it may go. `simple`: nothing else of it, and no other object, has a say."""
+    """What a pod says about where it may go. `simple`: nothing else of it, and no other object, has a say. `excess`:
+    there are too many terms to look at, and how many; the scheduler alone knows where the pod may go."""
 
     selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: Tolerations = Tolerations()
     simple: bool = True
+    excess: str = ""
 
 
 class _Port(msgspec.Struct, frozen=True, rename="camel"):
@@ -150,9 +199,8 @@ class ScheduledPod:
         self.uid, self.namespace, self.name = metadata.uid, intern(metadata.namespace), metadata.name
         self.generation = metadata.generation
         self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
-        annotations = metadata.annotations or {}
-        self.mirror = MIRROR_ANNOTATION in annotations
-        self.node_uid = annotations.get(MIRROR_ANNOTATION) or self.uid
+        static = mirror_of(metadata.annotations or {}, metadata.owner_references, spec.node_name)
+        self.mirror, self.node_uid = bool(static), static or self.uid
         self.node, self.scheduler = intern(spec.node_name), intern(spec.scheduler_name)
         self.gated = bool(spec.scheduling_gates)
         group = spec.scheduling_group
@@ -241,21 +289,18 @@ def _pod(data: bytes | None) -> Pod:
 
 def read_terms(data: bytes) -> PlacementTerms:
     """What a pod says about where it may go. Raises `ApiError`."""
+    if len(data) > LARGEST_AHEAD:
+        return PlacementTerms(simple=False, excess=f"the pod has {len(data)} bytes; {LARGEST_AHEAD} are looked at")
     found = _decoded(data, _TermsObject).spec
+    for what, many in (("tolerations", found.tolerations), ("labels in its node selector", found.node_selector)):
+        if many and len(many) > MOST_TERMS:
+            return PlacementTerms(simple=False, excess=f"the pod has {len(many)} {what}; {MOST_TERMS} are looked at")
     elsewhere = found.affinity != _NOTHING or found.topology_spread_constraints or found.resource_claims
     ports = (port for one in (*(found.containers or ()), *(found.init_containers or ())) for port in one.ports or ())
     volumes = (one for one in found.volumes or () if (one.persistent_volume_claim, one.ephemeral) != (_NOTHING,) * 2)
     simple = not (elsewhere or any(port.host_port for port in ports) or any(volumes))
     selector = tuple(sorted((found.node_selector or {}).items()))
-    return PlacementTerms(selector, tuple(found.tolerations or ()), simple)
-
-
-class Taint(msgspec.Struct, frozen=True):
-    """A taint of a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
+    return PlacementTerms(selector, Tolerations.of(found.tolerations or ()), simple)
 
 
 class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):

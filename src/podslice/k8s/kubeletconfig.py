@@ -1,44 +1,38 @@
-"""Reading a KubeletConfiguration file (kubelet.config.k8s.io/v1beta1)."""
+"""Loading a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) as a kubelet of v1.36.2 does.
+
+The way of a file: `read_document` takes it apart, `load_document` decodes the fields by their Go types (`decode`),
+defaults what is zero (`KubeletConfig`) and keeps what was ignored. `validate` then checks the values, and `Node` parses
+amounts and thresholds against a machine while it starts (memory-device 3.11).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from podslice.core.config.decode import decode
 from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField, KubeletConfig
+from podslice.core.config.schema import field_names
 from podslice.core.errors import InputError, raise_all
-from podslice.core.values.decoding import decoding_problem, shown
+from podslice.core.values.decoding import shown
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
-_IRRELEVANT = frozenset(
-    """address allowedUnsafeSysctls authentication authorization cgroupDriver cgroupRoot clusterDNS clusterDomain
-    configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize containerLogMaxWorkers
-    containerLogMonitorInterval containerRuntimeEndpoint contentType crashLoopBackOff enableContentionProfiling
-    enableControllerAttachDetach enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler
-    enableServer enableSystemLogHandler enableSystemLogQuery eventBurst eventRecordQPS evictionMaxPodGracePeriod
-    evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod
-    failCgroupV1 fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
-    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
-    imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
-    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging
-    makeIPTablesUtilChains
-    maxOpenFiles maxParallelImagePulls mergeDefaultEvictionSettings nodeLeaseDurationSeconds
-    nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir port
-    preloadedImagesVerificationAllowlist protectKernelDefaults providerID readOnlyPort registerNode registerWithTaints
-    registryBurst registryPullQPS resolvConf rotateCertificates runOnce runtimeRequestTimeout seccompDefault
-    serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion shutdownGracePeriod
-    shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods staticPodPath staticPodURL staticPodURLHeader
-    streamingConnectionIdleTimeout syncFrequency systemCgroups tlsCertFile tlsCipherSuites tlsCurvePreferences
-    tlsMinVersion tlsPrivateKeyFile tracing userNamespaces volumePluginDir volumeStatsAggPeriod""".split()
-)
-_TEXT_MAPS = ("cpuManagerPolicyOptions", "memoryManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved",
-              "systemReserved", "evictionHard", "qosReserved")  # fmt: skip
+
+
+class ConfigDocument(NamedTuple):
+    """A configuration before it is decoded: its plain data; whether it was JSON, which a kubelet reads in the order it
+    is written; what a kubelet reads past: keys that are there twice, and further documents."""
+
+    data: dict[str, Any]
+    is_json: bool = False
+    ignored: tuple[IgnoredField, ...] = ()
 
 
 class LoadedConfig(NamedTuple):
@@ -56,23 +50,67 @@ class LoadedConfig(NamedTuple):
 def load_kubelet_config(path: str) -> LoadedConfig:
     """Read one KubeletConfiguration. Raises `InputError`; unknown fields are warnings."""
     try:
-        return config_from_dict(load_config_data(path))
+        return load_document(read_document(read_text(path)))
     except InputError as error:
         raise error.at(source=path) from None
 
 
+def read_document(text: str) -> ConfigDocument:
+    """The document in a text: the first, of which a key that is written twice has the last value. What a running
+    kubelet answers at `configz`, without a kind, is one too. Raises `InputError`."""
+    check_json(text)
+    duplicates: list[str] = []
+    documents = load_documents(text, duplicates=duplicates)
+    if not documents:
+        raise InputError(f"holds nothing, not one {KIND}")
+    if not isinstance(documents[0], dict):
+        found = "a list" if isinstance(documents[0], list) else f"only {shown(documents[0])}"
+        raise InputError(f"holds {found}, not an object of kind {KIND}")
+    ignored = [IgnoredField(name, problem="is there more than once; the last one counts") for name in duplicates]
+    if len(documents) > 1:
+        ignored.append(IgnoredField("", problem=f"only the first of {len(documents)} documents is read"))
+    return ConfigDocument(served_config(documents[0]), is_json(text), tuple(ignored))
+
+
+def is_json(text: str) -> bool:
+    """Whether a kubelet reads the text as JSON: it begins with a brace."""
+    return text.lstrip()[:1] == "{"
+
+
+def check_json(text: str) -> None:
+    """Raise `InputError` for what a kubelet reads as JSON and only a reader of YAML takes: with a trailing comma, with
+    anything behind it."""
+    if not is_json(text):
+        return
+    try:
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        problem = f"is not valid JSON: {error.msg} in line {error.lineno} column {error.colno}"
+        raise InputError(problem, remedy="a kubelet reads a file that begins with { as JSON") from None
+    except RecursionError:
+        raise InputError("is nested too deeply") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InputError(f"is not valid JSON: {name} is no number")
+
+
 def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
-    """The plain data of a file that holds one object of a kind; of a KubeletConfiguration also the answer of a running
-    kubelet's `configz`, which leaves out the kind. Raises `InputError`."""
-    documents = load_documents(read_text(path), path)
-    if len(documents) != 1:
-        found = f"{len(documents)} documents" if documents else "nothing"
-        raise InputError(f"holds {found}, not one {kind}", source=path)
-    (document,) = documents
-    if not isinstance(document, dict):
-        found = "a list" if isinstance(document, list) else f"only {shown(document)}"
-        raise InputError(f"holds {found}, not an object of kind {kind}", source=path)
-    return served_config(document) if kind == KIND else document
+    """The plain data of a file that holds one object of a kind. Raises `InputError`."""
+    text = read_text(path)
+    try:
+        if kind == KIND:
+            return read_document(text).data
+        documents = load_documents(text)
+        if len(documents) != 1:
+            raise InputError(f"holds {f'{len(documents)} documents' if documents else 'nothing'}, not one {kind}")
+        (document,) = documents
+        if not isinstance(document, dict):
+            found = "a list" if isinstance(document, list) else f"only {shown(document)}"
+            raise InputError(f"holds {found}, not an object of kind {kind}")
+    except InputError as error:
+        raise error.at(source=path) from None
+    return document
 
 
 def served_config(document: dict[str, Any]) -> dict[str, Any]:
@@ -85,66 +123,37 @@ def served_config(document: dict[str, Any]) -> dict[str, Any]:
 def config_of_fields(fields: Mapping[str, Any]) -> LoadedConfig:
     """A KubeletConfiguration from its fields alone, without kind and version. Raises `InputError` as
     `config_from_dict`."""
-    return config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **fields})
+    return config_from_dict({"apiVersion": API_VERSION, "kind": KIND, **fields})
 
 
 def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     """A KubeletConfiguration from plain data. Raises `InputError` with the field path."""
-    kind, version = data.get("kind"), data.get("apiVersion")
-    if kind != "KubeletConfiguration":
-        raise InputError(f"{kind!r} is not KubeletConfiguration", path="kind", remedy="kind: KubeletConfiguration")
+    return load_document(ConfigDocument(data))
+
+
+def load_document(document: ConfigDocument) -> LoadedConfig:
+    """A KubeletConfiguration, decoded and defaulted. Raises `InputError` with the field path and Go's message for every
+    field that cannot be decoded, first the one that a kubelet tells."""
+    kind, version = document.data.get("kind"), document.data.get("apiVersion")
+    if kind != KIND:
+        raise InputError(f"{kind!r} is not KubeletConfiguration", path="kind", remedy=f"kind: {KIND}")
     if version != API_VERSION:
         raise InputError(f"{version!r} is not supported", path="apiVersion", remedy=f"apiVersion: {API_VERSION}")
-    known = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)}
-    fields: dict[str, Any] = {
-        name: float(value) if isinstance(value, float) else value  # YAML numbers remember how they were written
-        for name, value in data.items()
-        if name in known and value is not None
-    }
-    for name in _TEXT_MAPS:
-        if isinstance(fields.get(name), dict):
-            fields[name] = {key: _text(value) for key, value in fields[name].items()}
-    if data.get("mergeDefaultEvictionSettings") is True and isinstance(fields.get("evictionHard"), dict):
+    decoded = decode(document.data, ordered=document.is_json)
+    raise_all(InputError(message, path=path, remedy=remedy) for path, message, remedy in decoded.problems)
+    fields = {name: value for name, value in decoded.fields.items() if name in _MODELLED}
+    if decoded.fields.get("mergeDefaultEvictionSettings") and "evictionHard" in fields:
         fields["evictionHard"] = {**DEFAULT_EVICTION_HARD, **fields["evictionHard"]}
-    reservations = fields.get("reservedMemory")
-    for index, reservation in enumerate(reservations if isinstance(reservations, list) else ()):
-        if not isinstance(reservation, dict):
-            raise InputError("expected an object", path=f"reservedMemory[{index}]")
-        limits = reservation.get("limits")
-        if isinstance(limits, dict):
-            reservation["limits"] = {key: _text(value) for key, value in limits.items()}
-    try:
-        config = msgspec.convert(fields, KubeletConfig)
-    except msgspec.ValidationError:
-        raise_all(_field_errors(fields))
-        raise
-    return LoadedConfig(config, tuple(_unknown_fields(data, known)))
+    fields["otherFields"] = {name: value for name, value in decoded.fields.items() if name not in _MODELLED}
+    for reservation in fields.get("reservedMemory", ()):
+        reservation.setdefault("numaNode", 0)
+    config = msgspec.convert(fields, KubeletConfig)
+    return LoadedConfig(config, (*map(_unknown_field, decoded.unknown), *document.ignored))
 
 
-def _field_errors(fields: dict[str, Any]) -> Iterator[InputError]:
-    """What is wrong with each field; the decoder stops at the first."""
-    for name, value in fields.items():
-        try:
-            msgspec.convert({name: value}, KubeletConfig)
-        except msgspec.ValidationError as error:
-            found = decoding_problem(str(error))
-            yield InputError(found.problem, path=found.path, remedy=found.remedy)
+_MODELLED = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)} - {"otherFields"}
 
 
-def text_fields() -> frozenset[str]:
-    """Fields that are text, whatever their value looks like: `reservedSystemCPUs=0` means the text `0`."""
-    return frozenset(field.encode_name for field in msgspec.structs.fields(KubeletConfig) if field.type is str)
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _unknown_fields(data: dict[str, Any], known: set[str]) -> Iterator[IgnoredField]:
-    for name in data:
-        if name in known or name in _IRRELEVANT or name in ("kind", "apiVersion", "metadata"):
-            continue
-        close = get_close_matches(str(name), [*known, *_IRRELEVANT], 1)
-        yield IgnoredField(str(name), close[0] if close else "")
+def _unknown_field(path: str) -> IgnoredField:
+    close = get_close_matches(path, field_names(), 1) if "." not in path else []
+    return IgnoredField(path, close[0] if close else "")

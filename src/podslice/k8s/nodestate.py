@@ -17,6 +17,7 @@ import msgspec
 
 from podslice.core.cluster.events import MOST_BYTES, Stamped, StateTold, decode, encode
 from podslice.core.errors import InputError
+from podslice.core.unpacking import unpack
 
 NODE_STATES = "/apis/podslice.io/v1alpha1/nodestates"
 LARGEST = 64 << 10
@@ -108,12 +109,11 @@ def _told(status: NodeStateStatus, read: Callable[[bytes], Stamped]) -> Stamped:
     if status.encoding != ENCODING:
         raise InputError(f"{status.encoding[:80]!r} is not {ENCODING}", path="status.encoding")
     try:
-        unpacking = zlib.decompressobj()
-        data = unpacking.decompress(base64.b64decode(status.state, validate=True), MOST_BYTES)
-    except (zlib.error, binascii.Error, ValueError) as error:
+        data = unpack(base64.b64decode(status.state, validate=True), MOST_BYTES)
+    except (binascii.Error, ValueError) as error:
         raise InputError(f"cannot be unpacked: {error}", path="status.state") from None
-    if unpacking.unconsumed_tail or not unpacking.eof:
-        raise InputError("is cut off, or larger than a state may be", path="status.state")
+    except InputError as error:
+        raise error.at(path="status.state") from None
     told = read(data)
     if not isinstance(told.event, StateTold):
         raise InputError("is no state", path="status.state")

@@ -9,7 +9,7 @@ Pure: no sockets, no clock; `wire.apiconnection` does the reading.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -396,7 +396,7 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
         uid,
         namespace,
         name,
-        _mirror_of(metadata, annotations, node),
+        mirror_of(annotations, metadata.owner_references, node),
         mirror=MIRROR_ANNOTATION in annotations,
         annotations=policy_annotations(annotations),
         node=(_tolerant(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
@@ -449,18 +449,19 @@ def _annotations(metadata: _Metadata) -> dict[str, str]:
         return {}
 
 
-def _mirror_of(metadata: _Metadata, annotations: dict[str, str], node: str) -> str:
-    """What a kubelet writes on the mirror of its static pod: the static pod's UID twice, and itself as controller."""
+def mirror_of(annotations: Mapping[str, str], owners: msgspec.Raw, node: str) -> str:
+    """The static pod's UID of the mirror that a node's kubelet wrote, empty for other pods: the UID is there twice, and
+    the Node is the controller. Whoever makes pods can write the annotations alone."""
     own = annotations.get(HASH_ANNOTATION, "")
     if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
         return ""
-    if len(memoryview(metadata.owner_references)) > _LARGEST_SAID:
+    if len(memoryview(owners)) > _LARGEST_SAID:
         return ""
     try:
-        owners = _OWNERS.decode(metadata.owner_references) or []
+        found = _OWNERS.decode(owners) or []
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ""
-    return own if any(one.kind == "Node" and one.name == node and one.controller for one in owners) else ""
+    return own if any(one.kind == "Node" and one.name == node and one.controller for one in found) else ""
 
 
 def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:

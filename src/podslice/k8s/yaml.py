@@ -23,8 +23,11 @@ MAX_NODES = 3_000_000
 """Most values of a text."""
 
 
-def load_documents(text: str, source: str = "", *, most_nodes: int = MAX_NODES) -> list[Any]:
-    """All non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`."""
+def load_documents(
+    text: str, source: str = "", *, most_nodes: int = MAX_NODES, duplicates: list[str] | None = None
+) -> list[Any]:
+    """All non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`, also for a key
+    that is there twice unless `duplicates` is a list for such keys, of which the last value counts."""
     if len(text) > MAX_TEXT_BYTES:
         raise InputError(f"is {len(text)} bytes long", source=source, remedy=f"at most {MAX_TEXT_BYTES} are read")
     text = text.removeprefix("\ufeff")
@@ -33,11 +36,11 @@ def load_documents(text: str, source: str = "", *, most_nodes: int = MAX_NODES) 
             return [_load_json(text, source, most_nodes)]
         except (json.JSONDecodeError, RecursionError, _NotJSONError):
             pass
-    return [document for document in _load_yaml(text, source, most_nodes) if document is not None]
+    builder = Builder(most_nodes, duplicates)
+    return [document for document in _load_yaml(text, source, builder) if document is not None]
 
 
-def _load_yaml(text: str, source: str, most_nodes: int) -> Iterator[Any]:
-    builder = Builder(most_nodes)
+def _load_yaml(text: str, source: str, builder: Builder) -> Iterator[Any]:
     number = 0
     event: Any = None
     template = "render the template first: helm template" if "{{" in text else ""

@@ -15,13 +15,13 @@ from podslice.core.document import without_header
 from podslice.core.errors import InputError
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.k8s.podlist import mirror_of
 from podslice.kubectl.agents import AgentPod, Agents
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.live import remote_node
 from podslice.kubectl.names import namespace_name, pod_name
 
-_MIRROR = "kubernetes.io/config.mirror"
 _MOST_EVENTS = 500
 
 
@@ -45,7 +45,8 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
             raise InputError(f"there is no pod {namespace}/{name}", remedy=remedy) from None
         raise
     pod, status = pod_from_dict(data), data.get("status") or {}
-    uid = (data["metadata"].get("annotations") or {}).get(_MIRROR) or pod.metadata.uid
+    owners = msgspec.Raw(msgspec.json.encode(data["metadata"].get("ownerReferences")))
+    uid = mirror_of(data["metadata"].get("annotations") or {}, owners, pod.spec.node_name) or pod.metadata.uid
     where = node or pod.spec.node_name
     report, now, problem = _on_node(agents, pod, uid, where, agents.on(node) if node else None)
     reason, message = _told(status)

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from podslice.core import readmission
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
 from podslice.core.effects.cgroup import PodCgroup, pod_cgroup
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.kubelet import Kubelet, StartedContainer

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 from podslice.core.errors import InputError
 from podslice.web.access import SHORTEST_TOKEN, is_loopback
 from podslice.web.guard import LARGEST_BODY, Request, Response
+from podslice.wire.doors import Doors, is_reserved
 
 _LENGTH = re.compile(r"[0-9]+")
-_MOST_CONNECTIONS = 64
+_MOST_CONNECTIONS, _MOST_OF_PEER = 64, 32
 _CONNECTION_SECONDS = 60.0
 """What a connection may last, however slowly the other side sends or reads."""
 _PATIENCE_SECONDS = 20.0
@@ -67,6 +68,8 @@ class PageServer(ThreadingHTTPServer):
         self.app = app
         self.turns = threading.BoundedSemaphore(at_once)
         self._connections: dict[socket.socket, float] = {}
+        self._doors: Doors[socket.socket] = Doors(_MOST_CONNECTIONS, _MOST_OF_PEER)
+        self._lock = threading.Lock()
         if ":" in address:
             self.address_family = socket.AF_INET6
         try:
@@ -78,23 +81,37 @@ class PageServer(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if is_reserved(request.fileno()):
             self.shutdown_request(request)
             return
+        with self._lock:
+            leaving = self._doors.enter(request, str(client_address[0]))
+        for one in leaving:
+            self._hang_up(one)
         self._connections[request] = time.monotonic() + self.connection_seconds
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         self._connections.pop(request, None)
+        with self._lock:
+            self._doors.leave(request)
         super().shutdown_request(request)
+
+    def prove(self, request: socket.socket) -> None:
+        """The connection has asked what it may ask."""
+        with self._lock:
+            self._doors.prove(request)
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
     def service_actions(self) -> None:
         """Called between connections: hang up on those that last too long."""
         now = time.monotonic()
         for connection, end in list(self._connections.items()):
             if now > end:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+                self._hang_up(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever hangs up is not an error of ours."""
@@ -146,6 +163,8 @@ class Handler(BaseHTTPRequestHandler):
         return Request(self.command, path, query, headers, body)
 
     def _answer(self, body: bytes) -> None:
+        if self.server.app.refused(self._request(b"")) is None:
+            self.server.prove(self.connection)
         if not self.server.turns.acquire(timeout=self.server.patience_seconds):
             self.close_connection = True
             self._send(Response(503, b"busy with another request\n"))

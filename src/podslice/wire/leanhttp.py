@@ -17,6 +17,8 @@ from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 LARGEST_HEAD = 32 << 10
+_MOST_COMING = 16
+"""Most heads before an answer that only say that it is coming (100 Continue)."""
 LARGEST_ANSWER = 4 << 20
 KEPT_SECONDS = 60.0
 """An API server hangs up after 90 seconds without a request."""
@@ -68,6 +70,7 @@ class LeanConnection(asyncio.Protocol):
         self._pieces: deque[bytes] = deque()
         self._aside = 0
         self._left = -1
+        self._coming = 0
         """Bytes that the body, or its chunk, still has; -1 before it is known, -2 for all until the end."""
         self._chunked = self._paused = self._ended = self._closing = False
         self._error: BaseException | None = None
@@ -166,20 +169,23 @@ class LeanConnection(asyncio.Protocol):
             self._read_plain()
 
     def _read_head(self) -> bool:
-        """True once the whole head is here."""
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._data) > LARGEST_HEAD:
-                raise ConnectionError("the head of the answer is too large")
-            return False
-        head = bytes(self._data[: end + 2])
-        del self._data[: end + 4]
-        words = head[: head.find(b"\r\n")].split(b" ", 2)
-        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not (len(words[1]) == 3 and words[1].isdigit()):
-            raise ConnectionError("the answer is not HTTP/1.1")
-        status = int(words[1])
-        if 100 <= status < 200:
-            return self._read_head()
+        """True once the whole head is here, after those that only say that it is coming."""
+        status = 100
+        while 100 <= status < 200:
+            end = self._data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._data) > LARGEST_HEAD:
+                    raise ConnectionError("the head of the answer is too large")
+                return False
+            head = bytes(self._data[: end + 2])
+            del self._data[: end + 4]
+            words = head[: head.find(b"\r\n")].split(b" ", 2)
+            if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not (len(words[1]) == 3 and words[1].isdigit()):
+                raise ConnectionError("the answer is not HTTP/1.1")
+            status = int(words[1])
+            self._coming += status < 200
+            if self._coming > _MOST_COMING:
+                raise ConnectionError(f"more than {_MOST_COMING} times the answer is only said to come")
         if _PACKED.search(head):
             raise ConnectionError("the answer is compressed, which was not asked for")
         length, later = _LENGTH.findall(head), _LATER.search(head)

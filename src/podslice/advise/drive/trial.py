@@ -12,8 +12,9 @@ import msgspec
 
 from podslice.advise.drive.record import Record, recording
 from podslice.core import node_resize, readmission
-from podslice.core.config.kubelet import KubeletConfig, validate
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.config.validation import validate
 from podslice.core.errors import AdmissionError, Refusal, StartError, UpstreamDefectError
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceInventory

@@ -37,6 +37,8 @@ _SMALL_MEMORY = 64 << 20
 _MOST_TOTALS = 4096
 _MOST_SIZES = 400
 _BUDGET_STEPS = 16
+_MOST_WORK = 1500
+"""Places that are edited times places of the pod."""
 Amounts = dict[tuple[str, str], Quantity | None]
 
 
@@ -56,12 +58,23 @@ class PodFixes:
         """At most one fix per place, resource and class."""
         if self.wrong_annotations:
             return list(self._without_annotations(self.wrong_annotations))
-        found = [fix for place, resources in self._places for fix in self._of_place(place, resources)]
+        found = [fix for place, resources in self._looked_at() for fix in self._of_place(place, resources)]
         found += self._together()
         found += other_classes(self.node, self.pod, self._works)
         if not any(fix.code.startswith("shrink") for fix in found):
-            found += [fix for place, resources in self._places for fix in self._both(place, resources)]
+            found += [fix for place, resources in self._looked_at() for fix in self._both(place, resources)]
         return found
+
+    def _looked_at(self) -> list[tuple[str, ResourceRequirements]]:
+        """The places that are edited. Each trial looks at all of them; of a pod with very many the first of each kind
+        are edited, and no more than keep the work in proportion to the pod."""
+        most = max(1, _MOST_WORK // len(self._places)) if self._places else 0
+        if len(self._places) <= most:
+            return self._places
+        kinds: dict[str, tuple[str, ResourceRequirements]] = {}
+        for place, resources in self._places:
+            kinds.setdefault(repr(resources), (place, resources))
+        return list(kinds.values())[:most]
 
     def _of_place(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
         for name, quantity in (resources.requests or {}).items():

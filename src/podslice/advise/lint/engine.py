@@ -21,9 +21,12 @@ def lint_pod(subject: PodSubject, rules: Collection[str], *, kind: str = "Pod", 
     return _run(chosen, subject, reference, prefix)
 
 
+UNDECODED = "PS401"
+
+
 def lint_kubelet(subject: NodeSubject, rules: Collection[str]) -> list[Finding]:
-    """Findings about a kubelet's configuration."""
-    chosen = [rule for rule in NODE_RULES if rule.id in rules]
+    """Findings about a kubelet's configuration; about one that cannot be decoded only why."""
+    chosen = [rule for rule in NODE_RULES if rule.id in rules and (rule.id == UNDECODED or not subject.undecoded)]
     return _run(chosen, subject, ObjectReference("KubeletConfiguration"), "")
 
 

@@ -33,6 +33,9 @@ _STAGE_FIXES = {
 
 
 def _invalid(subject: NodeSubject) -> Iterator[Problem]:
+    for undecoded in subject.undecoded:
+        message = f"the kubelet refuses to start: {undecoded.problem}"
+        yield Problem(undecoded.path, message, undecoded.remedy or "correct the field as the message says")
     for error in subject.errors:
         yield Problem(
             error.field, f"the kubelet refuses to start: {error.text}", "correct the field as the message says"
@@ -162,7 +165,8 @@ def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
 
 def _unknown_fields(subject: NodeSubject) -> Iterator[Problem]:
     for field in subject.unknown_fields:
-        yield Problem(field.name, str(field), "correct the name or remove the field")
+        fix = "write it once" if field.problem else "correct the name or remove the field"
+        yield Problem(field.name, str(field), fix)
 
 
 def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:
@@ -216,7 +220,8 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "invalid-configuration",
         ERROR,
         "The configuration is invalid",
-        "The kubelet validates its configuration before anything else and exits with these errors.",
+        "The kubelet decodes every field by its type, then validates the values, before anything else, and exits with "
+        "these errors.",
         _invalid,
         CONFIG,
     ),

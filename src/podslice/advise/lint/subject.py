@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from podslice.core.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig, validate
+from podslice.core.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.core.errors import StartError
+from podslice.core.config.validation import validate
+from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
@@ -27,7 +28,8 @@ from podslice.core.view import NodeView
 
 
 class NodeSubject:
-    """A kubelet's configuration. `unknown_fields` are what is in it in vain, `machine` None when not known."""
+    """A kubelet's configuration. `unknown_fields` are what is in it in vain, `machine` None when not known. `undecoded`
+    are the errors of a file whose fields cannot be decoded; the configuration is the default one then."""
 
     def __init__(
         self,
@@ -38,8 +40,10 @@ class NodeSubject:
         unknown_fields: tuple[IgnoredField, ...] = (),
         devices: DeviceInventory | None = None,
         policy: PodslicePolicy = NO_POLICY,
+        undecoded: tuple[InputError, ...] = (),
     ) -> None:
         self.policy = policy
+        self.undecoded = undecoded
         self.devices = devices
         self.config = config
         self.machine = machine

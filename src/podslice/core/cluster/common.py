@@ -32,26 +32,47 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _NO_STATUS = PodStatus()
 _MOST_SETUPS, _MOST_SPECS = 256, 8192
+_SETUP_BYTES, _SPEC_BYTES = 2 << 20, 2 << 20
+"""Bytes of JSON whose values are kept; a value takes some ten times as much."""
 _LARGEST_SPEC = 64 << 10
+_MOST_LOOKS = 4
 
 
 class Latest(Generic[K, V]):
-    """The values that were asked for last, at most so many."""
+    """The values that were asked for last: at most so many, of keys of at most `budget` bytes together. `gone` hears of
+    values that are kept no longer."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, *, budget: int = 0, gone: Callable[[V], object] = lambda value: None) -> None:
+        self._most, self._budget, self._gone = most, budget, gone
         self._known: OrderedDict[K, V] = OrderedDict()
+        self._bytes = 0
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of a key, made where it is not there."""
         found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = make()
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
-        else:
+        if found is not None:
             self._known.move_to_end(key)
+            return found
+        found = self._known[key] = make()
+        self._bytes += self._size(key)
+        while len(self._known) > self._most or self._bytes > self._budget > 0:
+            dropped, value = self._known.popitem(last=False)
+            self._bytes -= self._size(dropped)
+            self._gone(value)
         return found
+
+    def _size(self, key: K) -> int:
+        return len(key) if isinstance(key, bytes) else 0
+
+
+class SharedSpec:
+    """The specification of many pods, and how the managers see such a pod."""
+
+    __slots__ = ("looks", "spec")
+
+    def __init__(self, spec: PodSpec) -> None:
+        self.spec = spec
+        self.looks: Latest[tuple[int, bool], tuple[Pod, Mapping[str, bool], AdmissionPod]] = Latest(_MOST_LOOKS)
 
 
 class StateRead(StateTold, frozen=True, tag="State"):
@@ -110,11 +131,12 @@ class Common:
     """See the module."""
 
     def __init__(self) -> None:
-        self._setups: Latest[bytes, Setup] = Latest(_MOST_SETUPS)
-        self._specs: Latest[bytes, PodSpec] = Latest(_MOST_SPECS)
-        self._admissions: Latest[tuple[int, int, bool], tuple[Pod, Mapping[str, bool], AdmissionPod]] = Latest(
-            _MOST_SPECS
-        )
+        self._setups: Latest[bytes, Setup] = Latest(_MOST_SETUPS, budget=_SETUP_BYTES)
+        self._by_id: dict[int, SharedSpec] = {}
+        self._specs: Latest[bytes, SharedSpec] = Latest(_MOST_SPECS, budget=_SPEC_BYTES, gone=self._forget)
+
+    def _forget(self, shared: SharedSpec) -> None:
+        self._by_id.pop(id(shared.spec), None)
 
     def decode(self, data: bytes, *, limit: int = MOST_BYTES) -> Stamped:
         """An event; see `events.decode`. Raises `InputError`."""
@@ -145,8 +167,13 @@ class Common:
         def read() -> PodSpec:
             return decoded(raw, PodSpec, limit=MOST_BYTES, what="event.event.state.pods[...].spec")
 
+        def share() -> SharedSpec:
+            shared = SharedSpec(read())
+            self._by_id[id(shared.spec)] = shared
+            return shared
+
         data = bytes(raw)
-        return self._specs.get(data, read) if len(data) <= _LARGEST_SPEC else read()
+        return self._specs.get(data, share).spec if len(data) <= _LARGEST_SPEC else read()
 
     def admission(
         self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], *, unmanaged: bool = False
@@ -159,9 +186,11 @@ class Common:
 
         if policy.mixed is not None or pod.status != _NO_STATUS:
             return look()
-        key = id(pod.spec), id(gates), unmanaged
-        like, for_gates, found = self._admissions.get(key, lambda: (pod, gates, look()))
-        if like.spec is not pod.spec or for_gates is not gates:
+        shared = self._by_id.get(id(pod.spec))
+        if shared is None or shared.spec is not pod.spec:
+            return look()
+        like, for_gates, found = shared.looks.get((id(gates), unmanaged), lambda: (pod, gates, look()))
+        if for_gates is not gates:
             return look()
         return found if like is pod else replace(found, uid=pod.metadata.uid, spec=pod)
 

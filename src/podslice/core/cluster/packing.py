@@ -15,6 +15,7 @@ import msgspec
 
 from podslice.core.cluster.uids import names_of, uids_in
 from podslice.core.errors import InputError
+from podslice.core.unpacking import unpack
 
 _WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"4","memory":"8Gi"},"limits":\
 {"cpu":"4","memory":"8Gi"}}}]},"metadata":{"name":"web-0","namespace":"default","uid":"\xff","generation":1,\
@@ -30,6 +31,8 @@ _WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests"
 "affinities":{"\xfe\x01":{"c":{"mask":1,"preferred":true}},"\xfe\x01":{"c":{"mask":2,"preferred":true}}},"containers":\
 {"\xfe\x01":{"\xfe\0_c_0":"c"}}}"""
 """What most states say, so that one of them is packed into a third less. Packed states are never stored."""
+_MOST_UNPACKED = 16 << 20
+"""Bytes of a state; a journal's events have at most 4 MiB."""
 _LEVEL = 3
 """A sixth less time than 6, for an eighth more bytes."""
 _RAW = -15
@@ -82,9 +85,9 @@ def packed(data: bytes, uids: Iterable[str]) -> PackedState:
 def unpacked(state: PackedState) -> bytes:
     """The JSON again. Raises `InputError` for what is none."""
     try:
-        data = zlib.decompressobj(_RAW, zdict=_WORDS).decompress(state.data)
-    except zlib.error as error:
-        raise InputError(f"cannot be unpacked: {error}", path="state") from None
+        data = unpack(state.data, _MOST_UNPACKED, wbits=_RAW, zdict=_WORDS)
+    except InputError as error:
+        raise error.at(path="state") from None
     names = uids_in(state.uids)
     ranked: list[bytes] = []
     last, count = 0, min(len(names), _MOST_PLACES)

@@ -1,13 +1,17 @@
-"""What all replicas of a service share: rules by setup, common parts of states, and room for those that are asked."""
+"""What all replicas of a service share: rules by setup, common parts of states, and room for those that are asked.
+
+An agent that lies can tell ever other machines; what is kept of them goes with its replica.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from podslice.core.cluster.common import Common
+from podslice.core.cluster.common import Common, Latest
 from podslice.core.cluster.events import StateTold
 from podslice.core.cluster.setup import Setup, SetupDigests, rules_from
 from podslice.core.cluster.told_state import state_from
@@ -15,6 +19,8 @@ from podslice.core.holding import Digest, Digester
 from podslice.core.kubelet import Kubelet
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
+
+_MOST_DIGESTS = 16
 
 
 class Resting(Protocol):
@@ -34,25 +40,29 @@ class ReadyState(NamedTuple):
 
 
 class Rulebook:
-    """Rules by setup, at most `most` of them, those asked for last; what else nodes have `common`; and which replicas
-    have their state at hand: the `warm` that were asked for last, all others rest."""
+    """Rules by setup, as long as a replica has them, and the `kept` that were asked for last; what else nodes have
+    `common`; and which replicas have their state at hand: the `warm` that were asked for last, all others rest.
 
-    def __init__(self, most: int = 1024, *, warm: int = 64) -> None:
+    One that works beside another's event loop takes the rules that the `other` has."""
+
+    def __init__(self, *, kept: int = 4, warm: int = 64, other: Rulebook | None = None) -> None:
         self.common = Common()
-        self._most, self._warmest = most, warm
+        self._warmest = warm
         self._warm: OrderedDict[Resting, None] = OrderedDict()
-        self._rules: OrderedDict[SetupDigests, NodeRules] = OrderedDict()
-        self._digests: OrderedDict[int, tuple[Setup, SetupDigests]] = OrderedDict()
+        self._rules: WeakValueDictionary[SetupDigests, NodeRules] = WeakValueDictionary()
+        self._kept: deque[NodeRules] = deque(maxlen=kept)
+        self._digests: Latest[int, tuple[Setup, SetupDigests]] = Latest(_MOST_DIGESTS)
+        self._other = other
 
     def rules(self, setup: Setup) -> NodeRules:
         """The rules of a setup; equal setups have the same object. Raises as `rules_from`."""
         key = self._digests_of(setup)
         found = self._rules.get(key)
+        if found is None and self._other is not None:
+            found = self._other._rules.get(key)
         if found is None:
             found = self._rules[key] = rules_from(setup)
-            if len(self._rules) > self._most:
-                self._rules.popitem(last=False)
-        self._rules.move_to_end(key)
+            self._kept.append(found)
         return found
 
     def ready(self, event: StateTold) -> ReadyState | str:
@@ -71,20 +81,12 @@ class Rulebook:
 
     def taken(self, ready: ReadyState) -> ReadyState:
         """What another rulebook has made ready, with the rules of this one: equal setups have the same object."""
-        known = self._rules.setdefault(ready.setup, ready.rules)
-        self._rules.move_to_end(ready.setup)
-        if len(self._rules) > self._most:
-            self._rules.popitem(last=False)
-        return ready._replace(rules=known)
+        return ready._replace(rules=self._rules.setdefault(ready.setup, ready.rules))
 
     def _digests_of(self, setup: Setup) -> SetupDigests:
         """Of a setup that was asked for before they are known."""
-        known = self._digests.get(id(setup))
-        if known is None or known[0] is not setup:
-            known = self._digests[id(setup)] = setup, setup.digests
-            if len(self._digests) > self._most:
-                self._digests.popitem(last=False)
-        return known[1]
+        known, digests = self._digests.get(id(setup), lambda: (setup, setup.digests))
+        return digests if known is setup else setup.digests
 
     def warm(self, replica: Resting) -> None:
         """Somebody asks for its state; whoever has not been asked for longest rests."""

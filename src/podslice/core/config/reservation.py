@@ -3,11 +3,11 @@ node (cpu-topology 2.1; memory-device 1.2, 2.4, 3.8)."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
 from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.model import CPUTopology, Machine, TopologyError
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
@@ -27,7 +27,8 @@ _NOT_ONLINE = StartKind(
     "name CPUs that are online on this machine",
 )
 _UNREADABLE_AMOUNT = StartKind("unreadable-amount", "{flag} value failed to parse: {error}")
-_UNREADABLE_THRESHOLD = StartKind("unreadable-threshold", "{error}")
+_UNREADABLE_THRESHOLD = StartKind("unreadable-threshold", "{error}", "write an amount such as 500Mi, or 5%")
+_UNREADABLE_SOFT_THRESHOLD = StartKind("unreadable-soft-threshold", "{error}")
 _ABOVE_CAPACITY = StartKind(
     "above-capacity",
     "invalid Node Allocatable configuration. {problems}",
@@ -67,7 +68,7 @@ def prepare_reservations(config: KubeletConfig, machine: Machine, *, offline_is_
     kube_amounts = _parse_reserved("kubeReserved", "--kube-reserved", kube)
     system_amounts = _parse_reserved("systemReserved", "--system-reserved", system)
     capacity = node_capacity(machine)
-    evicted = _hard_eviction(config.eviction_thresholds, capacity)
+    evicted = _hard_eviction(config, capacity)
     total: Amounts = {}
     for name in capacity:
         amount = Quantity(0)
@@ -125,33 +126,22 @@ def node_capacity(machine: Machine) -> Amounts:
     return capacity
 
 
-def _hard_eviction(thresholds: Mapping[str, str], capacity: Amounts) -> Amounts:
-    text = thresholds.get("memory.available")
-    if not text or text in ("0%", "100%"):
-        return {}
-    if not text.endswith("%"):
-        try:
-            return {"memory": Quantity.parse(text)}
-        except QuantityError as error:
-            raise StartError("evictionHard", _UNREADABLE_THRESHOLD, error=str(error)) from None
+def _hard_eviction(config: KubeletConfig, capacity: Amounts) -> Amounts:
     try:
-        share = _float32(_float32(_percentage(text)) / 100)
-    except ValueError as error:
-        raise StartError("evictionHard", _UNREADABLE_THRESHOLD, error=str(error)) from None
-    return {"memory": Quantity.of(int(capacity["memory"].value() * share), BINARY_SI)}
+        thresholds = parse_hard_thresholds(config.eviction_thresholds)
+    except ThresholdError as error:
+        raise StartError(error.field, _UNREADABLE_THRESHOLD, error=str(error)) from None
+    memory = thresholds.get("memory.available")
+    return {} if memory is None else {"memory": memory.of(capacity["memory"])}
 
 
-def _percentage(text: str) -> float:
-    number = text[:-1]
+def refuse_soft_thresholds(config: KubeletConfig) -> None:
+    """Raise `StartError` for soft thresholds, grace periods and minimum reclaims that a kubelet cannot read, which it
+    tells after it built its managers."""
     try:
-        return float(number)
-    except ValueError:
-        raise ValueError(f"strconv.ParseFloat: parsing {quote(number)}: invalid syntax") from None
-
-
-def _float32(value: float) -> float:
-    (rounded,) = struct.unpack("f", struct.pack("f", value))
-    return float(rounded)
+        check_soft_thresholds(config.eviction_soft, config.eviction_soft_grace_period, config.eviction_minimum_reclaim)
+    except ThresholdError as error:
+        raise StartError(error.field, _UNREADABLE_SOFT_THRESHOLD, error=str(error)) from None
 
 
 def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
@@ -161,7 +151,7 @@ def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
         f"Resource {quote(name)} has a reservation of {_go_struct(amount)} but capacity of "
         f"{_go_struct(capacity[name])}. Expected capacity >= reservation."
         for name, amount in total.items()
-        if amount > capacity[name]
+        if capacity[name].sub(amount).sign() < 0
     ]
     if problems:
         raise StartError("nodeAllocatable", _ABOVE_CAPACITY, problems=" ".join(problems))

@@ -25,7 +25,12 @@ from podslice.core.config.policy_options import (
     parse_topology_options,
     refuse_options_of_none_policy,
 )
-from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
+from podslice.core.config.reservation import (
+    Reservations,
+    prepare_reservations,
+    refuse_soft_thresholds,
+    validate_node_allocatable,
+)
 from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.machine.delta import without_cpus
 from podslice.core.machine.devices import DeviceInventory
@@ -222,6 +227,7 @@ class ContainerManager:
         merger = merger_on(self.machine, self.config, self.quirks, self.policy)
         cpu = self._build_cpu_manager(reservations)
         memory = self._build_memory_manager(reservations)
+        refuse_soft_thresholds(self.config)
         self.cpu = cpu
         self._start_cpu_manager(cpu, files, containers)
         self._start_memory_manager(memory, files, containers)

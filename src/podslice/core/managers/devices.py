@@ -370,7 +370,8 @@ class DeviceManager:
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
-        wanted = self._unclaimed(container) if container.claimed else self._requests(container)
+        counts_claimed = self.context.quirks.claimed_devices_count_at_start
+        wanted = self._requests(container) if counts_claimed or not container.claimed else self._unclaimed(container)
         requests = {resource: count for resource, count in wanted.items() if count}
         if not requests:
             return

@@ -238,7 +238,7 @@ class Counted(NamedTuple):
     node: NodeObject
 
 
-class NodeRules(msgspec.Struct, frozen=True, eq=False):
+class NodeRules(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """Made once, by a start; nodes of the same machine and configuration share them. Rules are equal when they are the
     same object.
 

@@ -1,33 +1,58 @@
-"""Durations as Go writes them (`100ms`, `1m30s`), in nanoseconds."""
+"""Durations as Go writes and reads them (`100ms`, `1m30s`), in nanoseconds."""
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
+
+from podslice.core.values.golang import INT64_MAX, quote
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
+_SMALLEST = 1 << 63
+"""The magnitude of the smallest duration, which has no positive counterpart."""
+_MOST_DIGITS = 1000
+"""More digits of a fraction change nothing."""
 
 
 class DurationError(ValueError):
-    """Text that is not a duration."""
+    """Text that is not a duration; the message is Go's."""
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration text. Raises `DurationError`."""
-    body = text.lstrip("+-") if text[:1] in "+-" else text
+    """Nanoseconds of a Go duration text. Raises `DurationError` with the text of `time.ParseDuration`."""
+    negative = text.startswith("-")
+    body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return 0
-    total = Fraction(0)
-    position = 0
-    for part in _PART.finditer(body):
-        if part.start() != position:
-            break
-        total += Fraction(part[1]) * _UNITS[part[2]]
+    if not body:
+        raise _invalid(text)
+    total = position = 0
+    while position < len(body):
+        part = _PART.match(body, position)
+        assert part is not None
+        total += _part(text, *part.groups())
+        if total > _SMALLEST:
+            raise _invalid(text)
         position = part.end()
-    if not body or position != len(body):
-        raise DurationError(f'time: invalid duration "{text}"')
-    return int(-total if text.startswith("-") else total)
+    if not negative and total > INT64_MAX:
+        raise _invalid(text)
+    return -total if negative else total
+
+
+def _part(text: str, whole: str, fraction: str | None, unit: str) -> int:
+    if (not whole and not fraction) or len(whole.lstrip("0")) > 19:
+        raise _invalid(text)
+    if not unit:
+        raise DurationError(f"time: missing unit in duration {quote(text)}")
+    size = _UNITS.get(unit)
+    if size is None:
+        raise DurationError(f"time: unknown unit {quote(unit)} in duration {quote(text)}")
+    digits = (fraction or "")[:_MOST_DIGITS]
+    return int(whole or "0") * size + (int(digits) * size // int(10 ** len(digits)) if digits else 0)
+
+
+def _invalid(text: str) -> DurationError:
+    return DurationError(f"time: invalid duration {quote(text)}")
 
 
 def format_duration(nanoseconds: int) -> str:

@@ -66,6 +66,7 @@ ContainerRestartRules 34a- 35b+
 ContainerStopSignals 33a-
 ContextualLogging 33b+
 ControllerManagerReleaseLeaderElectionLockOnExit 36a-
+ContextualLogging 33b+
 CoordinatedLeaderElection 33b-
 CrossNamespaceVolumeDataSource 33a-
 CustomCPUCFSQuotaPeriod 33a- 36g+
@@ -139,6 +140,8 @@ KubeletTracing 33b+ 34g+!
 ListFromCacheSnapshot 33a- 34b+
 LocalStorageCapacityIsolationFSQuotaMonitoring 33b-
 LogarithmicScaleDown 33g+!
+LoggingAlphaOptions 33a-
+LoggingBetaOptions 33b+
 LoggingAlphaOptions 33a-
 LoggingBetaOptions 33b+
 ManifestBasedAdmissionControlConfig 36a-
@@ -261,6 +264,60 @@ WorkloadAwarePreemption 36a-
 WorkloadWithJob 36a-
 """
 
+_NEEDS = """
+AuthorizeNodeWithSelectors AuthorizeWithSelectors
+ClusterTrustBundleProjection ClusterTrustBundle
+DRAAdminAccess DynamicResourceAllocation
+DRAConsumableCapacity DynamicResourceAllocation
+DRADeviceBindingConditions DRAResourceClaimDeviceStatus DynamicResourceAllocation
+DRADeviceTaintRules DRADeviceTaints
+DRADeviceTaints DynamicResourceAllocation
+DRAExtendedResource DynamicResourceAllocation
+DRAListTypeAttributes DynamicResourceAllocation
+DRANodeAllocatableResources DynamicResourceAllocation
+DRAPartitionableDevices DynamicResourceAllocation
+DRAPrioritizedList DynamicResourceAllocation
+DRAResourceClaimGranularStatusAuthorization DRAResourceClaimDeviceStatus DynamicResourceAllocation
+DRAResourcePoolStatus DynamicResourceAllocation
+DRASchedulerFilterTimeout DynamicResourceAllocation
+DRAWorkloadResourceClaims DynamicResourceAllocation GenericWorkload
+DeclarativeValidationBeta DeclarativeValidation
+DeclarativeValidationTakeover DeclarativeValidation
+DisableAllocatorDualWrite MultiCIDRServiceAllocator
+ExtendWebSocketsToKubelet NodeDeclaredFeatures
+GangScheduling GenericWorkload
+GracefulNodeShutdownBasedOnPodPriority GracefulNodeShutdown
+ImageVolumeWithDigest ImageVolume
+InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling NodeDeclaredFeatures PodLevelResources
+InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScaling
+InPlacePodVerticalScalingExclusiveMemory InPlacePodVerticalScaling
+InPlacePodVerticalScalingInitContainers InPlacePodVerticalScaling NodeDeclaredFeatures
+MatchLabelKeysInPodTopologySpreadSelectorMerge MatchLabelKeysInPodTopologySpread
+PodCertificateRequest AuthorizeNodeWithSelectors
+PodLevelResourceManagers PodLevelResources
+PodLifecycleSleepActionAllowZero PodLifecycleSleepAction
+ProcMountType UserNamespacesSupport
+ResourceHealthStatus DynamicResourceAllocation
+ResourceHealthStatusMessage ResourceHealthStatus
+RestartAllContainersOnContainerExits ContainerRestartRules NodeDeclaredFeatures
+ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation
+StaleControllerConsistencyDaemonSet AtomicFIFO
+StaleControllerConsistencyJob AtomicFIFO
+StaleControllerConsistencyReplicaSet AtomicFIFO
+StaleControllerConsistencyStatefulSet AtomicFIFO
+StorageVersionAPI APIServerIdentity
+StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfiguration
+StructuredAuthenticationConfigurationJWKSMetrics StructuredAuthenticationConfiguration
+TopologyAwareWorkloadScheduling GenericWorkload
+UnknownVersionInteroperabilityProxy APIServerIdentity
+UserNamespacesHostNetworkSupport NodeDeclaredFeatures UserNamespacesSupport
+WindowsGracefulNodeShutdown GracefulNodeShutdown
+WorkloadAwarePreemption GangScheduling
+WorkloadWithJob GenericWorkload
+"""
+"""One line per gate of 1.36 that needs others: its name, then those. A component with the gate on and one of them off
+does not start."""
+
 
 class GateState(NamedTuple):
     """A gate in one version; `stage` is empty for general availability."""
@@ -282,6 +339,12 @@ def gate_states(minor: int = NEWEST) -> dict[str, GateState]:
             if int(step[:2]) <= minor:
                 states[name] = GateState("+" in step, _STAGES[step[2]], "!" in step)
     return states
+
+
+@cache
+def gate_dependencies() -> dict[str, tuple[str, ...]]:
+    """The gates of 1.36 that a gate needs, by its name."""
+    return {name: tuple(needed) for name, *needed in map(str.split, _NEEDS.strip().splitlines())}
 
 
 def unknown_gate_hint(name: str, minor: int = NEWEST) -> str:

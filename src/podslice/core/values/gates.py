@@ -3,14 +3,14 @@ pod-level-resources 0): defaults, maturity, locks and dependencies, and the erro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from podslice.core.values.gate_table import NEWEST, gate_states, unknown_gate_hint
+from podslice.core.values.gate_table import NEWEST, gate_dependencies, gate_states, unknown_gate_hint
 
 
 class Gate(NamedTuple):
-    """A gate's default, its stage (`""` is GA), whether the default is locked, and the gates it needs.
+    """A gate's default, its stage (`""` is GA), and whether the default is locked.
 
     `later`: a fix that KEP-2837 announces and v1.36.2 lacks. The gate exists only in profiles without this quirk.
     """
@@ -18,7 +18,6 @@ class Gate(NamedTuple):
     default: bool
     stage: str = ""
     locked: bool = False
-    depends_on: tuple[str, ...] = ()
     later: str = ""
 
 
@@ -28,33 +27,29 @@ GATES: dict[str, Gate] = {
     "CPUManagerPolicyBetaOptions": Gate(True, _BETA),
     "CPUManagerPolicyOptions": Gate(True, locked=True),
     "CustomCPUCFSQuotaPeriod": Gate(True),
-    "DRAExtendedResource": Gate(True, _BETA, depends_on=("DynamicResourceAllocation",)),
-    "DRANodeAllocatableResources": Gate(False, _ALPHA, depends_on=("DynamicResourceAllocation",)),
+    "DRAExtendedResource": Gate(True, _BETA),
+    "DRANodeAllocatableResources": Gate(False, _ALPHA),
     "DisableCPUQuotaWithExclusiveCPUs": Gate(True, _DEPRECATED),
     "DynamicResourceAllocation": Gate(True, locked=True),
-    "ExtendWebSocketsToKubelet": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
-    "InPlacePodLevelResourcesVerticalScaling": Gate(
-        True, _BETA, depends_on=("InPlacePodVerticalScaling", "NodeDeclaredFeatures", "PodLevelResources")
-    ),
+    "ExtendWebSocketsToKubelet": Gate(True, _BETA),
+    "InPlacePodLevelResourcesVerticalScaling": Gate(True, _BETA),
     "InPlacePodVerticalScaling": Gate(True, locked=True),
-    "InPlacePodVerticalScalingExclusiveCPUs": Gate(False, _ALPHA, depends_on=("InPlacePodVerticalScaling",)),
-    "InPlacePodVerticalScalingExclusiveMemory": Gate(False, _ALPHA, depends_on=("InPlacePodVerticalScaling",)),
-    "InPlacePodVerticalScalingInitContainers": Gate(
-        True, _BETA, depends_on=("InPlacePodVerticalScaling", "NodeDeclaredFeatures")
-    ),
+    "InPlacePodVerticalScalingExclusiveCPUs": Gate(False, _ALPHA),
+    "InPlacePodVerticalScalingExclusiveMemory": Gate(False, _ALPHA),
+    "InPlacePodVerticalScalingInitContainers": Gate(True, _BETA),
     "KubeletPodResourcesDynamicResources": Gate(True, locked=True),
     "KubeletPodResourcesGet": Gate(True, locked=True),
     "KubeletPodResourcesListUseActivePods": Gate(True, _DEPRECATED),
     "MemoryQoS": Gate(False, _ALPHA),
     "NodeDeclaredFeatures": Gate(True, _BETA),
-    "PodLevelResourceManagers": Gate(False, _ALPHA, depends_on=("PodLevelResources",)),
+    "PodLevelResourceManagers": Gate(False, _ALPHA),
     "PodLevelResources": Gate(True, _BETA),
     "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later="empty_resources_hide_containers"),
     "PodLevelResourcesFixUpdateDefaulting": Gate(True, _BETA, later="pod_limits_not_defaulted"),
     "PodLevelResourcesLimitRange": Gate(False, _ALPHA, later="limit_range_without_pod_defaults"),
     "QOSReserved": Gate(False, _ALPHA),
     "ResourceHealthStatus": Gate(True, _BETA),
-    "RestartAllContainersOnContainerExits": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
+    "RestartAllContainersOnContainerExits": Gate(True, _BETA),
     "SidecarContainers": Gate(True, locked=True),
     "TopologyManagerPolicyAlphaOptions": Gate(False, _ALPHA),
     "TopologyManagerPolicyBetaOptions": Gate(True, _BETA),
@@ -63,17 +58,26 @@ GATES: dict[str, Gate] = {
 }
 
 
+def join_errors(problems: Sequence[str]) -> str:
+    """One error as it is, several as Kubernetes prints an aggregate: `[first, second]`."""
+    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+
+
 def later_gates(quirks: object) -> tuple[str, ...]:
     """The gates of KEP-2837's fixes that exist in a profile with these quirks; v1.36.2 knows none of them."""
     return tuple(name for name, gate in GATES.items() if gate.later and not getattr(quirks, gate.later))
 
 
 class GateError(ValueError):
-    """A gate setting a component would refuse to start with; the text is upstream's, `hint` says what to do."""
+    """A gate setting a component would refuse to start with; the text is upstream's, `hint` says what to do.
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    Upstream prints several `problems` in random order; here they are in the order of the gates' names.
+    """
+
+    def __init__(self, *problems: str, hint: str = "") -> None:
+        self.problems = problems
         self.hint = hint
-        super().__init__(message)
+        super().__init__(join_errors(problems))
 
 
 class FeatureGates(dict[str, bool]):
@@ -118,7 +122,7 @@ class FeatureGates(dict[str, bool]):
                     for name, gate in known.items()
                     if gate.stage == stage and name not in overrides
                 }
-        _check_dependencies(effective)
+        _check_dependencies(all_gates(overrides) | {name: effective[name] for name in known})
         return cls(effective, tuple(unknown))
 
 
@@ -140,18 +144,30 @@ def check_gates(overrides: Mapping[str, bool], minor: int = NEWEST, *, besides: 
             problems.append(f"unrecognized feature gate: {name}")
             hints.append(unknown_gate_hint(name, minor))
     if problems:
-        raise GateError("; ".join(problems), "; ".join(dict.fromkeys(hints)))
+        raise GateError(*problems, hint="; ".join(dict.fromkeys(hints)))
+
+
+def all_gates(overrides: Mapping[str, bool]) -> dict[str, bool]:
+    """Every gate of 1.36 by name: its default, or what `overrides` says of it or of its stage."""
+    effective = {}
+    groups = {_ALPHA: overrides.get("AllAlpha"), _BETA: overrides.get("AllBeta")}
+    for name, state in gate_states().items():
+        group = groups.get(state.stage)
+        effective[name] = overrides.get(name, state.default if group is None else group)
+    return effective
 
 
 def _check_dependencies(effective: Mapping[str, bool]) -> None:
-    problems = []
-    for name, gate in GATES.items():
-        missing = [needed for needed in gate.depends_on if not effective[needed]] if effective[name] else []
-        if missing:
-            listed = " ".join(sorted(missing))
-            problems.append(f"{name} is enabled, but depends on features that are disabled: [{listed}]")
+    problems = list(_unmet_dependencies(effective))
     if problems:
-        raise GateError("; ".join(problems))
+        raise GateError(*problems, hint="turn off what depends on them too, or leave them on")
+
+
+def _unmet_dependencies(effective: Mapping[str, bool]) -> Iterator[str]:
+    for name, needed in gate_dependencies().items():
+        missing = " ".join(other for other in needed if not effective[other]) if effective[name] else ""
+        if missing:
+            yield f"{name} is enabled, but depends on features that are disabled: [{missing}]"
 
 
 def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
@@ -159,12 +175,11 @@ def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
 
     A component does not start until these are off too.
     """
+    states = gate_states()
     return tuple(
         sorted(
             name
-            for name, gate in GATES.items()
-            if gate.default
-            and name not in overrides
-            and any(overrides.get(needed) is False for needed in gate.depends_on)
+            for name, needed in gate_dependencies().items()
+            if states[name].default and name not in overrides and any(overrides.get(other) is False for other in needed)
         )
     )

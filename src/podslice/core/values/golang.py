@@ -6,7 +6,9 @@ we need the same quoting and the same parsers (cpu-topology 0, 1.1).
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -77,3 +79,43 @@ def parse_bool(text: str) -> bool:
     if text in _FALSE:
         return False
     raise GoSyntaxError(f"strconv.ParseBool: parsing {quote(text)}: invalid syntax")
+
+
+_DECIMAL_FLOAT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+\Z")
+_MISPLACED_UNDERSCORE = re.compile(r"(?<![0-9a-fA-FxX])_|_(?![0-9a-fA-F])")
+"""Underscores stand between digits, or behind the `0x`."""
+_FLOAT_WORD = re.compile(r"[+-]?(?:inf|infinity)\Z|nan\Z", re.IGNORECASE)
+
+
+def to_float32(value: float) -> float:
+    """`value` rounded to 32 bits; beyond them it is infinite."""
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
+
+
+def parse_float32(text: str) -> float:
+    """A number of 32 bits; raises `GoSyntaxError` with the text of `strconv.ParseFloat`."""
+    digits = text if _MISPLACED_UNDERSCORE.search(text) else text.replace("_", "")
+    if _DECIMAL_FLOAT.match(digits):
+        number = float(digits)
+    elif _HEX_FLOAT.match(digits):
+        number = _hex_float(digits)
+    elif _FLOAT_WORD.match(text):
+        return float(text)
+    else:
+        raise GoSyntaxError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+    rounded = to_float32(number)
+    if math.isinf(rounded):
+        raise GoSyntaxError(f"strconv.ParseFloat: parsing {quote(text)}: value out of range")
+    return rounded
+
+
+def _hex_float(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return math.inf

@@ -27,6 +27,7 @@ _TOO_LONG = f"amounts of more than {MAX_DIGITS} digits are not read"
 _POWERS: tuple[int, ...] = tuple(10**n for n in range(19))
 _FITS = {scale: INT64_MAX * 10 ** (9 + scale) for scale in range(-9, 1)}
 """The largest number of billionths that a small quantity of a scale holds."""
+_SMALLEST = INT64_MIN * _NANO
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
 _HUGE = 10**60
 _STEPS = (384, 96, 24, 3)
@@ -148,8 +149,10 @@ class Quantity:
         return self._combine(self.nano + other.nano, other)
 
     def sub(self, other: Quantity) -> Quantity:
-        """Difference; the format is that of the first non-zero operand."""
-        return self._combine(self.nano - other.nano, other)
+        """Difference; the format is that of the first non-zero operand. The smallest 64-bit integer has no positive
+        counterpart: taking it away adds it."""
+        taken = -other.nano if other.nano == _SMALLEST and other.small else other.nano
+        return self._combine(self.nano - taken, other)
 
     def _combine(self, nano: int, other: Quantity) -> Quantity:
         same = self.scale == other.scale <= 0 and self.small and other.small
@@ -179,6 +182,8 @@ class Quantity:
         """The canonical text, ignoring how the quantity was written (pod-level-resources 1.3)."""
         if self.nano == 0:
             return "0"
+        if self.nano == _SMALLEST and self.small:
+            return str(INT64_MIN)  # its magnitude is no 64-bit integer, so upstream finds no power in it
         if self.format == BINARY_SI and abs(self.nano) >= 1024 * _NANO and self.nano % _NANO == 0:
             number, power = self.nano // _NANO, 0
             while number % 1024 == 0 and power < 6:

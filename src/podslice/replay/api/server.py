@@ -16,6 +16,7 @@ from podslice.core.pod.unknown_fields import unknown_fields
 from podslice.core.pod.validate import validate_create
 from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
+from podslice.core.values.gate_table import gate_dependencies
 from podslice.core.values.gates import GATES, FeatureGates, GateError, dependents_to_disable, later_gates
 from podslice.replay.api.case import ABSENT, ApiCase, Json, effective_gates
 
@@ -51,7 +52,7 @@ def gates_to_json(overrides: dict[str, bool], quirks: Quirks) -> Json:
         gates = effective_gates(overrides, quirks)
     except GateError as error:
         gates = FeatureGates.from_overrides({}, fixes=later_gates(quirks))
-        shown["error"] = str(error)
+        shown["error"] = "; ".join(error.problems)
     shown["effective"] = {name: gates[name] for name in SHOWN_GATES}
     if gates.unknown:
         shown["unknown"] = list(gates.unknown)
@@ -66,7 +67,7 @@ def run_gates(case: Json, quirks: Quirks) -> Json:
     known = {
         name: {
             "default": GATES[name].default,
-            "dependsOn": list(GATES[name].depends_on),
+            "dependsOn": list(gate_dependencies().get(name, ())),
             "locked": GATES[name].locked,
             "stage": GATES[name].stage,
         }

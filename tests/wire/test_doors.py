@@ -1,0 +1,50 @@
+"""Who is let in, and who has to go for it."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from podslice.wire.doors import RESERVED_DESCRIPTORS, Doors, is_reserved
+
+
+def test_the_oldest_stranger_goes() -> None:
+    """Beyond the bound the longest there that has proven nothing goes; those that have stay."""
+    doors: Doors[str] = Doors(3, 9)
+    for name in "abc":
+        assert doors.enter(name, name) == []
+    doors.prove("a")
+    assert doors.enter("d", "d") == ["b"]
+    assert doors.enter("e", "d") == ["c"]
+    assert ("a" in doors, len(doors)) == (True, 3)
+
+
+def test_one_peer_has_a_share() -> None:
+    """A peer with too many loses its own, however few there are altogether."""
+    doors: Doors[int] = Doors(100, 2)
+    assert doors.enter(0, "other") == []
+    assert [doors.enter(number, "one") for number in range(1, 5)] == [[], [], [1], [2]]
+    assert 0 in doors
+
+
+def test_of_those_that_have_asked_the_last_to_ask_stay() -> None:
+    """Where all have proven themselves, whoever asked longest ago goes."""
+    doors: Doors[str] = Doors(2, 9)
+    for name in "ab":
+        doors.enter(name, name)
+        doors.prove(name)
+    doors.prove("a")
+    assert doors.enter("c", "c") == ["b"]
+    doors.leave("c")
+    doors.leave("c")
+    assert len(doors) == 1
+
+
+def test_the_last_descriptors_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection never takes one of them."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 4096))
+    assert not is_reserved(1023 - RESERVED_DESCRIPTORS)
+    assert is_reserved(1024 - RESERVED_DESCRIPTORS)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert not is_reserved(10**6)
