@@ -37,6 +37,7 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import parse_bits
+from podslice.core.view import NodeView
 from podslice.host import statefile
 from podslice.wire.backoff import BackOff
 from podslice.wire.nri import Launch, run_plugin
@@ -60,7 +61,7 @@ class Silent:
         self.troubles: list[str] = []
 
     def decided(self, seconds: float) -> None: ...
-    def admitted(self, identity: Identity, decision: Decision) -> None: ...
+    def admitted(self, identity: Identity, decision: Decision, view: NodeView) -> None: ...
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
         self.refused_pods += 1
 

@@ -130,8 +130,8 @@ def labels_of(values: dict[str, float], family: str, kind: str) -> str:
 
 def assignments(values: dict[str, float], resource: str) -> tuple[float, ...]:
     """Running containers with CPUs or memory of the node, of their pod, and of their pod's shared pool."""
-    name = "resource_manager_container_assignments"
-    kinds = ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod")
+    name = "podslice_container_assignments"
+    kinds = ("node_exclusive", "pod_exclusive", "pod_shared")
     return tuple(values[f'{name}{{assignment_type="{kind}",resource_name="{resource}"}}'] for kind in kinds)
 
 

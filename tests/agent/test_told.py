@@ -9,6 +9,7 @@ import structlog
 from click.testing import CliRunner
 from structlog.testing import LogCapture
 
+from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.agent.admitting import refusal_of
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics
@@ -43,7 +44,7 @@ def test_events_of_a_decision_are_posted(tmp_path: Path) -> None:
         await world.run(make_pod("p", ("x", "2"), ("y", None), budget="4"))
         decision = world.notes.decisions[0]
         assert decision.events
-        AgentReporter(events).admitted(world.owner.pods["p"].identity, decision)
+        AgentReporter(events).admitted(world.owner.pods["p"].identity, decision, world.owner.node.view)
         assert events.reasons == [event.reason for event in decision.events]
         assert set(events.reasons) == {"PodLevelResourcesIgnored"}
 
@@ -140,8 +141,9 @@ def test_who_could_own_cpus_is_logged() -> None:
     reporter.log = structlog.wrap_logger(None, processors=[logged], wrapper_class=structlog.stdlib.BoundLogger)
     node = Node(from_synthetic(MACHINE), pod_level(), predicates=False)
     decision = node.admit(make_pod("p", ("x", "2"), ("y", None), budget="4"))
-    reporter.admitted(Identity("p", "default", "p", {}), decision)
+    reporter.admitted(Identity("p", "default", "p", {}), decision, node.view)
     (entry,) = [one for one in logged.entries if one["event"] == "eligibility"]
     assert entry["log_level"] == "debug"
     assert (entry["qos"], entry["exclusive"], entry["shared"]) == ("Guaranteed", ["x"], {"y": "pod"})
+    assert entry["why"] == {"x": ELIGIBILITY["exclusive"], "y": ELIGIBILITY["no-cpu"]}
     assert entry["pod_cpus"] == str(decision.pod_cpus)

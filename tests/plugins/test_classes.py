@@ -392,3 +392,19 @@ def test_whole_cores_of_any_size(counts: list[int], policy: str) -> None:
         if decision.admitted:
             mine = decision.containers[0].cpus.bits
             assert all(core & mine in (0, core) for core in cores)
+
+
+@pytest.mark.parametrize(("strict", "most"), [("true", 54), ("false", 58)])
+def test_min_shared_beside_a_reservation(strict: str, most: int) -> None:
+    """Of 64 CPUs with 6 reserved and 4 kept shared 54 can be owned where the reservation is strict (KEP-4540's own
+    example); without it the reserved ones are the shared ones."""
+    machine = from_synthetic("pack:2 numa:1(memory=64GiB) core:16 pu:2")
+    options = {"strict-cpu-reservation": strict}
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0-2,32-34", cpu_manager_policy_options=options,
+        eviction_hard={},
+    )  # fmt: skip
+    policy = PodslicePolicy(cpu_classes=(CPUClass("all", min_shared=4),))
+    for count in (most, most + 1):
+        node = Node(machine, config, policy=policy)
+        assert node.admit(make_pod("p", ("c", str(count)), memory="64Mi")).admitted == (count == most)

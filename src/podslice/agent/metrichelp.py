@@ -29,5 +29,6 @@ HELP = {
     "podslice_memory_overcommitted_bytes": "Memory that pods hold on a NUMA node beyond what it has now.",
     "resource_manager_allocation_errors_total": "Allocations that failed, by resource and source.",
     "resource_manager_allocations_total": "Allocations, by resource and source.",
-    "resource_manager_container_assignments": "Running containers with resources of their own, by what they have.",
+    "podslice_container_assignments": "Running containers with resources of their own, by what they have.",
+    "resource_manager_container_assignments": "Containers that were given resources of their own, by what they got.",
 }

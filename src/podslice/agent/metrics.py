@@ -50,7 +50,8 @@ _REASONS = frozenset(
     OutOfmemory OutOfephemeral-storage OutOfpods PodLevelResourcesNotSupported PodFeatureUnsupported Evicted
     SysctlForbidden TopologyAffinityError NodeShutdown VolumeAttachmentLimitExceeded""".split()
 )
-_ASSIGNMENTS = "resource_manager_container_assignments"
+_ASSIGNMENTS = "podslice_container_assignments"
+_KINDS = ("node_exclusive", "pod_exclusive", "pod_shared")
 _ALWAYS = tuple(
     Series(name)
     for name in (
@@ -274,7 +275,7 @@ def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
         if view.cpu_classes is not None:
             counted[_CLASS_CPUS] = dict(_per_class(view, view.cpu_classes))
     gauges = _GAUGES
-    if view.gates["PodLevelResourceManagers"] and not view.quirks.assignment_metrics_drift:
+    if view.gates["PodLevelResourceManagers"]:
         gauges |= {_ASSIGNMENTS}
         counted[_ASSIGNMENTS] = dict(_assignments(view, running))
     kinds = {name: "gauge" if name in gauges else "counter" for name in counted}
@@ -293,7 +294,7 @@ def overcommitted_memory(node: Node) -> str:
 
 
 def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:
-    """Running containers by what they have, as KEP-5526 names it."""
+    """Running containers by what they have now, under the names of the counter beside it, which never falls."""
     found: Counted[tuple[str, str]] = Counted()
     for uid, name in set(running):
         pod = view.pods.get(uid)
@@ -307,14 +308,14 @@ def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable
             own = bool(container_memory(pod, container))
             found["memory", _assignment(own=own, of_pod=bool(view.pod_blocks.get(uid)))] += 1
     for resource, static in (("cpu", view.pins_cpus), ("memory", view.binds_memory)):
-        for kind in ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod") if static else ():
+        for kind in _KINDS if static else ():
             yield (("assignment_type", kind), ("resource_name", resource)), float(found[resource, kind])
 
 
 def _assignment(*, own: bool, of_pod: bool) -> str:
     if not of_pod:
-        return "exclusive_from_node"
-    return "exclusive_from_pod" if own else "shared_from_pod"
+        return "node_exclusive"
+    return "pod_exclusive" if own else "pod_shared"
 
 
 def _initial(view: NodeView) -> Iterator[Series]:

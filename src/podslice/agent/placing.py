@@ -169,6 +169,7 @@ class Placing:
         active = self.node.view.pods.get(record.unit)
         if active is None:
             return None, None
+        active = self.node.view.as_admitted(active)
         return active, next((one for one in active.containers if one.name == record.member), None)
 
     def pod_quota_off(self, units: Iterable[str]) -> bool:
@@ -176,7 +177,7 @@ class Placing:
         if self.node is None or not self.node.view.quota_can_be_disabled:
             return False
         view = self.node.view
-        parts = [view.pods[unit] for unit in units if unit in view.pods]
+        parts = [view.as_admitted(view.pods[unit]) for unit in units if unit in view.pods]
         return any(part.containers and view.pod_has_exclusive_cpus(part) for part in parts)
 
     def has_bubble(self, uid: str) -> bool:

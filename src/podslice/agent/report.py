@@ -11,6 +11,8 @@ from typing import Protocol
 
 import structlog
 
+from podslice.advise.explain.codes import ELIGIBILITY
+from podslice.advise.explain.trace import eligibility
 from podslice.agent.apievents import LONGEST_MESSAGE
 from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
 from podslice.agent.explaining import event_text
@@ -21,6 +23,7 @@ from podslice.agent.status import Drift
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.node import Decision
 from podslice.core.reasons import TOPOLOGY_AFFINITY
+from podslice.core.view import NodeView
 
 _REMEMBERED = 1024
 _REPEAT_AFTER = 300.0
@@ -120,16 +123,18 @@ class AgentReporter:
             if self.metrics.admission is not None:
                 self.metrics.admission.observe(seconds)
 
-    def admitted(self, identity: Identity, decision: Decision) -> None:
+    def admitted(self, identity: Identity, decision: Decision, view: NodeView) -> None:
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
-        self._eligibility(identity, decision)
+        self._eligibility(identity, decision, view)
         for event in decision.events:
             self.log.warning("event", pod=str(identity), uid=identity.uid, reason=event.reason, message=event.message)
             self.events.emit(identity, event.type, event.reason, event.message)
 
-    def _eligibility(self, identity: Identity, decision: Decision) -> None:
-        """Who could own CPUs, and what became of it."""
+    def _eligibility(self, identity: Identity, decision: Decision, view: NodeView) -> None:
+        """Who could own CPUs, what became of it, and which rule keeps the others from it (KEP-5526, Mitigations)."""
+        pod = view.pods.get(decision.uid)
+        rules = {} if pod is None else eligibility(view, pod)
         self.log.debug(
             "eligibility",
             pod=str(identity),
@@ -138,6 +143,7 @@ class AgentReporter:
             pod_cpus=None if decision.pod_cpus is None else str(decision.pod_cpus),
             exclusive=[one.name for one in decision.containers if one.exclusive],
             shared={one.name: one.isolation for one in decision.containers if not one.exclusive},
+            why={one.name: ELIGIBILITY[rules[one.name]] for one in decision.containers if one.name in rules},
         )
 
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:

@@ -186,6 +186,7 @@ def _print(
 
 
 def _print_resizes(resizes: list[Resized]) -> None:
+    from podslice.core.resize.events import restart_note
     from podslice.render.prose import wrapped
     from podslice.render.table import format_table
 
@@ -198,8 +199,10 @@ def _print_resizes(resizes: list[Resized]) -> None:
         rows.append([f"{one.decision.namespace}/{one.decision.name}", style(one.decision.outcome, fg=colour), cpus])
     echo("\n" + format_table(["RESIZED", "ANSWER", "CPUS AFTER"], rows, bold=True))
     for one in resizes:
+        name = style(f"{one.decision.namespace}/{one.decision.name}", bold=True)
+        if one.decision.restarts:
+            echo(wrapped(f"\n{name} {restart_note(one.decision.restarts)}", prose_width()))
         if one.decision.message:
-            name = style(f"{one.decision.namespace}/{one.decision.name}", bold=True)
             echo(wrapped(f"\n{name} {style(one.decision.outcome, fg='red')}: {one.decision.message}", prose_width()))
 
 

@@ -66,6 +66,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     kernel_nodes: tuple[FileKernelNode, ...] = ()
     pci_devices: tuple[PCIDevice, ...] = ()
     warnings: tuple[str, ...] = ()
+    operating_system: str = "linux"
 
 
 class MachineSummary(msgspec.Struct, frozen=True):

@@ -211,7 +211,11 @@ class ValueAnswers:
         pod = default_pod(called(pod, _POD), self.rules.gates)
         admission = admission_of(self.rules.policy, pod, self.rules.gates)
         unsupported = pod_level_refusal(
-            admission.spec, self.rules.gates, self.rules.quirks, cgroup_version=self.rules.cgroup_version
+            admission.spec,
+            self.rules.gates,
+            self.rules.quirks,
+            os=self.rules.machine.operating_system,
+            cgroup_version=self.rules.cgroup_version,
         )
         refused = "" if unsupported is None else unsupported.reason
         return admission, AMOUNT_OVERFLOW if admission.overflow else refused

@@ -75,7 +75,8 @@ class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
 
     `outcome`: `Allocated`, `Deferred` (waits, and is tried again), `Infeasible` (not before the pod changes again) or
     `Unchanged`. `message` is upstream's, `detail` its metric's word for an infeasible resize. `condition` is the pod
-    condition that follows. `others` are waiting pods that were tried in the same pass.
+    condition that follows. `others` are waiting pods that were tried in the same pass. `restarts` names the containers
+    that restart with a granted resize, as their resizePolicy says.
     """
 
     name: str
@@ -88,3 +89,4 @@ class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
     condition: ResizeCondition | None = None
     events: tuple[PodEvent, ...] = ()
     others: tuple[ResizeDecision, ...] = ()
+    restarts: tuple[str, ...] = ()

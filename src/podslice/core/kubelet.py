@@ -526,7 +526,13 @@ class Kubelet:
             return verdict
         if not (context.sources_ready or context.gates["PodLevelResources"] or self.quirks.running_pods_need_the_gate):
             return verdict
-        unsupported = pod_level_refusal(pod.spec, context.gates, self.quirks, cgroup_version=self.cgroup_version)
+        unsupported = pod_level_refusal(
+            pod.spec,
+            context.gates,
+            self.quirks,
+            os=self.machine.operating_system,
+            cgroup_version=self.cgroup_version,
+        )
         if unsupported is not None:
             raise AdmissionError(unsupported.kind, **unsupported.facts)
         return verdict

@@ -46,7 +46,7 @@ from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.state.model import OWNING
 from podslice.core.values.cpuset import CPUSet, format_bits
-from podslice.core.values.gates import join_errors
+from podslice.core.values.gates import join_errors, with_pod_level
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import encode, load, restore_failure
@@ -371,7 +371,10 @@ class Node:
         what they own is not in the pod's shared pool meanwhile. Raises `KeyError` for pods that are not on the node.
         """
         kubelet = self.kubelet
-        pod = kubelet.active[uid]
+        now, gates = kubelet.active[uid], kubelet.manager.context.gates
+        pod = self.view.as_admitted(now)
+        if pod is not now:
+            gates = with_pod_level(gates)
         memory = kubelet.node_resources().allocatable.get("memory")
         settings = cgroup_settings(
             kubelet.config,
@@ -390,7 +393,7 @@ class Node:
             )
             for container in pod.containers
         }
-        return pod_effects(pod.spec, kubelet.manager.context.gates, settings, kubelet.quirks, pins)
+        return pod_effects(pod.spec, gates, settings, kubelet.quirks, pins)
 
     def remove(self, uid: str) -> bool:
         """The pod is gone: everything it held is free again. False when there is no pod with this UID; then nothing
@@ -425,7 +428,10 @@ class Node:
         here, or that the API server would not store.
         """
         pod = identified(pod)
-        wish, context = resize_wish(self.kubelet.active, pod, self.rules.gates), self.kubelet.manager.context
+        wish, context = (
+            resize_wish(self.kubelet.active, pod, self.rules.gates, node_resize.looked_at(self.kubelet)),
+            self.kubelet.manager.context,
+        )
         context.memory_stays = memory_stays
         try:
             attempts = node_resize.resize(self.kubelet, wish, since)

@@ -22,17 +22,26 @@ from podslice.core.managers.degraded import leave_lost, promise_again
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
+from podslice.core.pod.resize_admission import node_capacity_error
 from podslice.core.pod.spec import Pod
 from podslice.core.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, try_resize
 from podslice.core.resize.events import ResizeStep, in_progress_condition, is_news, pending_condition, resize_event
 from podslice.core.resize.exclusive import ResizeRules, check_exclusive
 from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.state.tables import drop, put
+from podslice.core.values.quantity import Quantity
 
 
-def resize_wish(active: Mapping[str, AdmissionPod], pod: Pod, gates: Mapping[str, bool]) -> Pod:
+def resize_wish(
+    active: Mapping[str, AdmissionPod],
+    pod: Pod,
+    gates: Mapping[str, bool],
+    allocatable: Mapping[str, Quantity] | None = None,
+) -> Pod:
     """A pod of the node as the API server stores it once somebody asked for the resources of `pod`. Raises `InputError`
-    for a pod that is not there, and with the API server's errors."""
+    for a pod that is not there, and with the API server's errors.
+
+    `allocatable`: what its node may give in all, where the API server is to look whether the pod asks for more."""
     known = active.get(pod.metadata.uid)
     if known is None:
         raise InputError(f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first")
@@ -40,8 +49,16 @@ def resize_wish(active: Mapping[str, AdmissionPod], pod: Pod, gates: Mapping[str
     errors = validate_resize(desired, known.spec, gates)
     if errors:
         raise InputError("; ".join(map(str, errors)))
+    beyond = "" if allocatable is None else node_capacity_error(desired, allocatable)
+    if beyond:
+        raise InputError(f"the API server refuses the resize: {beyond}", path="spec.containers[...].resources")
     generation = max(pod.metadata.generation, max(known.spec.metadata.generation, 1) + 1)
     return replace(desired, metadata=replace(known.spec.metadata, generation=generation))
+
+
+def looked_at(kubelet: Kubelet) -> Mapping[str, Quantity] | None:
+    """What the API server compares a resize with, where the node itself does not."""
+    return kubelet.node_resources().allocatable if kubelet.quirks.resize_beyond_node_waits else None
 
 
 # Trying
@@ -70,7 +87,9 @@ def _try(kubelet: Kubelet, resize: PendingResize) -> ResizeVerdict:
         pod_scope=config.aligns_pods,
         exclusive_cpus=manager.elastic,
         exclusive_memory=manager.elastic_memory,
+        os=kubelet.machine.operating_system,
         quirks=kubelet.quirks,
+        allocatable=None if kubelet.quirks.resize_beyond_node_waits else kubelet.node_resources().allocatable,
     )
     return try_resize(desired, kubelet.active[desired.metadata.uid].spec, node, partial(_admit, kubelet))
 
@@ -196,6 +215,7 @@ def _decision(kubelet: Kubelet, attempt: Attempt) -> ResizeDecision:
         trigger=attempt.trigger,
         condition=condition,
         events=events,
+        restarts=attempt.restarts,
     )
 
 

@@ -182,13 +182,15 @@ class Quirks(msgspec.Struct, frozen=True):
     """`distribute-cpus-across-cores` takes CPUs by id, which spreads only where siblings are far apart."""
     init_overlaps_sidecars: bool = False
     """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns while it runs."""
+    resize_beyond_node_waits: bool = False
+    """A kubelet that is asked for more than its node can ever give has the resize wait; False answers Infeasible. The
+    API server refuses it before."""
     gate_moves_running_pods: bool = False
     """Turning the gate PodLevelResourceManagers on gives running pods CPUs and memory that they did not have."""
     pod_entries_stay_lost: bool = False
     """Running pods whose pod entries a state file could not hold are allocated or refused again."""
     assignment_metrics_drift: bool = False
-    """`resource_manager_allocations_total` counts containers that share and pods that are refused, and
-    `resource_manager_container_assignments` is a counter that never falls, under other names than the KEP's."""
+    """`resource_manager_allocations_total` counts containers that share and pods that are refused."""
     amounts_wrap: bool = False
     """An amount that 64 bits do not hold counts as another amount: `cpu: 8E` as 0."""
 

@@ -35,6 +35,7 @@ from podslice.core.state import model
 from podslice.core.state.model import assignable
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, bits_of, union
+from podslice.core.values.gates import with_pod_level
 from podslice.core.values.quantity import Quantity
 
 _MANAGED = "PodLevelResourceManagers"
@@ -144,6 +145,13 @@ class NodeView(msgspec.Struct, frozen=True):
         there = self.pods.get(uid)
         known = NOBODY_MIXED if there is None else there.mixed_shares
         return admission_of(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
+
+    def as_admitted(self, pod: AdmissionPod) -> AdmissionPod:
+        """A pod of the node as it was when it was admitted. Turning gates off changes nothing for a pod with pod-level
+        resources that runs (KEP-2837, KEP-5526): it is ignored now, and has CPUs that it can only have got before."""
+        if not pod.ignored or self.quirks.gate_moves_running_pods or not self.owners.get(pod.uid):
+            return pod
+        return AdmissionPod.of(pod.spec, with_pod_level(self.gates))
 
     def places_whole(self, pod: AdmissionPod) -> bool:
         """The pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""

@@ -43,7 +43,9 @@ class Zone(NamedTuple):
     distances: tuple[int, ...] = ()
 
 
-def machine_of(zones: Sequence[Zone], *, threads: int, name: str, architecture: str = "") -> Machine:
+def machine_of(
+    zones: Sequence[Zone], *, threads: int, name: str, architecture: str = "", system: str = "linux"
+) -> Machine:
     """Each zone a socket of its own with equal cores, CPUs numbered as Linux does on such machines: first the first
     thread of every core, then the second ones. Raises `InputError`."""
     if sum(zone.cpus for zone in zones) > MAX_CPUS:
@@ -57,7 +59,9 @@ def machine_of(zones: Sequence[Zone], *, threads: int, name: str, architecture: 
         for core, zone in enumerate(cores)
     )
     nodes = (NUMANodeFacts(zone.id, zone.memory, _pools(zone), zone.distances or None) for zone in zones)
-    return check_machine(Machine(nodes=build_nodes(facts, nodes), name=name, architecture=architecture))
+    return check_machine(
+        Machine(nodes=build_nodes(facts, nodes), name=name, architecture=architecture, operating_system=system)
+    )
 
 
 def _pools(zone: Zone) -> tuple[HugePages, ...]:

@@ -35,13 +35,16 @@ def from_node(data: Mapping[Any, Any]) -> DescribedNode:
     cpus = whole(capacity["cpu"], "status.capacity[cpu]")
     info = mapping(status.get("nodeInfo"), "status.nodeInfo")
     architecture = str(info.get("architecture") or labels.get("kubernetes.io/arch") or "")
+    system = str(info.get("operatingSystem") or labels.get("kubernetes.io/os") or "linux")
     numa, numa_line = _numa_nodes(labels, cpus)
     try:
         threads, threads_line = threads_of([cpus], str(labels.get(_MULTITHREADING, "")), architecture=architecture)
     except InputError as error:
         raise error.at(path=f"metadata.labels[{_MULTITHREADING}]") from None
     zones = _zones(capacity, cpus, numa, threads)
-    machine = machine_of(zones, threads=threads, name=str(metadata.get("name") or ""), architecture=architecture)
+    machine = machine_of(
+        zones, threads=threads, name=str(metadata.get("name") or ""), architecture=architecture, system=system
+    )
     devices = _devices(capacity)
     named = ", ".join(resource.resource for resource in devices.resources)
     assumed = [numa_line, threads_line]

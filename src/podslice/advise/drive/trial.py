@@ -141,7 +141,9 @@ class Trial:
 
     def resize(self, pod: Pod) -> ResizeVerdict:
         """Resize a pod of the node as `Node.resize`. Raises `InputError`."""
-        desired = node_resize.resize_wish(self._kubelet.active, pod, self._kubelet.rules.gates)
+        desired = node_resize.resize_wish(
+            self._kubelet.active, pod, self._kubelet.rules.gates, node_resize.looked_at(self._kubelet)
+        )
         attempts = node_resize.resize(self._kubelet, desired)
         return [one.verdict for one in attempts if one.uid == desired.metadata.uid][-1]
 

@@ -14,9 +14,11 @@ from podslice.advise.explain.resize_fixes import MovesFor, ResizeFixes
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.resizable import restarting
 from podslice.core.pod.spec import Pod
 from podslice.core.refusal import free_cpus, policy_demand
 from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict
+from podslice.core.resize.events import restart_note
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.view import NodeView
 
@@ -147,6 +149,8 @@ def _story(
         yield f"The pod owns {_sets(whole, promised)}, and asks for {wants.cpus} as a whole."
     for one in containers:
         yield _about(one, granted=verdict.outcome in _GRANTED)
+    if verdict.outcome == "Allocated" and (restarts := restarting(was.spec, wants.spec)):
+        yield f"The resize {restart_note(restarts)}"
     if verdict.outcome == DEFERRED or verdict.detail in _FINAL:
         yield f"{free_cpus(node)}."
         if node.config.aligns and (node.single_numa_node or node.config.topology_manager_policy == "restricted"):

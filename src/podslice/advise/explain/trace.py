@@ -152,15 +152,23 @@ def _code(node: NodeView, pod: AdmissionPod, refusal: Refusal, last: MergeStep) 
 # What was asked
 
 
+def eligibility(node: NodeView, pod: AdmissionPod) -> dict[str, str]:
+    """For each container the code of why it may own CPUs or not (`codes.ELIGIBILITY`)."""
+    return {facts.name: facts.eligibility for facts in _facts(node, pod) if facts.name}
+
+
 def _facts(node: NodeView, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
     static = node.pins_cpus
+    undivided = static and node.places_whole(pod) and pod.guaranteed and not pod.cpus
     facts = [
         ContainerFacts(
             container.name,
             "sidecar" if container.restartable else "init" if container.init else "container",
             _requested(container.spec.resources),
-            _eligibility(pod, container, static=static),
-            container.exclusive_cpus if static and not pod.ignored else 0,
+            "budget-fraction"
+            if undivided and container.exclusive_cpus
+            else _eligibility(pod, container, static=static),
+            container.exclusive_cpus if static and not pod.ignored and not undivided else 0,
         )
         for container in pod.containers
     ]

@@ -48,7 +48,10 @@ def used_up(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bool) -> E
 
 
 def empty_cpu_pool(pod: AdmissionPod, quirks: Quirks) -> EmptyPool | None:
-    """The pod's CPUs, where its exclusive containers use them up."""
+    """The pod's CPUs, where its exclusive containers use them up. A budget that is no whole number of CPUs is not
+    divided: then all containers run in the node's shared pool."""
+    if not pod.cpus:
+        return None
     starving = pod_level.starving_init(pod, quirks)
     if starving is not None:
         before = pod.containers[: pod.containers.index(starving)]

@@ -81,7 +81,7 @@ class CPUClasses:
         known = {*self._classes, *(name for name in (IMPLICIT_CLASS, OTHERS))}
         _check_names(policy, known)
         self.ownable = {
-            name: cpus & ~_kept(self._classes[name], cpus, topology, 0 if strict else reserved)
+            name: cpus & ~_kept(self._classes[name], cpus, topology, reserved, strict=strict)
             for name, cpus in self.cpus.items()
             if self._classes[name].exclusive != "never"
         }
@@ -269,14 +269,16 @@ def _shown(topology: CPUTopology) -> str:
     return format_bits(topology.all_cpus)
 
 
-def _kept(one: CPUClass, cpus: Bits, topology: CPUTopology, reserved: Bits) -> Bits:
-    """The lowest cores of a class that stay shared whoever asks; reserved CPUs count among what does."""
-    missing, kept = one.min_shared - (cpus & reserved).bit_count(), 0
-    for core in topology.cores.values():
-        mine = core & cpus & ~reserved
-        if missing > 0 and mine:
-            kept |= mine
-            missing -= mine.bit_count()
+def _kept(one: CPUClass, cpus: Bits, topology: CPUTopology, reserved: Bits, *, strict: bool) -> Bits:
+    """The lowest cores of a class that stay shared whoever asks; reserved CPUs count among what does, unless the
+    reservation is strict: then no container runs on them."""
+    missing, kept = one.min_shared - (0 if strict else (cpus & reserved).bit_count()), 0
+    parts = [part for core in topology.cores.values() if (part := core & cpus & ~reserved)]
+    for fits in (True, False):  # no more than asked for, as long as there are cores, or parts of them, that fit
+        for part in parts:
+            if missing > 0 and not part & kept and (part.bit_count() <= missing or not fits):
+                kept |= part
+                missing -= part.bit_count()
     return kept
 
 

@@ -108,7 +108,13 @@ def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
         return alone.message
     if not pod.pod_level:
         return ""
-    unsupported = pod_level_refusal(pod.spec, rules.gates, rules.quirks, cgroup_version=rules.cgroup_version)
+    unsupported = pod_level_refusal(
+        pod.spec,
+        rules.gates,
+        rules.quirks,
+        os=rules.machine.operating_system,
+        cgroup_version=rules.cgroup_version,
+    )
     return "" if unsupported is None else unsupported.message
 
 

@@ -111,8 +111,8 @@ class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
 class Machine(msgspec.Struct, frozen=True, rename="camel"):
     """One machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
 
-    Fields from `name` on never change a decision. `groups` and `kernel_nodes` tell what the hardware looks like where
-    the kubelet's discovery sees less or something else; they are empty for machines that were written down by hand.
+    Fields from `name` to `warnings` never change a decision. `groups` and `kernel_nodes` tell what the hardware looks
+    like where the kubelet's discovery sees less or something else; they are empty for machines written down by hand.
     """
 
     nodes: tuple[NUMANode, ...]
@@ -141,6 +141,8 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     pci_devices: tuple[PCIDevice, ...] = ()
     """Disks, network cards, GPUs and accelerators, by address."""
     warnings: tuple[str, ...] = ()
+    operating_system: str = "linux"
+    """As in a Node's nodeInfo; it decides about pod-level resources and resizes."""
 
     @property
     def cpu_count(self) -> int:

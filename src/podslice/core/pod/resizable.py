@@ -24,6 +24,25 @@ def restarts_for(container: Container, resource: str) -> bool:
     )
 
 
+def restarting(old: Pod, new: Pod) -> tuple[str, ...]:
+    """The containers that a resize from `old` to `new` restarts: their policy wants it for what changes (KEP-1287)."""
+    before = {container.name: container.resources for container in (*old.spec.init_containers, *old.spec.containers)}
+    return tuple(
+        container.name
+        for container in (*new.spec.init_containers, *new.spec.containers)
+        if container.name in before
+        and any(
+            restarts_for(container, resource)
+            and _of(container.resources, resource) != _of(before[container.name], resource)
+            for resource in ("cpu", "memory")
+        )
+    )
+
+
+def _of(resources: ResourceRequirements, resource: str) -> tuple[Quantity, Quantity]:
+    return (resources.requests or {}).get(resource, ZERO), (resources.limits or {}).get(resource, ZERO)
+
+
 Stanza = tuple[ResourceList, ResourceList, list[object]]
 
 

@@ -17,6 +17,7 @@ from podslice.core.effects.settings import CgroupSettings
 from podslice.core.errors import Refusal
 from podslice.core.pod.demand import GUARANTEED, is_pod_level_resources_set, pod_qos, pod_requests
 from podslice.core.pod.resizable import resizable_containers, restarts_for
+from podslice.core.pod.resize_admission import node_capacity_error
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, allocation_of
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.values.quantity import ZERO, Quantity
@@ -48,6 +49,8 @@ class ResizeNode(msgspec.Struct, frozen=True):
     exclusive_memory: bool = False
     os: str = "linux"
     quirks: Quirks = PODSLICE
+    allocatable: Mapping[str, Quantity] | None = None
+    """What pods may request of the node in all; None: nobody looks whether the pod asks for more."""
 
 
 class ResizeVerdict(NamedTuple):
@@ -81,7 +84,7 @@ def check_resize(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdic
     platform = _PLATFORMS.get(node.os, _OTHER_PLATFORM)
     if platform is not None:
         return _infeasible(*platform)
-    for check in (_gate, _swap, _pod_level_gate, _static_cpus, _static_memory, _held_for_the_pod):
+    for check in (_gate, _beyond_the_node, _swap, _pod_level_gate, _static_cpus, _static_memory, _held_for_the_pod):
         verdict = check(desired, allocated, node)
         if verdict is not None:
             return verdict
@@ -96,6 +99,13 @@ def _gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | Non
     if node.gates["InPlacePodVerticalScaling"]:
         return None
     return _infeasible("InPlacePodVerticalScaling is disabled", "feature_gate_off")
+
+
+def _beyond_the_node(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """The API server of v1.36.2 refuses such a resize; a kubelet that hears of it all the same can only wait."""
+    del allocated
+    problem = "" if node.allocatable is None else node_capacity_error(desired, node.allocatable)
+    return _infeasible(problem, "node_allocatable") if problem else None
 
 
 def _swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:

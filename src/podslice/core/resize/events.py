@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -96,6 +96,12 @@ def _containers(containers: Iterable[Container]) -> str:
         for container in containers
     ]
     return f"[{','.join(listed)}]" if listed else ""
+
+
+def restart_note(containers: Sequence[str]) -> str:
+    """What a granted resize does to containers with resizePolicy RestartContainer, behind a subject."""
+    many = len(containers) > 1
+    return f"restarts container{'s' * many} {', '.join(containers)}, as {'their' if many else 'its'} resizePolicy says."
 
 
 def requested_resizes(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> dict[Series, int]:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.core.pod.demand import GUARANTEED, pod_qos
+from podslice.core.pod.resizable import restarting
 from podslice.core.pod.spec import Pod
 from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
 from podslice.core.state.tables import drop, put
@@ -34,11 +35,12 @@ class PendingResize(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One try of one pod as it wants to be, and what started it."""
+    """One try of one pod as it wants to be, and what started it; `restarts` names the containers that it restarts."""
 
     pod: Pod
     verdict: ResizeVerdict
     trigger: RetryTrigger
+    restarts: tuple[str, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -123,7 +125,8 @@ class ResizeQueue:
             trigger, again = again, None
             for uid, resize in self.state.pending.items():
                 verdict = attempt(resize)
-                attempts.append(Attempt(resize.desired, verdict, trigger))
+                restarts = restarting(resize.allocated, resize.desired) if verdict.outcome == "Allocated" else ()
+                attempts.append(Attempt(resize.desired, verdict, trigger, restarts))
                 self._settle(uid, verdict, trigger)
                 granted = verdict.outcome == "Allocated" and self.state.pending
                 if granted and shrinks(resize.desired, resize.allocated, self.gates):

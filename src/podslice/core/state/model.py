@@ -448,7 +448,7 @@ def has_exclusive_cpus(
     pod: AdmissionPod, container: AdmissionContainer, assigned: Bits | None, *, pod_level: bool, borrowed: bool = False
 ) -> bool:
     """Decides the CFS quota of a container that is assigned these CPUs (cpu-topology 6.9)."""
-    if not pod_level:
+    if not (pod_level or pod.managed):
         return bool(assigned) and not borrowed
     return isolation(pod, container, assigned, borrowed=borrowed) in OWNING
 

@@ -126,6 +126,11 @@ class FeatureGates(dict[str, bool]):
         return cls(effective, tuple(unknown))
 
 
+def with_pod_level(gates: Mapping[str, bool]) -> FeatureGates:
+    """Gates as they are, but those of pod-level resources and their managers on."""
+    return FeatureGates({**gates, "PodLevelResources": True, "PodLevelResourceManagers": True})
+
+
 def _locked(name: str, *, value: bool) -> str:
     shown = ("false", "true")
     return f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[not value]}"
