@@ -227,7 +227,7 @@ def _annotated(text: str) -> Pod:
     return pod_from_dict({"metadata": metadata, "spec": {"containers": containers}})
 
 
-_RULEBOOK = Rulebook(most=16)
+_RULEBOOK = Rulebook(kept=1)
 _FOLLOWED = Node(MACHINE, CONFIG)
 _TOLD = Journal(_FOLLOWED.rules, _FOLLOWED.state, epoch=1, version="fuzz").state_told()
 

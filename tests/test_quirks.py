@@ -12,10 +12,14 @@ from podslice.core.values.gates import GATES
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 SEVERAL = {
     "amounts_wrap": (2, "an admission, and what a model of the cluster foresees of one"),
-    "assignment_metrics_drift": (4, "both managers count, an undo takes back, and the agent names its metrics"),
+    "assignment_metrics_drift": (3, "both managers count, an undo takes back, and the agent names its metrics"),
     "distances_by_node_id": (2, "a node's merges, and replayed merges without a node"),
     "eviction_pod_level_hides_containers": (2, "what counts, and the note about it in inspect"),
     "fit_score_ignores_pod_level": (2, "what counts, and the note about it in inspect"),
+    "gate_moves_running_pods": (
+        2,
+        "what becomes of running pods when gates go on, and what they keep when gates go off",
+    ),
     "implied_limit_becomes_weight": (2, "a container's start, and the note about it in inspect"),
     "inexact_memory_is_refused": (2, "reading an amount, and a pod's allocation that passes over what it cannot read"),
     "init_memory_again": (2, "the hints of ended init containers, and whether their containers start again"),

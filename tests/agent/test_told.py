@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,9 @@ def test_who_could_own_cpus_is_logged() -> None:
     """At level debug: who owns CPUs, and what the others of the pod share."""
     logged = LogCapture()
     reporter = AgentReporter()
-    reporter.log = structlog.wrap_logger(None, processors=[logged], wrapper_class=structlog.stdlib.BoundLogger)
+    reporter.log = structlog.wrap_logger(
+        None, processors=[logged], wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG)
+    )
     node = Node(from_synthetic(MACHINE), pod_level(), predicates=False)
     decision = node.admit(make_pod("p", ("x", "2"), ("y", None), budget="4"))
     reporter.admitted(Identity("p", "default", "p", {}), decision, node.view)

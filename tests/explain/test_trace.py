@@ -316,3 +316,18 @@ def test_a_pod_that_is_not_placed_as_a_whole_owns_nothing() -> None:
     assert (by_container.containers[0].eligibility, by_container.containers[0].exclusive_cpus) == ("by-container", 0)
     whole = explained(make_node(feature_gates=gates, topology_manager_scope="pod"), pod).trace
     assert (whole.containers[0].eligibility, whole.containers[0].exclusive_cpus) == ("exclusive", 4)
+
+
+def test_a_budget_that_is_no_whole_number_is_not_divided() -> None:
+    """A container with whole CPUs owns none where its pod's budget has a fraction, and is told why."""
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted",
+        topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True}, eviction_hard={},
+    )  # fmt: skip
+    node = Node(from_synthetic("pack:1 numa:2(memory=32GiB) core:4 pu:1"), config)
+    pod = make_pod("p", ("a", "2"), ("b", None), budget="2500m")
+    facts = {one.name: (one.eligibility, one.exclusive_cpus) for one in explained(node, pod).trace.containers}
+    assert facts == {"": ("fraction", 0), "a": ("budget-fraction", 0), "b": ("no-cpu", 0)}
+    decision = node.admit(pod)
+    assert decision.admitted, decision.message
+    assert decision.containers[0].isolation == "host"

@@ -191,8 +191,11 @@ def test_formulas() -> None:
     assert cpu.request_formula == (
         "max(running: app 500m + log (sidecar) 100m = 600m, init: setup 2 + log (sidecar) 100m = 2100m) + overhead 100m"
     )
-    assert (cpu.limit, cpu.limit_formula) == ("2100m", "max(running: 0, init: setup 2) + overhead 100m")
+    assert (cpu.limit, cpu.limit_formula) == ("", "no limit (app has none)")
     assert memory.request == "120Mi"
+    spec["containers"] = [{"name": "app", "resources": stanza("500m/100Mi", "1/1Gi")}]
+    cpu, _ = page(spec).effective
+    assert (cpu.limit, cpu.limit_formula) == ("2100m", "max(running: app 1, init: setup 2) + overhead 100m")
 
 
 def test_formula_of_the_pod_level() -> None:

@@ -385,6 +385,19 @@ CASES = [
         node(topology_manager_policy="restricted", feature_gates={"PodLevelResourceManagers": True}),
     ),
     Case(
+        "PS213",
+        pod(both("1", "1Gi"), both("1", "1Gi"), budget=BUDGET),
+        pod(both("1", "1Gi"), {}, budget=BUDGET),
+        "spec.resources.requests[cpu]",
+        "own 2 and none shares",
+        "warning",
+        node(
+            topology_manager_policy="restricted",
+            topology_manager_scope="pod",
+            feature_gates={"PodLevelResourceManagers": True},
+        ),
+    ),
+    Case(
         "PS301",
         pod({"limits": amounts("50m")}),
         pod({"limits": amounts("100m")}),

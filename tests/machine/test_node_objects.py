@@ -22,6 +22,7 @@ from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode
 from tests.cli.test_manners import Shell
 from tests.cli.test_manners import podslice as podslice
+from tests.conftest import make_pod
 
 NFD = "feature.node.kubernetes.io"
 NODE: dict[str, Any] = {
@@ -405,3 +406,24 @@ def test_state_verify_knows_the_told_reservation(
     if not more:
         other = podslice("state", "verify", str(state), "--from", str(node), "--reserved-cpus", "2")
         assert (other.code, other.out.count("not all reserved cpus")) == (0, 0)
+
+
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+def test_a_windows_node_takes_no_pod_level_resources(profile: str) -> None:
+    """The object says which operating system the machine has; other pods are admitted there, and never resized."""
+    info = {"operatingSystem": "windows", "architecture": "amd64"}
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    found = described({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "win"},
+        "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": info},
+    })  # fmt: skip
+    assert found.machine.operating_system == "windows"
+    node = Node(found.machine, config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}).config,
+                profile=profile)  # fmt: skip
+    refused = node.admit(make_pod("p", ("c", "1"), budget="2"))
+    assert (refused.reason, refused.message) == (
+        "PodLevelResourcesNotSupported", "pod-level resources are not supported on Windows",
+    )  # fmt: skip
+    assert node.admit(make_pod("q", ("c", "500m"), memory="64Mi")).admitted
+    resized = node.resize(make_pod("q", ("c", "600m"), memory="64Mi"))
+    assert (resized.outcome, resized.detail) == ("Infeasible", "windows")

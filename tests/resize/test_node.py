@@ -119,7 +119,8 @@ def test_a_pod_that_left_waits_no_more() -> None:
     """Removing a pod removes its resize."""
     here = node()
     here.admit(pod(burstable("8")))
-    assert here.resize(pod(burstable("100"))).outcome == "Deferred"
+    here.admit(pod(burstable("6"), name="other"))
+    assert here.resize(pod(burstable("12"))).outcome == "Deferred"
     here.remove("uid-p")
     assert here.pending_resizes == []
     assert here.retry_resizes() == []
@@ -215,3 +216,26 @@ def test_a_broken_record_stops_the_kubelet() -> None:
     files = {**here.files, ALLOCATED_STATE_FILE: here.files[ALLOCATED_STATE_FILE].replace(b"8", b"9", 1)}
     with pytest.raises(StartError, match="please drain this node and delete pod resource information checkpoint file"):
         Node(here.machine, here.kubelet.config, files=files)
+
+
+@pytest.mark.parametrize("cpu", ["17", "1000"])
+def test_more_than_the_node_has_is_never_granted(cpu: str) -> None:
+    """Profile podslice answers Infeasible with the API server's sentence; with kubelet-1.36 that server refuses."""
+    here = node()
+    here.admit(pod(burstable("1")))
+    decision = here.resize(pod(burstable(cpu)))
+    sentence = f"node didn't have enough allocatable resources: cpu, requested: {cpu}000, allocatable: 15000"
+    assert (decision.outcome, decision.message, decision.detail) == ("Infeasible", sentence, "node_allocatable")
+    upstream = node("kubelet-1.36")
+    upstream.admit(pod(burstable("1")))
+    with pytest.raises(InputError, match="the API server refuses the resize: node didn't have enough"):
+        upstream.resize(pod(burstable(cpu)))
+
+
+def test_a_resize_says_what_it_restarts() -> None:
+    """Containers whose resizePolicy wants it for what changes, and no others."""
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    here = node()
+    here.admit(pod(burstable("1") | {"resizePolicy": policy}))
+    assert here.resize(pod(burstable("2") | {"resizePolicy": policy})).restarts == ("c0",)
+    assert here.resize(pod(burstable("2", "2Gi") | {"resizePolicy": policy})).restarts == ()

@@ -114,3 +114,23 @@ def test_entries_that_do_not_fit_stay_as_they_are() -> None:
     again = node(ON, files)
     again.readmit([make_pod("p", ("a", "2"), ("b", None), ("c", None), budget="5")])
     assert "podEntries" not in json.loads(again.files["cpu_manager_state"])
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [{}, {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}],
+    ids=["managers off", "pod-level resources off"],
+)
+def test_a_pod_that_runs_keeps_its_settings(gates: dict[str, bool]) -> None:
+    """With gates turned off, on files that a 1.35 kubelet could read, its cgroups stay as they are: quota, weight,
+    memory, OOM score, QoS class (KEP-2837, KEP-5526)."""
+    before = node(ON)
+    pod = make_pod("p", ("a", "2"), ("b", None), ("c", None), budget="5")
+    assert before.admit(pod).admitted
+    after = node(gates, converted(dict(before.files), "1.35", pod_level=False))
+    assert after.readmit([pod]) == []
+    assert after.effects("p") == before.effects("p")
+    assert after.effects("p").files["cpu.max"] == "500000 100000"
+    upstream = node(gates, converted(dict(before.files), "1.35", pod_level=False), profile="kubelet-1.36")
+    upstream.readmit([pod])
+    assert "p" not in upstream.view.pods or upstream.effects("p") != before.effects("p")

@@ -133,6 +133,8 @@ class AgentReporter:
 
     def _eligibility(self, identity: Identity, decision: Decision, view: NodeView) -> None:
         """Who could own CPUs, what became of it, and which rule keeps the others from it (KEP-5526, Mitigations)."""
+        if not self.log.is_enabled_for(logging.DEBUG):
+            return
         pod = view.pods.get(decision.uid)
         rules = {} if pod is None else eligibility(view, pod)
         self.log.debug(

@@ -429,7 +429,7 @@ class Node:
         """
         pod = identified(pod)
         wish, context = (
-            resize_wish(self.kubelet.active, pod, self.rules.gates, node_resize.looked_at(self.kubelet)),
+            resize_wish(self.kubelet.active, pod, self.rules.gates, node_resize.api_server_allocatable(self.kubelet)),
             self.kubelet.manager.context,
         )
         context.memory_stays = memory_stays

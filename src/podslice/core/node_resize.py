@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -56,9 +57,22 @@ def resize_wish(
     return replace(desired, metadata=replace(known.spec.metadata, generation=generation))
 
 
-def looked_at(kubelet: Kubelet) -> Mapping[str, Quantity] | None:
-    """What the API server compares a resize with, where the node itself does not."""
-    return kubelet.node_resources().allocatable if kubelet.quirks.resize_beyond_node_waits else None
+class _LookedAt(NamedTuple):
+    """What pods may request in all, for whoever compares a resize with it; None for who does not."""
+
+    api_server: Mapping[str, Quantity] | None
+    node: Mapping[str, Quantity] | None
+
+
+def _looked_at(kubelet: Kubelet) -> _LookedAt:
+    allocatable = kubelet.node_resources().allocatable
+    waits = kubelet.quirks.resize_beyond_node_waits
+    return _LookedAt(allocatable, None) if waits else _LookedAt(None, allocatable)
+
+
+def api_server_allocatable(kubelet: Kubelet) -> Mapping[str, Quantity] | None:
+    """What the API server compares a resize with, where the node itself does not look."""
+    return _looked_at(kubelet).api_server
 
 
 # Trying
@@ -89,7 +103,8 @@ def _try(kubelet: Kubelet, resize: PendingResize) -> ResizeVerdict:
         exclusive_memory=manager.elastic_memory,
         os=kubelet.machine.operating_system,
         quirks=kubelet.quirks,
-        allocatable=None if kubelet.quirks.resize_beyond_node_waits else kubelet.node_resources().allocatable,
+        # What containers own has rules of its own, which know more.
+        allocatable=None if manager.elastic or manager.elastic_memory else _looked_at(kubelet).node,
     )
     return try_resize(desired, kubelet.active[desired.metadata.uid].spec, node, partial(_admit, kubelet))
 

@@ -34,16 +34,26 @@ def effective(pod: Pod, gates: Gates, written: Pod, defaults: PodDefaults | None
     known = defaults or {}
     pod_level = gates["PodLevelResources"]
     requests, limits = pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)
+    unlimited = {name: _unlimited(pod, name, pod_level=pod_level) for name in limits}
     return tuple(
         Effective(
             name,
             str(requests.get(name, "")),
             _request_formula(pod, name, written, known, pod_level=pod_level) if name in requests else "",
-            str(limits.get(name, "")),
-            _limit_formula(pod, name, written, known, pod_level=pod_level) if name in limits else "",
+            "" if unlimited.get(name) else str(limits.get(name, "")),
+            unlimited[name] or _limit_formula(pod, name, written, known, pod_level=pod_level) if name in limits else "",
         )
         for name in in_order({*requests, *limits})
     )
+
+
+def _unlimited(pod: Pod, name: str, *, pod_level: bool) -> str:
+    """Why the pod as a whole has no limit of CPU or memory although containers have one: another has none."""
+    resources = pod.spec.resources
+    if name not in ("cpu", "memory") or (pod_level and name in ((resources.limits if resources else None) or {})):
+        return ""
+    without = [one.name for one in pod.spec.containers if name not in (one.resources.limits or {})]
+    return f"no limit ({', '.join(without)} {'has' if len(without) == 1 else 'have'} none)" if without else ""
 
 
 class _Side(NamedTuple):

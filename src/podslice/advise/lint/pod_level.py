@@ -237,6 +237,25 @@ def _container_scope(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
+def _budget_unused(subject: PodSubject) -> Iterator[Problem]:
+    """Where the budget is given as a whole, what no container takes is reserved and used by nobody."""
+    node = subject.node
+    if node is None or not _is_set(subject) or not subject.gates["PodLevelResourceManagers"]:
+        return
+    admission = AdmissionPod.of(subject.pod, subject.gates)
+    if not (subject.static_cpus and node.config.aligns_pods and admission.cpus):
+        return
+    running = [one for one in admission.containers if not one.plain_init]
+    left = admission.cpus - sum(one.exclusive_cpus for one in running)
+    if left > 0 and not any(one.shares for one in running):
+        yield Problem(
+            "spec.resources.requests[cpu]",
+            f"of the budget of {admission.cpus} CPUs the containers own {admission.cpus - left} and none shares: "
+            f"{left} CPU{'s' * (left > 1)} stay reserved that no container can use",
+            f"lower the budget to {admission.cpus - left} CPUs, or let a container share what is left",
+        )
+
+
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS201",
@@ -349,6 +368,16 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "own get the node's shared pool, and the budget of spec.resources is neither exclusive nor aligned. KEP-2837 "
         "wanted such pods refused with a word about scope pod; KEP-5526 and v1.36.2 admit them.",
         _container_scope,
+        needs=CONFIG,
+    ),
+    Rule(
+        "PS213",
+        "budget-nobody-can-use",
+        WARNING,
+        "CPUs of the pod's budget that no container can use",
+        "In pod scope the whole budget is taken from the node. Containers with whole CPUs own their part; what is left "
+        "is the pod's shared pool. Where no container shares, nobody runs there (KEP-5526, underutilization).",
+        _budget_unused,
         needs=CONFIG,
     ),
 )
