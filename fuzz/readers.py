@@ -279,6 +279,9 @@ class _Server:
         self.turns = threading.BoundedSemaphore()
         self.patience_seconds = 0.0
 
+    def prove(self, request: object) -> None:
+        """Nobody is hung up on here."""
+
 
 _SERVERS = [_Server(""), _Server(TOKEN)]
 

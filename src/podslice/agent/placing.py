@@ -169,7 +169,8 @@ class Placing:
         active = self.node.view.pods.get(record.unit)
         if active is None:
             return None, None
-        active = self.node.view.as_admitted(active)
+        if active.ignored:
+            active = self.node.view.as_admitted(active)
         return active, next((one for one in active.containers if one.name == record.member), None)
 
     def pod_quota_off(self, units: Iterable[str]) -> bool:

@@ -372,7 +372,7 @@ class Node:
         """
         kubelet = self.kubelet
         now, gates = kubelet.active[uid], kubelet.manager.context.gates
-        pod = self.view.as_admitted(now)
+        pod = self.view.as_admitted(now) if now.ignored else now
         if pod is not now:
             gates = with_pod_level(gates)
         memory = kubelet.node_resources().allocatable.get("memory")
