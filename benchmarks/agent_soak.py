@@ -34,10 +34,9 @@ from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Decision
+from podslice.core.node import Decision, Node
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import parse_bits
-from podslice.core.view import NodeView
 from podslice.host import statefile
 from podslice.wire.backoff import BackOff
 from podslice.wire.nri import Launch, run_plugin
@@ -61,7 +60,7 @@ class Silent:
         self.troubles: list[str] = []
 
     def decided(self, seconds: float) -> None: ...
-    def admitted(self, identity: Identity, decision: Decision, view: NodeView) -> None: ...
+    def admitted(self, identity: Identity, decision: Decision, node: Node) -> None: ...
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
         self.refused_pods += 1
 

@@ -35,6 +35,7 @@ def values_schema() -> Schema:
             ),
             imagePullSecrets=_LIST_OF_OBJECTS,
             agent=settings,
+            admissionPolicies=_BOOL,
             observe=_BOOL,
             hostNetwork=_BOOL,
             hostPID=_BOOL,

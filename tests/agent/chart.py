@@ -116,6 +116,8 @@ class Renderer:
         included = re.fullmatch(r'include \(print \$\.Template\.BasePath "/([a-z.]+)"\) \.', term)
         if included:
             return self.text(included[1])
+        if term == 'include "podslice.policies" .':
+            return "true" if self._root["Values"]["admissionPolicies"] else ""
         if term.startswith('"'):
             return term.strip('"')
         if term == ".":

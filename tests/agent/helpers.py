@@ -18,9 +18,8 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Decision
+from podslice.core.node import Decision, Node
 from podslice.core.values.cpuset import parse_bits
-from podslice.core.view import NodeView
 from podslice.host.boot import Boot
 from podslice.wire.backoff import BackOff
 from podslice.wire.nri import Connection, Launch, run_plugin
@@ -50,7 +49,7 @@ class Notes:
     def decided(self, seconds: float) -> None:
         self.hooks.append(("admission", seconds))
 
-    def admitted(self, identity: Identity, decision: Decision, view: NodeView) -> None:
+    def admitted(self, identity: Identity, decision: Decision, node: Node) -> None:
         self.decisions.append(decision)
 
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:

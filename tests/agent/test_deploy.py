@@ -20,7 +20,7 @@ from tests.agent.chart import CHART, Renderer, documents, render
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
 IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
-_MORE = ("cluster", "dra", "kubectl", "monitoring", "noderesourcetopology", "nodestate")
+_MORE = ("cluster", "dra", "kubectl", "monitoring", "noderesourcetopology", "nodestate", "ownnode")
 TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem not in _MORE]
 
 
@@ -83,6 +83,26 @@ def test_chart_renders_to_the_manifests(name: str) -> None:
         assert len(pod["metadata"]["annotations"].pop("checksum/config")) == 64
         assert pod["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
     assert rendered == plain
+
+
+def test_agents_are_kept_to_their_node() -> None:
+    """By default the chart has the policies of the shipped manifest, for the service account of its namespace; without
+    them, without the API server and for agents that mark nobody there is less."""
+    plain = list(yaml.safe_load_all((DEPLOY / "manifests" / "own-node-only.yaml").read_text()))
+    assert list(yaml.safe_load_all(Renderer("podslice", {}).text("ownnode.yaml"))) == plain
+    assert "serviceaccount:other:podslice-agent" in Renderer("other", {}).text("ownnode.yaml")
+
+    def names(**values: Any) -> list[str]:
+        kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+        found = documents(image=IMAGE, **values)
+        return sorted({one["metadata"]["name"] for one in found if one["kind"] in kinds})
+
+    assert names() == ["podslice-agent-own-events", "podslice-agent-own-node"]
+    assert names(agent={"refusals": "hold"}) == ["podslice-agent-own-events"]
+    assert names(agent={"sources": {"apiServer": False}}) == []
+    everything = {"dra": {"enabled": True}, "agent": {"nodeResourceTopology": "own"}}
+    assert len(names(**everything)) == 5
+    assert names(admissionPolicies=False, **everything) == []
 
 
 def test_rights_of_readers() -> None:
@@ -157,6 +177,7 @@ def test_chart_values_arrive() -> None:
         "image": {"repository": "registry.example/podslice", "digest": "sha256:1", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "secret"}],
         "agent": {"profile": "kubelet-1.36", "resources": {"cpuManagerPolicy": "none"}},
+        "admissionPolicies": False,
         "observe": True,
         "hostNetwork": True,
         "hostPID": True,

@@ -122,7 +122,7 @@ def test_helm_renders_the_manifests(tmp_path: Path) -> None:
     ran = helm(tmp_path, "template", "podslice", "--namespace", "podslice", image=DIGEST)
     rendered = comparable([one for one in yaml.safe_load_all(ran.stdout) if one])
     folder = CHART.parents[1] / "manifests"
-    texts = [(folder / name).read_text() for name in ("podslice.yaml", "kubectl.yaml")]
+    texts = [(folder / name).read_text() for name in ("podslice.yaml", "own-node-only.yaml", "kubectl.yaml")]
     plain = [one for text in texts for one in yaml.safe_load_all(text) if one["kind"] != "Namespace"]
     (daemon_set,) = [one for one in plain if one["kind"] == "DaemonSet"]
     daemon_set["spec"]["template"]["metadata"]["annotations"]["checksum/config"] = "0" * 64
@@ -154,6 +154,8 @@ def test_notes_say_what_is_missing(tmp_path: Path) -> None:
     assert "is not let in yet" in notes(monitoring={"serviceMonitor": True})
     assert "not let in" not in notes(monitoring={"podMonitor": True}, metricsFrom=[{"podSelector": {}}])
     assert "loopback" in notes(hostNetwork=True)
+    assert "any pod of the cluster as Failed" in notes(admissionPolicies=False)
+    assert "any pod of the cluster" not in notes()
 
 
 BAD = [

@@ -45,7 +45,7 @@ def test_events_of_a_decision_are_posted(tmp_path: Path) -> None:
         await world.run(make_pod("p", ("x", "2"), ("y", None), budget="4"))
         decision = world.notes.decisions[0]
         assert decision.events
-        AgentReporter(events).admitted(world.owner.pods["p"].identity, decision, world.owner.node.view)
+        AgentReporter(events).admitted(world.owner.pods["p"].identity, decision, world.owner.node)
         assert events.reasons == [event.reason for event in decision.events]
         assert set(events.reasons) == {"PodLevelResourcesIgnored"}
 
@@ -144,7 +144,7 @@ def test_who_could_own_cpus_is_logged() -> None:
     )
     node = Node(from_synthetic(MACHINE), pod_level(), predicates=False)
     decision = node.admit(make_pod("p", ("x", "2"), ("y", None), budget="4"))
-    reporter.admitted(Identity("p", "default", "p", {}), decision, node.view)
+    reporter.admitted(Identity("p", "default", "p", {}), decision, node)
     (entry,) = [one for one in logged.entries if one["event"] == "eligibility"]
     assert entry["log_level"] == "debug"
     assert (entry["qos"], entry["exclusive"], entry["shared"]) == ("Guaranteed", ["x"], {"y": "pod"})

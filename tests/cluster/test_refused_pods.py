@@ -187,3 +187,20 @@ def _try_policy(cluster: Cluster, admin: Api, pods: str) -> None:
     assert "mark pods Failed, and nothing else" in answers(own, running)
     assert "may not change labels" in answers(own, labelled)
     assert answers(own, mark) == ""
+
+    def told(token: str, host: str, about: dict[str, str]) -> str:
+        event = {
+            "metadata": {"name": "e.1", "namespace": "default"}, "involvedObject": about, "reason": "R", "message": "m",
+            "type": "Normal", "source": {"component": "podslice", "host": host}, "reportingComponent": "podslice",
+            "reportingInstance": host,
+        }  # fmt: skip
+        with cluster.api(token=token) as api:
+            answer = api.ask("POST", "/api/v1/namespaces/default/events?dryRun=All", event)
+        return "" if answer.code == 201 else answer.message
+
+    there = {"kind": "Pod", "namespace": "default", "name": "large", "uid": uid}
+    assert told(own, NODE, there) == ""
+    assert "events of its own node only" in told(other, NODE, there)
+    assert "events of its own node only" in told(free, NODE, there)
+    assert "about pods and its own node" in told(own, NODE, {"kind": "Node", "name": "two", "uid": "two"})
+    assert "about pods and its own node" in told(own, NODE, {"kind": "Secret", "name": "s", "namespace": "default"})

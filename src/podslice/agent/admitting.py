@@ -187,7 +187,7 @@ class Admitting:
             raise RefusedError(replace(refusal, spec=spec, moment=self._moment, at=self._clock(), final=True))
         self._moment += 1
         pod.units.add(uid)
-        self._reporter.admitted(pod.identity, decision, self.store.node.view)
+        self._reporter.admitted(pod.identity, decision, self.store.node)
 
     def _decision(self, store: ResizeStore, identity: Identity, spec: Pod) -> Decision:
         """Kept before anybody hears of it; an error half way leaves nothing behind."""

@@ -12,8 +12,7 @@ from podslice.agent.records import ReportedRefusal, SandboxRecord
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.node import Decision
-from podslice.core.view import NodeView
+from podslice.core.node import Decision, Node
 from podslice.wire.proto import nri_pb2 as nri
 
 
@@ -55,7 +54,7 @@ class Reporter(Protocol):
     def decided(self, seconds: float) -> None:
         """An admission took that long, whatever came out of it."""
 
-    def admitted(self, identity: Identity, decision: Decision, view: NodeView) -> None: ...
+    def admitted(self, identity: Identity, decision: Decision, node: Node) -> None: ...
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None: ...
     def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def resized(self, identity: Identity, container: str, text: str) -> None: ...

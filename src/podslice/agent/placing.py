@@ -178,7 +178,8 @@ class Placing:
         if self.node is None or not self.node.view.quota_can_be_disabled:
             return False
         view = self.node.view
-        parts = [view.as_admitted(view.pods[unit]) for unit in units if unit in view.pods]
+        there = [view.pods[unit] for unit in units if unit in view.pods]
+        parts = [view.as_admitted(one) if one.ignored else one for one in there]
         return any(part.containers and view.pod_has_exclusive_cpus(part) for part in parts)
 
     def has_bubble(self, uid: str) -> bool:

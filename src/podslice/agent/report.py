@@ -21,9 +21,8 @@ from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.status import Drift
 from podslice.core.machine.delta import MachineConsequence
-from podslice.core.node import Decision
+from podslice.core.node import Decision, Node
 from podslice.core.reasons import TOPOLOGY_AFFINITY
-from podslice.core.view import NodeView
 
 _REMEMBERED = 1024
 _REPEAT_AFTER = 300.0
@@ -123,18 +122,19 @@ class AgentReporter:
             if self.metrics.admission is not None:
                 self.metrics.admission.observe(seconds)
 
-    def admitted(self, identity: Identity, decision: Decision, view: NodeView) -> None:
+    def admitted(self, identity: Identity, decision: Decision, node: Node) -> None:
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
-        self._eligibility(identity, decision, view)
+        self._eligibility(identity, decision, node)
         for event in decision.events:
             self.log.warning("event", pod=str(identity), uid=identity.uid, reason=event.reason, message=event.message)
             self.events.emit(identity, event.type, event.reason, event.message)
 
-    def _eligibility(self, identity: Identity, decision: Decision, view: NodeView) -> None:
+    def _eligibility(self, identity: Identity, decision: Decision, node: Node) -> None:
         """Who could own CPUs, what became of it, and which rule keeps the others from it (KEP-5526, Mitigations)."""
         if not self.log.is_enabled_for(logging.DEBUG):
             return
+        view = node.view
         pod = view.pods.get(decision.uid)
         rules = {} if pod is None else eligibility(view, pod)
         self.log.debug(
