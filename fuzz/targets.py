@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from google.protobuf.message import DecodeError
 
 from fuzz.fleets import FLEETS
+from fuzz.packed import PACKED
 from fuzz.readers import CONFIG, MACHINE, READERS
 from podslice import PodsliceError
 from podslice.agent.identity import Identity, check_container, identity_of
@@ -255,5 +256,5 @@ class NoApi:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "state": state, "guards": guards, "pods": pods, "wire": wire, "api": api, "extender": extender, "page": page,
-    **READERS, **FLEETS,
+    **READERS, **FLEETS, **PACKED,
 }  # fmt: skip

@@ -70,8 +70,9 @@ class LeanConnection(asyncio.Protocol):
         self._pieces: deque[bytes] = deque()
         self._aside = 0
         self._left = -1
-        self._coming = 0
         """Bytes that the body, or its chunk, still has; -1 before it is known, -2 for all until the end."""
+        self._coming = 0
+        """Heads that said that the answer is coming."""
         self._chunked = self._paused = self._ended = self._closing = False
         self._error: BaseException | None = None
         self._head: _Head | None = None
@@ -109,7 +110,7 @@ class LeanConnection(asyncio.Protocol):
     def begin(self, request: bytes) -> None:
         """Send a request; the last one's answer was read to its end."""
         assert self._transport is not None
-        self._head, self._left = None, -1
+        self._head, self._left, self._coming = None, -1, 0
         self._ended = self._chunked = False
         self._transport.write(request)
 

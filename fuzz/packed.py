@@ -1,0 +1,92 @@
+"""What comes packed, or from the other side of a connection, and is fuzzed: outcomes and checkpoints of fleet runs,
+states of nodes, CEL selectors, answers of HTTP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import tempfile
+import zlib
+from pathlib import Path
+
+from podslice import PodsliceError
+from podslice.core.cluster.packing import PackedState, unpacked
+from podslice.core.dra.objects import SliceDevice
+from podslice.core.dra.pools import offered
+from podslice.core.pod.spec import from_dict
+from podslice.core.unpacking import unpack
+from podslice.fleet.codec import DamagedError, decode
+from podslice.fleet.keeper import CellKeeper
+from podslice.k8s.cel import CELSelectors
+from podslice.wire.leanhttp import LeanClient
+
+_SMALL = 1 << 20
+_IDENTITY = "fuzz"
+
+
+def outcome(data: bytes) -> None:
+    """The outcome of a cell, as it is and as what is packed in one."""
+    for packed in (data, zlib.compress(data)):
+        with contextlib.suppress(DamagedError):
+            decode(packed)
+
+
+def checkpoint(data: bytes) -> None:
+    """A checkpoint of a run: anything, and a body behind a head that is right."""
+    with tempfile.TemporaryDirectory(prefix="podslice-fuzz-") as folder:
+        path = Path(folder, "cell.ckpt")
+        keeper = CellKeeper(path, _IDENTITY)
+        about = {**keeper._about, "sha256": hashlib.sha256(data).hexdigest()}
+        for content in (data, json.dumps(about, sort_keys=True).encode() + b"\n" + data):
+            path.write_bytes(content)
+            keeper.begun()
+
+
+def packed(data: bytes) -> None:
+    """A packed state of a replica that is damaged, and bytes that are unpacked with a bound."""
+    with contextlib.suppress(PodsliceError):
+        unpacked(PackedState(data))
+    for bytes_ in (data, zlib.compress(data * 64)):
+        with contextlib.suppress(PodsliceError):
+            assert len(unpack(bytes_, _SMALL)) <= _SMALL
+
+
+_DEVICE = offered("d", "p", from_dict({"name": "n"}, SliceDevice))
+
+
+def cel(data: bytes) -> None:
+    """A selector of devices, checked and asked about one."""
+    text = data.decode(errors="replace")
+    with contextlib.suppress(PodsliceError):
+        selectors = CELSelectors()
+        selectors.check(text)
+        selectors.matches(text, _DEVICE)
+
+
+def answer(data: bytes) -> None:
+    """What a server sends instead of an answer."""
+    asyncio.run(_ask(data))
+
+
+async def _ask(data: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def nobody(again: bool) -> str:  # noqa: FBT001 - what a client calls
+        return ""
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        client = LeanClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None, nobody)
+        with contextlib.suppress(OSError, PodsliceError, TimeoutError):
+            await client.call("GET", "/x", timeout=2)
+        await client.close()
+
+
+PACKED = {"answer": answer, "cel": cel, "checkpoint": checkpoint, "outcome": outcome, "packed": packed}
