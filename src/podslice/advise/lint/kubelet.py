@@ -40,6 +40,10 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
         yield Problem(
             error.field, f"the kubelet refuses to start: {error.text}", "correct the field as the message says"
         )
+    threshold = subject.threshold_error
+    if threshold is not None:
+        where = f"{threshold.field}[{threshold.signal}]"
+        yield Problem(where, f"the kubelet refuses to start: {threshold}", threshold.remedy)
 
 
 def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
@@ -221,9 +225,10 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         ERROR,
         "The configuration is invalid",
         "The kubelet decodes every field by its type, then validates the values, before anything else, and exits with "
-        "these errors.",
+        "these errors. It parses all eviction thresholds a little later.",
         _invalid,
         CONFIG,
+        ("PS402",),
     ),
     Rule(
         "PS402",

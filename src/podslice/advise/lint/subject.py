@@ -10,6 +10,7 @@ from podslice.core.config.kubelet import ConfigProblem, IgnoredField, KubeletCon
 from podslice.core.config.mixed import admission_of
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.core.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import DeviceInventory
@@ -54,6 +55,19 @@ class NodeSubject:
     def errors(self) -> list[ConfigProblem]:
         """Errors of the configuration by itself."""
         return validate(self.config)
+
+    @cached_property
+    def threshold_error(self) -> ThresholdError | None:
+        """Which eviction threshold, grace period or minimum reclaim cannot be read."""
+        config = self.config
+        try:
+            parse_hard_thresholds(config.eviction_thresholds)
+            check_soft_thresholds(
+                config.eviction_soft, config.eviction_soft_grace_period, config.eviction_minimum_reclaim
+            )
+        except ThresholdError as error:
+            return error
+        return None
 
     @cached_property
     def gate_error(self) -> GateError | None:

@@ -32,7 +32,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _NO_STATUS = PodStatus()
 _MOST_SETUPS, _MOST_SPECS = 256, 8192
-_SETUP_BYTES, _SPEC_BYTES = 2 << 20, 2 << 20
+_SETUP_BYTES, _SPEC_BYTES = 2 << 20, 1 << 20
 """Bytes of JSON whose values are kept; a value takes some ten times as much."""
 _LARGEST_SPEC = 64 << 10
 _MOST_LOOKS = 4

@@ -27,8 +27,8 @@ _NOT_ONLINE = StartKind(
     "name CPUs that are online on this machine",
 )
 _UNREADABLE_AMOUNT = StartKind("unreadable-amount", "{flag} value failed to parse: {error}")
-_UNREADABLE_THRESHOLD = StartKind("unreadable-threshold", "{error}", "write an amount such as 500Mi, or 5%")
-_UNREADABLE_SOFT_THRESHOLD = StartKind("unreadable-soft-threshold", "{error}")
+_UNREADABLE_THRESHOLD = StartKind("unreadable-threshold", "{error}", "{remedy}")
+_UNREADABLE_SOFT_THRESHOLD = StartKind("unreadable-soft-threshold", "{error}", "{remedy}")
 _ABOVE_CAPACITY = StartKind(
     "above-capacity",
     "invalid Node Allocatable configuration. {problems}",
@@ -130,7 +130,7 @@ def _hard_eviction(config: KubeletConfig, capacity: Amounts) -> Amounts:
     try:
         thresholds = parse_hard_thresholds(config.eviction_thresholds)
     except ThresholdError as error:
-        raise StartError(error.field, _UNREADABLE_THRESHOLD, error=str(error)) from None
+        raise StartError(error.field, _UNREADABLE_THRESHOLD, error=str(error), remedy=error.remedy) from None
     memory = thresholds.get("memory.available")
     return {} if memory is None else {"memory": memory.of(capacity["memory"])}
 
@@ -141,7 +141,7 @@ def refuse_soft_thresholds(config: KubeletConfig) -> None:
     try:
         check_soft_thresholds(config.eviction_soft, config.eviction_soft_grace_period, config.eviction_minimum_reclaim)
     except ThresholdError as error:
-        raise StartError(error.field, _UNREADABLE_SOFT_THRESHOLD, error=str(error)) from None
+        raise StartError(error.field, _UNREADABLE_SOFT_THRESHOLD, error=str(error), remedy=error.remedy) from None
 
 
 def validate_node_allocatable(total: Amounts, machine: Machine) -> None:

@@ -39,6 +39,15 @@ class ThresholdError(ValueError):
         self.field, self.signal = field, signal
         super().__init__(message)
 
+    @property
+    def remedy(self) -> str:
+        """What to write instead."""
+        if self.signal not in SIGNALS:
+            return f"name a signal: {', '.join(sorted(SIGNALS))}"
+        if self.field == "evictionSoftGracePeriod" or "grace period" in str(self):
+            return f"write evictionSoftGracePeriod: {{{self.signal}: 1m30s}}"
+        return "write an amount above 0 such as 500Mi, or a percentage such as 5%"
+
 
 class EvictionThreshold(NamedTuple):
     """A quantity, or a `share` of the capacity (0.05 is 5 %) that is rounded to 32 bits."""
