@@ -40,7 +40,7 @@ KUBELET = {
     "kubelet_pod_topology_manager_pinning_errors_total": ("counter", ""),
     "resource_manager_allocations_total": ("counter", "resource_name source"),
     "resource_manager_allocation_errors_total": ("counter", "resource_name source"),
-    "resource_manager_container_assignments": ("gauge", "assignment_type resource_name"),
+    "resource_manager_container_assignments": ("counter", "assignment_type resource_name"),
     "kubelet_admission_rejections_total": ("counter", "reason"),
     "kubelet_device_plugin_registration_total": ("counter", "resource_name"),
     "kubelet_device_plugin_alloc_duration_seconds": ("histogram", "le resource_name"),
@@ -55,6 +55,7 @@ KUBELET = {
 """Name to type and label names (cpu-topology 10.1, 10.2; memory-device 1.16, 2.3, 2.7, 2.16, 3.5)."""
 
 OWN = {
+    "podslice_container_assignments": ("gauge", "assignment_type resource_name"),
     "podslice_hook_duration_seconds": ("histogram", "hook le"),
     "podslice_drift_total": ("counter", "kind"),
     "podslice_drift_repaired_total": ("counter", "kind"),

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, Node, Pod, StartError
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.changes import EditPod
 from podslice.advise.explain.edits import is_valid, places, with_amounts
-from podslice.advise.explain.explain import find_fixes
+from podslice.advise.explain.explain import Explainer, find_fixes
 from podslice.advise.explain.pod_fixes import differences
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.config.policy_options import POLICIES, SCOPES
@@ -249,3 +250,40 @@ def test_guarantees_come_before_size() -> None:
     assert lost[off] == ("exclusive-cpus", "full-cores")
     share = next(text for text in lost if text.startswith("Leave out the CPU limit"))
     assert lost[share] == ("exclusive-cpus",)
+
+
+class Asked:
+    """Counts how often the search asks whether anybody waits; nobody does from `patience` on."""
+
+    def __init__(self, patience: float = float("inf")) -> None:
+        self.patience = patience
+        self.times = 0
+
+    def __call__(self) -> bool:
+        self.times += 1
+        return self.times > self.patience
+
+
+def test_looking_for_fixes_can_be_given_up() -> None:
+    """Once nobody waits the search ends at its next trial; the explanation says so and has no fixes."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+    node = Node(from_synthetic("pack:1 numa:1(memory=32GiB) core:8 pu:1"), config)
+    asked = Asked(patience=3)
+    pod = make_pod("p", ("c", "9"))
+    answer = Explainer(Trial.of(node), asked).explain(pod)
+    assert (asked.times, answer.fixes) == (4, ())
+    assert answer.story[-1].startswith("What would make it fit was not looked for to the end")
+    assert Explainer(Trial.of(node)).explain(pod).fixes
+
+
+def test_fixes_of_very_many_containers_are_in_proportion() -> None:
+    """Each trial looks at all containers, so the more there are the fewer are edited."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+    node = Node(from_synthetic("pack:1 numa:1(memory=320GiB) core:32 pu:2"), config)
+    looked_at = {}
+    for count in (40, 160):
+        asked = Asked()
+        pod = make_pod("p", *((f"c{number}", f"{1 + number % 50}") for number in range(count)), memory="16Mi")
+        Explainer(Trial.of(node), asked).explain(pod)
+        looked_at[count] = asked.times * count
+    assert 0 < looked_at[160] < 4 * looked_at[40]

@@ -7,6 +7,7 @@ the event loop, on a copy of the node.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from podslice.core.pod.spec import Pod
 _MOST_WAITING = 64
 _LONGEST_WHY = 600
 _LONGEST_FIX = 250
+LONGEST_SECONDS = 5.0
+"""What looking for a fix of one pod may take."""
 LATER = 0.5
 """Seconds: marking a pod Failed races against the kubelet, explaining does not."""
 
@@ -51,6 +54,7 @@ class Explaining:
         self._jobs: dict[str, tuple[Identity, ReportedRefusal]] = {}
         self._due = asyncio.Event()
         self._known: _Known | None = None
+        self._until = 0.0
 
     def judged(self, identity: Identity, refusal: ReportedRefusal) -> None:
         """The latest about a pod counts; when too many wait, the oldest is told of without a fix."""
@@ -77,6 +81,7 @@ class Explaining:
             return ""
         try:
             explainer = self._explainer()
+            self._until = time.monotonic() + LONGEST_SECONDS
             return "" if explainer is None else await self._aside(lambda: best_fix(explainer, pod))
         except Exception as error:
             self._trouble("explain", f"{type(error).__name__}: {str(error)[:300]}")
@@ -88,8 +93,11 @@ class Explaining:
         if node is None:
             return None
         if self._known is None or self._known.state != node.state:
-            self._known = _Known(node.state, Explainer(Trial.of(on_paper(node))))
+            self._known = _Known(node.state, Explainer(Trial.of(on_paper(node)), self._too_long))
         return self._known.explainer
+
+    def _too_long(self) -> bool:
+        return time.monotonic() > self._until
 
 
 def best_fix(explainer: Explainer, pod: Pod) -> str:

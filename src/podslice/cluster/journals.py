@@ -148,6 +148,7 @@ class Journals:
         self._thread = ThreadPoolExecutor(1, "journals")
         self._strangers: dict[str, int] = {}
         """By address: streams whose agents have not said yet who they are."""
+        self._stranger_lines = LineLimit()
         self._versions = versions
         self._caller = caller
         self._trouble = trouble
@@ -253,10 +254,10 @@ class Journals:
             node = await self._caller(token)
             await self._check_hello(node, context)
         except CallerError as error:
-            self._trouble("agent", f"{context.peer()}: {error}")
+            self._of_a_stranger(context, error)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         except PodsliceError as error:
-            self._trouble("agent", f"{context.peer()}: {error}")
+            self._of_a_stranger(context, error)
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:500])
         finally:
             self._strangers[peer] -= 1
@@ -291,6 +292,12 @@ class Journals:
             if entry.stream is stream:
                 entry.stream, entry.agrees = None, False
                 self.on_heard(node)
+
+    def _of_a_stranger(self, context: Any, error: PodsliceError) -> None:
+        """Whoever reaches the port can be refused very often; the log has some lines of it."""
+        more = self._stranger_lines.add(self._clock())
+        if more is not None:
+            self._trouble("agent", f"{context.peer()}: {error}{more.replace('of this node', 'like this')}")
 
     def _count_streams(self, more: int) -> None:
         self._streams += more

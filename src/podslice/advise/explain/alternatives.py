@@ -15,6 +15,7 @@ from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.bench import Asking, Bench, Load
 from podslice.advise.explain.changes import Remove, admits
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, union
@@ -24,12 +25,17 @@ from podslice.core.view import NodeView
 _MOST_KEPT = 512
 
 
+class GivenUpError(PodsliceError):
+    """Nobody waits for fixes any more."""
+
+
 class Alternatives:
     """The alternatives of one node, which must stay as it is while they are used. `node` is a copy of it, which
-    nobody may change."""
+    nobody may change. `given_up` is asked before every trial; once it is true there are no more."""
 
-    def __init__(self, node: Trial) -> None:
+    def __init__(self, node: Trial, given_up: Callable[[], bool] | None = None) -> None:
         self.node = node.copy()
+        self._given_up = given_up
         self._recorder: Trial | None = None
         self._without: dict[frozenset[str], Bench] = {}
         self._kept: dict[tuple[str, bytes, int], Bench | None] = {}
@@ -38,7 +44,9 @@ class Alternatives:
         self._held: dict[frozenset[str], Bits] = {}
 
     def asking(self, pod: Pod) -> Asking:
-        """A pod as the benches take it."""
+        """A pod as the benches take it. Raises `GivenUpError`."""
+        if self._given_up is not None and self._given_up():
+            raise GivenUpError
         return Asking.of(pod, self.view)
 
     @cached_property

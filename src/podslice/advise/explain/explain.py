@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.alternatives import Alternatives
+from podslice.advise.explain.alternatives import Alternatives, GivenUpError
 from podslice.advise.explain.changes import EditPod
 from podslice.advise.explain.edits import is_valid
 from podslice.advise.explain.fix import Fix
@@ -26,6 +26,7 @@ from podslice.core.view import NodeView
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
+_GIVEN_UP = "What would make it fit was not looked for to the end: it takes too long."
 _DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 
 
@@ -39,10 +40,11 @@ class Explanation(msgspec.Struct, frozen=True):
 
 class Explainer:
     """Explains pods on one node, which must stay as it is while the explainer is used. What is learnt for one pod
-    serves the next: a hundred refused pods cost far less than a hundred times one."""
+    serves the next: a hundred refused pods cost far less than a hundred times one. Once `given_up` is true no more
+    fixes are looked for, and explanations come without any."""
 
-    def __init__(self, node: Trial) -> None:
-        self._nodes = Alternatives(node)
+    def __init__(self, node: Trial, given_up: Callable[[], bool] | None = None) -> None:
+        self._nodes = Alternatives(node, given_up)
         self._gates = self._nodes.view.gates
         self._clean = self._nodes.view.undoes_refusals
         self._known: dict[tuple[bytes, bool], Explanation] = {}
@@ -53,17 +55,17 @@ class Explainer:
         key = self._likeness(pod), fixes
         known = self._known.get(key)
         if known is None:
-            known = self._explain(pod, fixes=fixes)
-            if not known.trace.admitted and pod.metadata.uid not in self._nodes.view.pods:
+            decision = self._trace(pod)
+            try:
+                found = self.find_fixes(pod) if fixes and not decision.admitted else []
+            except GivenUpError:
+                return _renamed(Explanation(decision, (*story(decision), _GIVEN_UP), ()), pod)
+            known = Explanation(decision, tuple(story(decision)), tuple(found))
+            if not decision.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()
                 self._known[key] = known
         return _renamed(known, pod)
-
-    def _explain(self, pod: Pod, *, fixes: bool) -> Explanation:
-        decision = self._trace(pod)
-        found = self.find_fixes(pod) if fixes and not decision.admitted else []
-        return Explanation(decision, tuple(story(decision)), tuple(found))
 
     def with_pod(self, pod: Pod) -> Trial:
         """A copy of the node after the pod was admitted there and its containers started, for a pod that is."""

@@ -3,7 +3,7 @@ pod-level-resources 0): defaults, maturity, locks and dependencies, and the erro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.core.values.gate_table import NEWEST, gate_dependencies, gate_states, unknown_gate_hint
@@ -163,16 +163,19 @@ def all_gates(overrides: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def _check_dependencies(effective: Mapping[str, bool]) -> None:
-    problems = list(_unmet_dependencies(effective))
-    if problems:
-        raise GateError(*problems, hint="turn off what depends on them too, or leave them on")
-
-
-def _unmet_dependencies(effective: Mapping[str, bool]) -> Iterator[str]:
-    for name, needed in gate_dependencies().items():
-        missing = " ".join(other for other in needed if not effective[other]) if effective[name] else ""
-        if missing:
-            yield f"{name} is enabled, but depends on features that are disabled: [{missing}]"
+    unmet = {
+        name: missing
+        for name, needed in gate_dependencies().items()
+        if effective[name] and (missing := [other for other in needed if not effective[other]])
+    }
+    if unmet:
+        raise GateError(
+            *(
+                f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"
+                for name, missing in unmet.items()
+            ),
+            hint=f"set to false too: {', '.join(unmet)}",
+        )
 
 
 def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
