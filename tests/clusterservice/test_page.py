@@ -91,6 +91,14 @@ def test_fit_says_where_and_why_not(site: ServedCluster, cluster: PageCluster) -
     assert found["ways"] is None
 
 
+@pytest.mark.parametrize("number", ["1.5", "1e3", "0.1e1"])
+def test_fractions_in_a_manifest(site: ServedCluster, number: str) -> None:
+    """Whatever number stands in a manifest, the page answers."""
+    body = json.dumps(manifest("6", tolerations=[{"tolerationSeconds": 77}])).replace("77", number)
+    (found,) = answer(site, "fit", "PodFitList", body)["items"]
+    assert found["best"][0]["node"] == "empty"
+
+
 def test_fit_is_what_nodes_say() -> None:
     """For drawn nodes and pods, the nodes that a survey names are exactly those whose own admission takes the pod."""
     r, cluster = Random(18), PageCluster()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 from podslice.core.cluster.common import Common, Latest
 from podslice.core.cluster.events import Stamped, StateTold, decode, encode
 from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.packing import packed, unpacked
+from podslice.core.cluster.packing import PackedState, packed, unpacked
 from podslice.core.cluster.replica import Replica
 from podslice.core.cluster.rulebook import Rulebook
 from podslice.core.cluster.talk import Beat, to_bytes, up_from
@@ -97,6 +99,15 @@ def test_naming_pods_again_takes_hardly_anything() -> None:
     uids = [f"{n * 2654435761 % 2**32:08x}-7c1f-4e5d-9a6b-{n * 7919 % 16**12:012x}" for n in range(40)]
     once, often = (packed(msgspec.json.encode([uids] * times), uids).data for times in (1, 4))
     assert len(often) < len(once) + 40
+
+
+@pytest.mark.parametrize("data", [b'"\xfea', b'"\xfe\x00', b'"\xff\x00', b'"\xff\xed\xa0\x80'])
+def test_damaged_places(data: bytes) -> None:
+    """A packed state that names a pod that is not on its node is an `InputError`, whatever the place."""
+    packing = zlib.compressobj(wbits=-15)
+    damaged = PackedState(packing.compress(data) + packing.flush())
+    with pytest.raises(InputError, match="place"):
+        unpacked(damaged)
 
 
 def test_no_text_is_taken_for_a_uid() -> None:

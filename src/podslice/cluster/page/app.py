@@ -212,7 +212,7 @@ def read_pods(body: bytes) -> list[LoadedPod]:
 def asked_pod(loaded: LoadedPod) -> AskedPod:
     """What of a manifest's pod decides where it may go. Raises `PodsliceError`."""
     metadata = loaded.pod.metadata
-    terms = read_terms(msgspec.json.encode({"spec": loaded.data.get("spec")}))
+    terms = read_terms(msgspec.json.encode({"spec": loaded.data.get("spec")}, enc_hook=float))  # NumberText
     return AskedPod(f"{metadata.namespace or 'default'}/{metadata.name}", loaded.pod, terms)
 
 

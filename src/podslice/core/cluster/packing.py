@@ -102,7 +102,10 @@ def unpacked(state: PackedState) -> bytes:
             last = (last + number) % count
         return ranked[last]
 
-    return _MARKED.sub(name, data)
+    try:
+        return _MARKED.sub(name, data)
+    except (UnicodeDecodeError, IndexError, ZeroDivisionError):
+        raise InputError("names a pod by a place that there is not", path="state") from None
 
 
 def _quoted(uid: str) -> bytes:
