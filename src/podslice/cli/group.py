@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from keyword import iskeyword
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -32,10 +32,17 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def top_group(package: str, commands: Mapping[str, str], *, epilog: str) -> Callable[[Callable[..., Any]], click.Group]:
+class LazyCommand(NamedTuple):
+    """A command that is imported when it is called: the module that has it under its own name, and one line of help."""
+
+    module: str
+    help: str
+
+
+def top_group(commands: Mapping[str, LazyCommand], *, epilog: str) -> Callable[[Callable[..., Any]], click.Group]:
     """The decorator of a program's own function: a lazy group that may be called without a command."""
     return click.group(
-        cls=lazy_group(package, commands),
+        cls=lazy_group(commands),
         invoke_without_command=True,
         subcommand_metavar="COMMAND [ARGS]...",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,9 +50,8 @@ def top_group(package: str, commands: Mapping[str, str], *, epilog: str) -> Call
     )
 
 
-def lazy_group(package: str, commands: Mapping[str, str]) -> type[CommandGroup]:
-    """A group of the modules of a package. It knows every command's name and one-line help without importing it, so
-    each starts fast."""
+def lazy_group(commands: Mapping[str, LazyCommand]) -> type[CommandGroup]:
+    """A group that knows every command's name and help without importing it, so each starts fast."""
 
     class LazyGroup(CommandGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:
@@ -54,15 +60,14 @@ def lazy_group(package: str, commands: Mapping[str, str]) -> type[CommandGroup]:
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in commands:
                 return None
-            own = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
             with uninterruptible_import():
-                module = importlib.import_module(f"{package}.{own}")
-            command = getattr(module, own)
+                module = importlib.import_module(commands[cmd_name].module)
+            command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
             assert isinstance(command, click.Command)
             return completing_files(command)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Commands"):
-                formatter.write_dl([(name, commands[name]) for name in sorted(commands)])
+                formatter.write_dl([(name, commands[name].help) for name in sorted(commands)])
 
     return LazyGroup

@@ -8,40 +8,39 @@ import sys
 import click
 
 from podslice.cli.completion import register
-from podslice.cli.group import top_group
+from podslice.cli.group import LazyCommand, top_group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
 from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 
 _COMMANDS = {
-    "admit": "Decide where pods land on a node, and show it.",
-    "agent": "Run the node agent.",
-    "audit": "Compare a node's cgroups with its state files.",
-    "cluster": "Let a kube-scheduler ask every node's exact model.",
-    "defrag": "Plan the fewest moves that make room for a pod.",
-    "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
-    "explain": "Say why a pod is refused, and what would make it fit.",
-    "fleet": "Simulate and compare whole clusters.",
-    "guards": "Show what the agent changed in the kernel, give it back.",
-    "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
-    "lint": "Warn about pods and kubelet configurations before they hurt.",
-    "man": "Print manual pages.",
-    "probe": "Measure how late a thread wakes on its CPUs.",
-    "replay": "Run recorded decisions of Kubernetes and compare.",
-    "reserve": "Advise what a node should keep for its system.",
-    "schema": "Print the JSON Schema of a kind of document.",
-    "serve": "Show a node on a local page and try pods there.",
-    "state": "Show, verify, convert and repair state files.",
-    "status": "Show what the agent on this node does.",
-    "topology": "Show a machine as the kubelet sees it.",
-    "version": "Print the version.",
-    "whatif": "Compare kubelet configurations and machines for the same pods.",
+    "admit": LazyCommand("podslice.cli.admit", "Decide where pods land on a node, and show it."),
+    "agent": LazyCommand("podslice.cli.agent", "Run the node agent."),
+    "audit": LazyCommand("podslice.cli.audit", "Compare a node's cgroups with its state files."),
+    "cluster": LazyCommand("podslice.cli.cluster", "Let a kube-scheduler ask every node's exact model."),
+    "defrag": LazyCommand("podslice.cli.defrag", "Plan the fewest moves that make room for a pod."),
+    "draw": LazyCommand("podslice.cli.draw", "Draw a node: terminal, SVG or HTML; watch it live."),
+    "explain": LazyCommand("podslice.cli.explain", "Say why a pod is refused, and what would make it fit."),
+    "fleet": LazyCommand("podslice.cli.fleet", "Simulate and compare whole clusters."),
+    "guards": LazyCommand("podslice.cli.guards", "Show what the agent changed in the kernel, give it back."),
+    "inspect": LazyCommand("podslice.cli.inspect", "Show what Kubernetes makes of a pod's resources, on one page."),
+    "lint": LazyCommand("podslice.cli.lint", "Warn about pods and kubelet configurations before they hurt."),
+    "man": LazyCommand("podslice.cli.man", "Print manual pages."),
+    "probe": LazyCommand("podslice.cli.probe", "Measure how late a thread wakes on its CPUs."),
+    "replay": LazyCommand("podslice.cli.replay", "Run recorded decisions of Kubernetes and compare."),
+    "reserve": LazyCommand("podslice.cli.reserve", "Advise what a node should keep for its system."),
+    "schema": LazyCommand("podslice.cli.schema", "Print the JSON Schema of a kind of document."),
+    "serve": LazyCommand("podslice.cli.serve", "Show a node on a local page and try pods there."),
+    "state": LazyCommand("podslice.cli.state", "Show, verify, convert and repair state files."),
+    "status": LazyCommand("podslice.cli.status", "Show what the agent on this node does."),
+    "topology": LazyCommand("podslice.cli.topology", "Show a machine as the kubelet sees it."),
+    "version": LazyCommand("podslice.cli.version", "Print the version."),
+    "whatif": LazyCommand("podslice.cli.whatif", "Compare kubelet configurations and machines for the same pods."),
 }
 
 
 @top_group(
-    "podslice.cli",
     _COMMANDS,
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, cases differ), 2 bad input.",
 )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import click
 
-from podslice.cli.group import lazy_group
+from podslice.cli.group import LazyCommand, lazy_group
 
 _COMMANDS = {
-    "import": "Make a scenario of a live cluster.",
-    "init": "Write a scenario that runs as it is.",
-    "compare": "Compare the configurations of runs.",
-    "plan": "Find the least number of nodes.",
-    "report": "Write a page about a run.",
-    "show": "Show a node of a run as it was at the end.",
-    "run": "Simulate the configurations of a scenario.",
-    "trace": "Look at, convert, cut and check traces of clusters.",
-    "validate": "Compare the engine with published results.",
+    "import": LazyCommand("podslice.cli.fleet.import_", "Make a scenario of a live cluster."),
+    "init": LazyCommand("podslice.cli.fleet.init", "Write a scenario that runs as it is."),
+    "compare": LazyCommand("podslice.cli.fleet.compare", "Compare the configurations of runs."),
+    "plan": LazyCommand("podslice.cli.fleet.plan", "Find the least number of nodes."),
+    "report": LazyCommand("podslice.cli.fleet.report", "Write a page about a run."),
+    "show": LazyCommand("podslice.cli.fleet.show", "Show a node of a run as it was at the end."),
+    "run": LazyCommand("podslice.cli.fleet.run", "Simulate the configurations of a scenario."),
+    "trace": LazyCommand("podslice.cli.fleet.trace", "Look at, convert, cut and check traces of clusters."),
+    "validate": LazyCommand("podslice.cli.fleet.validate", "Compare the engine with published results."),
 }
 
 
-@click.group(cls=lazy_group("podslice.cli.fleet", _COMMANDS))
+@click.group(cls=lazy_group(_COMMANDS))
 def fleet() -> None:
     """Simulate and compare whole clusters whose nodes refuse pods as a kubelet does.
 

@@ -6,27 +6,28 @@ from typing import Any
 
 import click
 
-from podslice.cli.group import top_group
+from podslice.cli.group import LazyCommand, top_group
 from podslice.cli.kubectl.options import cluster_options
 from podslice.cli.main import run_command
 from podslice.render.ansi import echo
 
 NAME = "kubectl podslice"
 _COMMANDS = {
-    "audit": "Compare the nodes' cgroups with their state.",
-    "defrag": "Make room on a node by moving containers that run there.",
-    "explain": "Say whether a pod would fit on a node now, and why.",
-    "fit": "Say where in the cluster a pod could go, and why not elsewhere.",
-    "fragmentation": "Say how scattered the free CPUs of the cluster are.",
-    "node": "Show a node: pods, sets of CPUs, map.",
-    "pending": "List the pods that wait for a node, and what would help.",
-    "pod": "Say why a pod is where it is, or why it was refused.",
-    "top": "List the nodes with their free exclusive CPUs.",
+    "audit": LazyCommand("podslice.cli.kubectl.audit", "Compare the nodes' cgroups with their state."),
+    "defrag": LazyCommand("podslice.cli.kubectl.defrag", "Make room on a node by moving containers that run there."),
+    "explain": LazyCommand("podslice.cli.kubectl.explain", "Say whether a pod would fit on a node now, and why."),
+    "fit": LazyCommand("podslice.cli.kubectl.fit", "Say where in the cluster a pod could go, and why not elsewhere."),
+    "fragmentation": LazyCommand(
+        "podslice.cli.kubectl.fragmentation", "Say how scattered the free CPUs of the cluster are."
+    ),
+    "node": LazyCommand("podslice.cli.kubectl.node", "Show a node: pods, sets of CPUs, map."),
+    "pending": LazyCommand("podslice.cli.kubectl.pending", "List the pods that wait for a node, and what would help."),
+    "pod": LazyCommand("podslice.cli.kubectl.pod", "Say why a pod is where it is, or why it was refused."),
+    "top": LazyCommand("podslice.cli.kubectl.top", "List the nodes with their free exclusive CPUs."),
 }
 
 
 @top_group(
-    "podslice.cli.kubectl",
     _COMMANDS,
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, findings), 2 bad input, or nobody answers.",
 )
