@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from podslice.core.errors import InputError
-from podslice.kubectl.client import Cluster, Reply
+from podslice.core.pod.names import subdomain_problems
+from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.credentials import TOKEN_HEADER, sendable
 from podslice.kubectl.names import node_name
 from podslice.kubectl.portforward import forwarded
+from podslice.kubectl.reply import Reply
 
 LABEL = "app.kubernetes.io/name=podslice"
 DEFAULT_PORT = 9096
-TOKEN_HEADER = "X-Podslice-Token"
 _SIDE_BY_SIDE = 16
 _DOCS = "docs/kubectl.md"
 
@@ -75,13 +74,13 @@ class Agents(NamedTuple):
     def _listed(self, query: dict[str, str]) -> list[AgentPod]:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         try:
-            answer = self.cluster.read(path, {"labelSelector": self.label, **query})
+            listed = self.cluster.items(path, {"labelSelector": self.label, **query})
         except ClusterError as error:
             if error.status != 400:
                 raise
             remedy = f"write a label selector such as {LABEL}"
             raise InputError(error.problem, path="--agent-label", remedy=remedy) from None
-        found = [agent_pod(pod) for pod in answer.get("items") or ()]
+        found = [agent_pod(pod) for pod in listed]
         return sorted((one for one in found if one.node), key=lambda one: bool(one.trouble))
 
     def ask(self, agent: AgentPod, target: str) -> Any:
@@ -101,8 +100,8 @@ class Agents(NamedTuple):
         if reply.code != 200:
             raise InputError(f"the agent on {agent.node} says: {said or reply.code}")
         try:
-            return msgspec.json.decode(reply.body)
-        except (msgspec.DecodeError, RecursionError):
+            return reply.decoded()
+        except ValueError:
             problem = f"what answers at port {agent.port} of {agent.namespace}/{agent.name} is no agent"
             raise InputError(problem, remedy=f"look at statusAddress; {_DOCS}") from None
 
@@ -135,9 +134,13 @@ def token_of(cluster: Cluster, namespace: str, name: str) -> str:
     """The token in a Secret. Raises `InputError`."""
     secret = cluster.read(f"/api/v1/namespaces/{namespace}/secrets/{name}")
     try:
-        return base64.b64decode(secret["data"]["token"], validate=True).decode("ascii").strip()
-    except (KeyError, TypeError, UnicodeDecodeError, binascii.Error):
-        raise InputError(f"Secret {namespace}/{name} holds no token", path="data.token") from None
+        token = base64.b64decode(secret["data"]["token"], validate=True).decode("ascii").strip()
+    except (KeyError, TypeError, ValueError):
+        token = ""
+    if not token or not sendable(token):
+        remedy = f"kubectl -n {namespace} create secret generic {name} --from-literal token=...; {_DOCS}"
+        raise InputError(f"Secret {namespace}/{name} holds no token", path="data.token", remedy=remedy)
+    return token
 
 
 class Listener(NamedTuple):
@@ -153,7 +156,23 @@ STATUS = Listener("status", DEFAULT_PORT, "status-token")
 
 
 def agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
-    """An agent, or a pod that listens in the same way, from its v1 Pod."""
+    """An agent, or a pod that listens in the same way, from its v1 Pod. Raises `InputError` for what is none."""
+    try:
+        found = _agent_pod(pod, listener)
+    except (KeyError, TypeError, AttributeError):
+        found = None
+    if found is None or not all(isinstance(one, str) for one in (*found[:3], found.secret)):
+        raise _no_pod("it lists what is no Pod")
+    if type(found.port) is not int or subdomain_problems(found.name) or subdomain_problems(found.namespace):
+        raise _no_pod(f"it lists a Pod {found.name!r} that cannot be")
+    return found
+
+
+def _no_pod(problem: str) -> InputError:
+    return InputError(f"what answers is no API server: {problem}", remedy="look at the server in the kubeconfig")
+
+
+def _agent_pod(pod: Any, listener: Listener) -> AgentPod:
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     ports = (port for container in spec["containers"] for port in container.get("ports") or ())
     secrets = (one.get("secret") or {} for one in spec.get("volumes") or () if one["name"] == listener.volume)

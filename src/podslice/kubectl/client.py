@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http.client import HTTPException, HTTPResponse
-from typing import Any, NamedTuple, Protocol
+from http.client import HTTPException
+from typing import Any, Protocol
 from urllib.parse import urlencode
-
-import msgspec
 
 from podslice.host.version import running_version
 from podslice.k8s.kubeconfig import Access
-from podslice.kubectl.connection import ClusterError, connect, server_of, unreachable
-from podslice.kubectl.credentials import Credential, Credentials
+from podslice.kubectl.connection import ClusterError, connect, server_of, shown, unreachable
+from podslice.kubectl.credentials import TOKEN_HEADER, Credential, Credentials
+from podslice.kubectl.reply import Reply, read_reply, without_secrets
 from podslice.kubectl.websocket import WebSocket, open_websocket
 
-LARGEST_ANSWER = 64 << 20
 _ROLES = "the roles podslice-kubectl have what this needs (deploy/manifests/kubectl.yaml)"
 Query = dict[str, str]
-
-
-class Reply(NamedTuple):
-    """Status code, content type and body of an answer."""
-
-    code: int
-    kind: str
-    body: bytes
 
 
 class Cluster(Protocol):
@@ -36,7 +26,10 @@ class Cluster(Protocol):
         """Where what has no namespace is looked for."""
 
     def read(self, path: str, query: Query | None = None) -> Any:
-        """An object, or a list of them, as plain data."""
+        """An object as plain data."""
+
+    def items(self, path: str, query: Query | None = None) -> list[Any]:
+        """The items of a list, which may be anything."""
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
         """Any answer that is not the API server's own refusal; with a body to a POST."""
@@ -61,11 +54,19 @@ class HTTPCluster:
         if reply.code != 200:
             raise refused(self.access, path, reply)
         try:
-            return msgspec.json.decode(reply.body)
-        except (msgspec.DecodeError, RecursionError):
-            raise self._error(
-                f"{path}: what answers is no API server", "look at the server in the kubeconfig"
-            ) from None
+            found = reply.decoded()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._error(f"{path}: what answers is no API server", "look at the server in the kubeconfig")
+        return found
+
+    def items(self, path: str, query: Query | None = None) -> list[Any]:
+        """Raises `ClusterError` with the server's status."""
+        items = self.read(path, query).get("items") or []
+        if not isinstance(items, list):
+            raise self._error(f"{path}: what answers is no list", "look at the server in the kubeconfig")
+        return items
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
         """Raises `ClusterError` for what the API server itself refuses, in place of what is behind it."""
@@ -88,11 +89,13 @@ class HTTPCluster:
             for name, value in (*self._headers(credential), *headers.items()):
                 connection.putheader(name, value)
             connection.endheaders(body)
-            return read_reply(connection.getresponse())
+            reply = read_reply(connection.getresponse())
         except (OSError, HTTPException) as error:
             raise self._broken(error) from None
         finally:
             connection.close()
+        secrets = (credential.token, headers.get(TOKEN_HEADER, ""))
+        return without_secrets(reply, secrets) if reply.code >= 400 else reply
 
     def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
         """A kubelet answers 406 to who would accept JSON alone. Raises `ClusterError`."""
@@ -106,8 +109,12 @@ class HTTPCluster:
             raise self._broken(error) from None
         if isinstance(found, WebSocket):
             return found
-        reply = read_reply(found)
-        connection.close()
+        try:
+            reply = without_secrets(read_reply(found), (credential.token,))
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from None
+        finally:
+            connection.close()
         raise refused(self.access, path, reply)
 
     def _headers(self, credential: Credential, accept: str = "application/json") -> list[tuple[str, str]]:
@@ -121,15 +128,7 @@ class HTTPCluster:
         return unreachable(self.access, error)
 
     def _error(self, problem: str, remedy: str) -> ClusterError:
-        return ClusterError(problem, source=self.access.cluster.server, remedy=remedy)
-
-
-def read_reply(response: HTTPResponse) -> Reply:
-    """A whole answer, within bounds. Raises `HTTPException` and `OSError`."""
-    body = response.read(LARGEST_ANSWER + 1)
-    if len(body) > LARGEST_ANSWER:
-        raise HTTPException(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB")
-    return Reply(response.status, response.headers.get_content_type(), body)
+        return ClusterError(problem, source=shown(self.access), remedy=remedy)
 
 
 def refused(access: Access, path: str, reply: Reply) -> ClusterError:
@@ -148,7 +147,9 @@ def refused(access: Access, path: str, reply: Reply) -> ClusterError:
         remedy = "try again; kubectl get --raw '/readyz?verbose' says how the API server is"
     elif status is None:
         remedy = "is this an API server? look at the server in the kubeconfig"
-    return ClusterError(problem, source=access.cluster.server, remedy=remedy, status=reply.code)
+    else:
+        remedy = f"kubectl get --raw {path} asks the same"
+    return ClusterError(problem, source=shown(access), remedy=remedy, status=reply.code)
 
 
 def _status(reply: Reply) -> dict[str, Any] | None:
@@ -156,7 +157,7 @@ def _status(reply: Reply) -> dict[str, Any] | None:
     if reply.kind != "application/json":
         return None
     try:
-        found = msgspec.json.decode(reply.body)
-    except (msgspec.DecodeError, RecursionError):
+        found = reply.decoded()
+    except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("kind") == "Status" else None

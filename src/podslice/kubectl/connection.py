@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import socket
 import ssl
 import tempfile
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
@@ -19,8 +20,11 @@ from podslice.core.errors import InputError
 from podslice.k8s.kubeconfig import Access
 from podslice.k8s.trust import trust_as_go
 from podslice.kubectl.credentials import Credential, content
+from podslice.kubectl.reply import timed
 
 _TLS_RECORD = "WRONG_VERSION_NUMBER"
+_PASSWORD = re.compile(r"(//)?[^/@]*@")
+_WORDS = re.compile(r"[!-~]+")
 
 
 class ClusterError(InputError):
@@ -44,8 +48,10 @@ def server_of(access: Access) -> Server:
     """Raises `InputError` for what is not the address of a server."""
     url, where = access.cluster.server, f"cluster {access.cluster_name}"
     parts = _split(url if "://" in url else f"https://{url}", access, where)
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        raise InputError(f"{url!r} is not an address", source=access.source, path=where, remedy="https://HOST:PORT")
+    good = parts.scheme in ("https", "http") and parts.hostname and _WORDS.fullmatch(f"{parts.hostname}{parts.path}")
+    if not good or not parts.hostname:
+        said = repr(shown(access))
+        raise InputError(f"{said} is not an address", source=access.source, path=where, remedy="https://HOST:PORT")
     tls = parts.scheme == "https"
     return Server(tls, parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"))
 
@@ -55,8 +61,18 @@ def _split(url: str, access: Access, where: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise InputError(f"{url!r}: {error}", source=access.source, path=where, remedy="https://HOST:PORT") from None
+        problem = f"{_without_password(url)!r}: {error}"
+        raise InputError(problem, source=access.source, path=where, remedy="https://HOST:PORT") from None
     return parts
+
+
+def shown(access: Access) -> str:
+    """The server as it is told to people: without a password that is written in it."""
+    return _without_password(access.cluster.server)
+
+
+def _without_password(url: str) -> str:
+    return _PASSWORD.sub(r"\1…@", url)
 
 
 def connect(access: Access, credential: Credential, timeout: float) -> HTTPConnection:
@@ -69,6 +85,7 @@ def connect(access: Access, credential: Credential, timeout: float) -> HTTPConne
         made = HTTPSConnection(host, port, timeout=timeout, context=_context(access, credential))
     else:
         made = HTTPConnection(host, port, timeout=timeout)
+    made.response_class = timed(timeout)  # type: ignore[assignment]
     if proxy:
         made.set_tunnel(server.host, server.port, headers=_proxy_headers(proxy))
     try:
@@ -76,7 +93,7 @@ def connect(access: Access, credential: Credential, timeout: float) -> HTTPConne
             _connect_as(made, access.cluster.tls_server_name)
         else:
             made.connect()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         made.close()
         raise unreachable(access, error) from None
     return made
@@ -146,9 +163,8 @@ def _show(context: ssl.SSLContext, credential: Credential, access: Access) -> No
 
 def unreachable(access: Access, error: Exception) -> ClusterError:
     """Why there is no connection, and what may help."""
-    cluster = access.cluster
     problem, remedy = _cause(error, access)
-    return ClusterError(problem, source=cluster.server, remedy=remedy)
+    return ClusterError(problem, source=shown(access), remedy=remedy)
 
 
 def _cause(error: Exception, access: Access) -> tuple[str, str]:
@@ -168,7 +184,7 @@ def _cause(error: Exception, access: Access) -> tuple[str, str]:
         return f"there is no host of that name: {error.strerror}", f"look at the server of {cluster}, or at the network"
     if isinstance(error, TimeoutError):
         return "does not answer", "is there a way to it (VPN, firewall)? --request-timeout waits longer"
-    if isinstance(error, OSError) and error.errno is None:  # what a proxy said
+    if isinstance(error, HTTPException) or (isinstance(error, OSError) and error.errno is None):  # what a proxy said
         return f"the proxy makes no connection: {error}", "look at proxy-url and HTTPS_PROXY"
     text = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return f"cannot be reached: {text}", f"is the API server up? look at the server of {cluster}, or give --context"

@@ -9,9 +9,11 @@ import base64
 import binascii
 import json
 import os
+import selectors
 import subprocess
 import sys
 import threading
+import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,9 +23,11 @@ from podslice.k8s.files import read_bytes
 from podslice.k8s.kubeconfig import Access, ClusterEntry, ExecPlugin
 from podslice.wire.tokens import token_in
 
+TOKEN_HEADER = "X-Podslice-Token"
 _LARGEST_TOKEN = 1 << 20
 _LARGEST_FILE = 4 << 20
 _PLUGIN_SECONDS = 120.0
+_LAST_ERRORS = 4096
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -59,6 +63,11 @@ class Credentials:
                     self._printed = run_plugin(user.exec, self._access)
                 return self._printed
         token = self._token(user.token_file) if user.token_file else user.token
+        if not sendable(token):
+            raise self._error("its token is none: it has spaces or line breaks in it", "log in again")
+        for name in (user.impersonate, *user.impersonate_groups):
+            if not name.isprintable() or not name.isascii():
+                raise self._error(f"{name!r} cannot be sent", "as and as-groups are names in ASCII")
         certificate = content(user.client_certificate_data, user.client_certificate, "client-certificate")
         key = content(user.client_key_data, user.client_key, "client-key")
         if bool(certificate) != bool(key):
@@ -94,6 +103,11 @@ class Credentials:
         return InputError(problem, source=self._access.source, path=f"user {self._access.user_name}", remedy=remedy)
 
 
+def sendable(token: str) -> bool:
+    """Whether it can be part of a header."""
+    return token.isascii() and token.isprintable() and " " not in token
+
+
 def content(data: str, path: str, field: str) -> bytes:
     """What a field and its `-data` twin name; the data wins. Raises `InputError`."""
     if data:
@@ -116,24 +130,57 @@ def run_plugin(plugin: ExecPlugin, access: Access) -> Credential:
     environment["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(plugin, access.cluster))
     somebody = sys.stdin.isatty()  # who may be asked to log in, and reads what the plugin says
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [plugin.command, *(plugin.args or ())],
             env=environment,
             stdin=None if somebody else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if somebody else subprocess.PIPE,
-            timeout=_PLUGIN_SECONDS,
-            check=False,
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
         hint = " ".join(plugin.install_hint.split())
-        raise _plugin_error(plugin, f"cannot be run: {error.strerror}", hint or "install it") from None
-    except subprocess.TimeoutExpired:
-        raise _plugin_error(plugin, f"did not answer within {_PLUGIN_SECONDS:.0f} s", "log in again") from None
-    if done.returncode != 0:
-        said = " ".join((done.stderr or b"").decode("utf-8", "replace").split())[-300:]
-        raise _plugin_error(plugin, f"ended with {done.returncode}{f': {said}' if said else ''}", "log in again")
-    return _printed(plugin, done.stdout)
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise _plugin_error(plugin, f"cannot be run: {why}", hint or "install it") from None
+    with process:
+        try:
+            printed, errors = _heard(process)
+            code = process.wait(_PLUGIN_SECONDS)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise _plugin_error(plugin, f"did not answer within {_PLUGIN_SECONDS:.0f} s", "log in again") from None
+        except OverflowError:
+            problem = f"printed more than {_LARGEST_TOKEN >> 20} MiB"
+            raise _plugin_error(plugin, problem, "run it by hand to see") from None
+        finally:
+            process.kill()
+    if code != 0:
+        said = " ".join(errors.decode("utf-8", "replace").split())[-300:]
+        raise _plugin_error(plugin, f"ended with {code}{f': {said}' if said else ''}", "log in again")
+    return _printed(plugin, printed)
+
+
+def _heard(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What a program prints, and its last errors. Raises `TimeoutError`, `OverflowError` for what is too much."""
+    heard = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+    end = time.monotonic() + _PLUGIN_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for stream in heard:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            for key, _ in selector.select(left):
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    selector.unregister(key.fileobj)
+                found = heard[key.fileobj]  # type: ignore[index]
+                found += data
+                if key.fileobj is process.stderr:
+                    del found[:-_LAST_ERRORS]
+                elif len(found) > _LARGEST_TOKEN:
+                    raise OverflowError
+    printed, errors = process.stdout, process.stderr
+    return bytes(heard[printed]) if printed else b"", bytes(heard[errors]) if errors else b""
 
 
 def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
@@ -155,16 +202,20 @@ def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
 
 def _printed(plugin: ExecPlugin, output: bytes) -> Credential:
     try:
-        found = msgspec.json.decode(output)
+        found = msgspec.json.decode(output, type=dict[str, Any])
         status = found["status"]
         version = found["apiVersion"]
-    except (msgspec.DecodeError, TypeError, KeyError, RecursionError):
+        if not isinstance(status, dict):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise _plugin_error(plugin, "printed no ExecCredential with a status", "run it by hand to see") from None
     if version != plugin.api_version:
         raise _plugin_error(plugin, f"printed apiVersion {version!r}", f"configured is {plugin.api_version}")
     fields = [status.get(name) or "" for name in ("token", "clientCertificateData", "clientKeyData")]
     if not all(isinstance(field, str) for field in fields) or not (fields[0] or (fields[1] and fields[2])):
         raise _plugin_error(plugin, "printed neither a token nor a certificate with its key", "run it by hand to see")
+    if not sendable(fields[0]):
+        raise _plugin_error(plugin, "printed a token with spaces or line breaks in it", "run it by hand to see")
     return Credential(fields[0], fields[1].encode(), fields[2].encode())
 
 

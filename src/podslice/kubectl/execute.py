@@ -62,13 +62,15 @@ def _code(data: bytes, pod: str) -> int:
     """The exit code in a v1 Status. Raises `ClusterError` for a command that did not run."""
     try:
         status: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         status = {"message": data.decode("utf-8", "replace")}
     if status.get("status") == "Success":
         return 0
-    causes = (status.get("details") or {}).get("causes") or ()
-    code = next((one.get("message") for one in causes if one.get("reason") == "ExitCode"), "")
-    if not str(code).isdecimal():
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else ()
+    given = [one for one in causes if isinstance(one, dict)] if isinstance(causes, list) else []
+    code = next((str(one.get("message")) for one in given if one.get("reason") == "ExitCode"), "")
+    if not (code.isdecimal() and code.isascii() and len(code) < 4):
         said = " ".join(str(status.get("message") or "").split())
         raise ClusterError(f"{pod}: the command did not run: {said or 'nobody says why'}", remedy=_REMEDY)
     return int(code)

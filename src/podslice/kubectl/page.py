@@ -10,13 +10,13 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-import msgspec
-
 from podslice.core.errors import InputError
-from podslice.kubectl.agents import TOKEN_HEADER, AgentPod, Listener, agent_pod, beyond_the_api_server, token_of
-from podslice.kubectl.client import Cluster, Reply, read_reply
+from podslice.kubectl.agents import AgentPod, Listener, agent_pod, beyond_the_api_server, token_of
+from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.credentials import TOKEN_HEADER, sendable
 from podslice.kubectl.portforward import forwarded
+from podslice.kubectl.reply import Reply, read_reply, timed
 
 LABEL = "app.kubernetes.io/name=podslice-cluster"
 PAGE = Listener("page", 9101, "page-token")
@@ -42,9 +42,12 @@ class AddressedPage(NamedTuple):
 
     def ask(self, target: str, body: bytes | None = None) -> Any:
         """Raises `InputError`."""
+        if not sendable(self.token):
+            raise InputError("holds what is no token", path="--token-file", remedy=f"one word; {_DOCS}")
         headers = {**_OWN_HEADER, **({TOKEN_HEADER: self.token} if self.token else {})}
         try:
             connection = self._connection()
+            connection.response_class = timed(self.timeout)  # type: ignore[assignment]
             try:
                 connection.request("GET" if body is None else "POST", target, body, headers)
                 return _document(read_reply(connection.getresponse()), self.url)
@@ -82,8 +85,8 @@ class ClusterPages(NamedTuple):
 
     def ask(self, target: str, body: bytes | None = None) -> Any:
         """Of the first replica that answers. Raises `InputError`."""
-        answer = self.cluster.read(f"/api/v1/namespaces/{self.namespace}/pods", {"labelSelector": self.label})
-        pods = [agent_pod(pod, PAGE) for pod in answer.get("items") or ()]
+        listed = self.cluster.items(f"/api/v1/namespaces/{self.namespace}/pods", {"labelSelector": self.label})
+        pods = [agent_pod(pod, PAGE) for pod in listed]
         if not pods:
             raise InputError(
                 f"podslice cluster does not run in namespace {self.namespace}",
@@ -131,6 +134,6 @@ def _document(reply: Reply, source: str) -> Any:
     if reply.code != 200:
         raise InputError(said or f"HTTP {reply.code}", source=source)
     try:
-        return msgspec.json.decode(reply.body)
-    except (msgspec.DecodeError, RecursionError):
+        return reply.decoded()
+    except ValueError:
         raise InputError("what answers is no podslice cluster", source=source, remedy=f"see {_DOCS}") from None

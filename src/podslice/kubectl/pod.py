@@ -44,9 +44,10 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
             remedy = f"kubectl get pods -n {namespace} lists them; -n names another namespace"
             raise InputError(f"there is no pod {namespace}/{name}", remedy=remedy) from None
         raise
-    pod, status = pod_from_dict(data), data.get("status") or {}
-    owners = msgspec.Raw(msgspec.json.encode(data["metadata"].get("ownerReferences")))
-    uid = mirror_of(data["metadata"].get("annotations") or {}, owners, pod.spec.node_name) or pod.metadata.uid
+    pod, status = pod_from_dict(data), _fields(data.get("status"))
+    metadata = _fields(data.get("metadata"))
+    owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
+    uid = mirror_of(_fields(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
     where = node or pod.spec.node_name
     report, now, problem = _on_node(agents, pod, uid, where, agents.on(node) if node else None)
     reason, message = _told(status)
@@ -69,11 +70,17 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
     return FoundPod(placement, now)
 
 
+def _fields(data: Any) -> dict[str, Any]:
+    """What an object has; nothing where it is none."""
+    return data if isinstance(data, dict) else {}
+
+
 def _told(status: dict[str, Any]) -> tuple[str, str]:
     """Reason and message of the pod, or of the scheduler where it found no node."""
     if status.get("reason") or status.get("message"):
         return str(status.get("reason") or ""), str(status.get("message") or "")
-    for condition in status.get("conditions") or ():
+    conditions = status.get("conditions")
+    for condition in map(_fields, conditions if isinstance(conditions, list) else ()):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("reason") or ""), str(condition.get("message") or "")
     return "", ""
@@ -123,22 +130,23 @@ def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> Iterator[P
     selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
     query = {"fieldSelector": f"{selector},involvedObject.uid={uid}" if uid else selector, "limit": str(_MOST_EVENTS)}
     try:
-        answer = cluster.read(f"/api/v1/namespaces/{namespace}/events", query)
+        events = cluster.items(f"/api/v1/namespaces/{namespace}/events", query)
     except ClusterError as error:
         yield PodEventLine("Warning", "NoEvents", str(error), 1, "", "podslice")
         return
-    lines = [_event(event) for event in answer.get("items") or ()]
+    lines = [_event(event) for event in events if isinstance(event, dict)]
     yield from sorted(lines, key=lambda line: line.last_seen)
 
 
 def _event(event: dict[str, Any]) -> PodEventLine:
-    series, source = event.get("series") or {}, event.get("source") or {}
+    series, source = _fields(event.get("series")), _fields(event.get("source"))
+    count = series.get("count") or event.get("count")
     seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
     return PodEventLine(
         type=str(event.get("type") or ""),
         reason=str(event.get("reason") or ""),
         message=" ".join(str(event.get("message") or "").split()),
-        count=int(series.get("count") or event.get("count") or 1),
+        count=count if isinstance(count, int) and count > 0 else 1,
         last_seen=str(seen),
         source=str(event.get("reportingComponent") or source.get("component") or ""),
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 from http.client import HTTPException, HTTPResponse
 
-from podslice.kubectl.client import Cluster, Reply, read_reply
+from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.reply import Reply, read_reply
 from podslice.kubectl.websocket import WebSocket
 
 _PROTOCOL = "v4.channel.k8s.io"

@@ -9,9 +9,12 @@ import struct
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from socket import socket
 
+from podslice.kubectl.reply import Patience, TimedResponse
+
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _LARGEST_MESSAGE = 16 << 20
+_FOR_EVER = 1e9
 
 
 def open_websocket(
@@ -34,6 +37,8 @@ def open_websocket(
         raise HTTPException("the upgrade was answered by something else")
     if response.headers.get("Sec-WebSocket-Protocol", protocol) != protocol:
         raise HTTPException(f"the server does not speak {protocol}")
+    if connection.sock is None:
+        raise HTTPException("the upgrade was answered, and the connection closed")
     return WebSocket(response, connection)
 
 
@@ -45,10 +50,12 @@ class WebSocket:
         self._connection = connection
         assert isinstance(connection.sock, socket)
         self._socket = connection.sock
+        self._patience = response.patience if isinstance(response, TimedResponse) else Patience(_FOR_EVER)
+        self._quiet: float | None = None
 
     def wait_for(self, seconds: float) -> None:
-        """So long the other side may say nothing."""
-        self._socket.settimeout(seconds)
+        """So long a message may take, beside all messages together."""
+        self._quiet = seconds
 
     def send(self, payload: bytes, kind: int = _BINARY) -> None:
         """One message. Raises `OSError`."""
@@ -64,7 +71,9 @@ class WebSocket:
 
     def receive(self) -> bytes | None:
         """The next message, None at the end. Raises `HTTPException`, `OSError`."""
-        message = b""
+        message = bytearray()
+        if self._quiet is not None:
+            self._patience.begin(self._quiet)
         while True:
             head = self._input.read(2)
             if len(head) < 2:
@@ -85,7 +94,7 @@ class WebSocket:
             elif kind != _PONG:
                 message += payload
                 if final:
-                    return message
+                    return bytes(message)
 
     def _exactly(self, size: int) -> bytes:
         data = self._input.read(size)

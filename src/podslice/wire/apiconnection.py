@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import os
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ from podslice.wire.reach import LARGEST_SAID, answered, said_by, why
 QUIET_SECONDS = 90.0
 """A server sends a bookmark about once a minute. Who says nothing for longer may be gone: then it is asked again."""
 REQUEST_SECONDS = 10.0
+LONGEST_SECONDS = 300.0
+"""A whole answer that is not a watch, which may come a little at a time."""
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
 CONNECTIONS = 64
 _PIECE = 64 << 10
@@ -113,14 +116,20 @@ class ApiConnection:
                     raise GoneError
                 if head.status != 200:
                     said = b""
-                    async for part in parts:
-                        said += part if isinstance(part, bytes) else b""
-                        if len(said) >= LARGEST_SAID:
-                            break
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(REQUEST_SECONDS):
+                            async for part in parts:
+                                said += part if isinstance(part, bytes) else b""
+                                if len(said) >= LARGEST_SAID:
+                                    break
                     raise AnswerError(f"{path}: {answered(head.status, head.phrase, said)}", head.status)
+                loop = asyncio.get_running_loop()
+                end = math.inf if ends else loop.time() + LONGEST_SECONDS
                 try:
                     async for part in parts:
                         assert isinstance(part, bytes)
+                        if loop.time() > end:
+                            raise ApiError(f"{path}: the answer takes more than {LONGEST_SECONDS:.0f} s")
                         for start in range(0, len(part), _PIECE):
                             yield part[start : start + _PIECE]
                             await asyncio.sleep(0)

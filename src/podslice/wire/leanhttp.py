@@ -162,6 +162,8 @@ class LeanConnection(asyncio.Protocol):
     def _read(self) -> None:
         if self._head is None and not self._read_head():
             return
+        if self._ended and self._data:
+            raise ConnectionError("it says more than its answer")
         if self._ended:
             return
         if self._chunked:
