@@ -198,6 +198,7 @@ class Admitting:
             decision = store.admit(spec, self.journal.deciding(spec))
             self.journal.decided(before, spec, decision)
         except (StateWriteError, OSError) as error:
+            self._unsaved = True
             self.files.drop(spec.metadata.uid)
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the decision cannot be kept: {error}")) from None
         except PodsliceError as error:

@@ -28,7 +28,7 @@ from podslice.agent.records import (
 from podslice.agent.translate import variables_of
 from podslice.core.config.policy import MixedCPUs
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
-from podslice.host.statefile import create
+from podslice.host.statefile import taking_place
 from podslice.wire.proto import nri_pb2 as nri
 
 MOUNT_POINT = "/run/podslice"
@@ -76,11 +76,9 @@ class ContainerFiles:
         folder = self._folder / record.id
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         (folder / _MARKER).touch(mode=0o644)
-        temporary = folder / _TEMPORARY
-        with open(create(temporary, 0o644), "wb") as file:
-            file.write(content)
-        temporary.chmod(0o644)
-        temporary.rename(folder / FILE_NAME)
+        with taking_place(folder / FILE_NAME) as beside:
+            beside.write_bytes(content)
+            beside.chmod(0o644)
         self._content[record.id] = written
 
     def _found(self, container_id: str) -> _ToldFacts:

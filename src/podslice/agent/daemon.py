@@ -239,6 +239,7 @@ class Agent:
             guards=self.guards,
             observe=self.observe,
             passed=self.metrics.last_reconcile.set_to_current_time,
+            again=self.plugin.write_again,
         )
 
     def _guarding(self, kernel: KernelFiles | None, boot: Boot | None) -> NodeGuards | None:

@@ -79,6 +79,7 @@ class AgentPlugin:
         self.runtime = ""
         self.warnings: list[str] = []
         self._outdated: dict[str, ContainerRecord] = {}
+        self._unwritten: dict[str, ContainerRecord] = {}
         owner.updates.on_placed = self._outdate
         if resizing is not None and not observe:
             resizing.actuator.tell = self._write
@@ -375,6 +376,11 @@ class AgentPlugin:
             asyncio.get_running_loop().call_soon(self._write_some)
         self._outdated[record.id] = record
 
+    def write_again(self) -> None:
+        """Files that could not be written are tried once more."""
+        while self._unwritten:
+            self._outdate(self._unwritten.popitem()[1])
+
     def _write_some(self) -> None:
         for container_id in list(self._outdated)[:_FILES_PER_TURN]:
             record = self._outdated.pop(container_id)
@@ -389,4 +395,5 @@ class AgentPlugin:
             placing = self._owner.placing
             self._files.write(record, placing.exposed(record))
         except OSError as error:
+            self._unwritten[record.id] = record
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")

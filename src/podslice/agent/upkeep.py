@@ -25,7 +25,8 @@ _KEPT_DRIFTS = 200
 
 class Upkeep:
     """Two loops, `place` and `run`. With `observe` differences are found and reported, and nothing is written.
-    `machine`, `guards`: what a pass looks at besides, if the node follows it. `passed` hears of each pass."""
+    `machine`, `guards`: what a pass looks at besides, if the node follows it. `passed` hears of each pass, `again`
+    writes what could not be written before."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Upkeep:
         guards: NodeGuards | None,
         observe: bool,
         passed: Callable[[], None],
+        again: Callable[[], None],
     ) -> None:
         self._owner = owner
         self._reconciler = reconciler
@@ -49,6 +51,7 @@ class Upkeep:
         self._guards = guards
         self._observe = observe
         self._passed = passed
+        self._again = again
         self.drifts: deque[Drift] = deque(maxlen=_KEPT_DRIFTS)
         """The last ones that were found."""
         self._lasting: list[Drift] = []
@@ -91,6 +94,7 @@ class Upkeep:
         found = await self._compared(_ON_THE_WAY_SECONDS)
         self._lasting = [drift for drift in found if not drift.repaired]
         self._owner.admitting.save()
+        self._again()
         self._passed()
         return found
 

@@ -265,7 +265,10 @@ class KeptCurves:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self.curves: dict[FGDRun, Curve] = {}
-        for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
+        text = path.read_text(encoding="utf-8") if path is not None and path.exists() else ""
+        self._before = "" if text.endswith("\n") or not text else "\n"
+        """Ends a line that a run which was stopped has begun."""
+        for line in text.splitlines():
             try:
                 workload, policy, seed, values = json.loads(line)
             except ValueError:
@@ -273,11 +276,18 @@ class KeptCurves:
             self.curves[FGDRun(workload, policy, seed)] = {int(percent): value for percent, value in values.items()}
 
     def add(self, run: FGDRun, found: Curve) -> None:
-        """One more."""
+        """One more. Raises `InputError` where it cannot be kept."""
         self.curves[run] = found
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([*run, found]) + "\n")
+            try:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(self._before + json.dumps([*run, found]) + "\n")
+            except OSError as error:
+                remedy = "make room and run again; lines that are whole are kept"
+                raise InputError(
+                    f"cannot be written: {error.strerror}", source=str(self._path), remedy=remedy
+                ) from None
+            self._before = ""
 
 
 def run_all(folder: Path, runs: list[FGDRun], kept: KeptCurves, workers: int) -> Iterator[FGDRun]:

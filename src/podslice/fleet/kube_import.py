@@ -24,6 +24,7 @@ from podslice.fleet.kube_reduce import Names, reduced_file
 from podslice.fleet.run import startable, started_from
 from podslice.fleet.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
+from podslice.host.statefile import RealFiles, write_atomically
 from podslice.render.prose import counted
 from podslice.statefiles.names import POLICY_STATE_FILE
 
@@ -222,6 +223,6 @@ def _write_text(path: Path, text: str) -> None:
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        write_atomically(path, data, RealFiles(mode=0o666, durable=False))
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

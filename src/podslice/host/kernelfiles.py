@@ -9,7 +9,7 @@ from pathlib import Path
 
 from podslice.core.guards.files import GuardedFile, SavedFile
 from podslice.core.values.cpuset import Bits, iter_bits, readable_bits
-from podslice.host.statefile import create
+from podslice.host.statefile import write_atomically
 from podslice.statefiles.formats.guard_state import encode, load
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.names import GUARD_STATE_FILE
@@ -184,19 +184,7 @@ class SavedStore:
 
     def save(self, files: Mapping[str, SavedFile]) -> None:
         """Durable when it returns. Raises `OSError`."""
-        beside = self.path.with_suffix(".new")
-        descriptor = create(beside, 0o600)
-        try:
-            os.write(descriptor, encode(self._boot, files.values()))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(beside, self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_atomically(self.path, encode(self._boot, files.values()))
 
 
 def node_cpus(files: KernelFiles) -> dict[int, Bits]:

@@ -145,9 +145,14 @@ def back_up(path: Path) -> Path:
         except FileExistsError:
             number += 1
             continue
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                backup.unlink(missing_ok=True)
+            raise
         RealFiles().sync_directory(path.parent)
         return backup

@@ -91,6 +91,7 @@ class NodeStore:
             remove_temporaries(self._paths[name].parent, name)
         found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._paths[name])) is not None}
         self._written = dict(found)
+        self._unsure: set[str] = set()
         self._open: dict[str, Intent] = {}
         running = list(running)
         self._of_boot = boot
@@ -232,8 +233,10 @@ class NodeStore:
             self._write(POLICY_STATE_FILE, self._policy_file(self._open), settled=settled)
 
     def _write(self, name: str, data: bytes, *, settled: bool = True) -> None:
-        if self._written.get(name) != data:
+        if self._written.get(name) != data or name in self._unsure:
+            self._unsure.add(name)  # a write that fails may have replaced the file
             path = self._paths[name]
             path.parent.mkdir(mode=0o750, exist_ok=True)
             write_atomically(path, data, self._operations, settled=settled)
             self._written[name] = data
+            self._unsure.discard(name)

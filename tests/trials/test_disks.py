@@ -1,0 +1,239 @@
+"""A full disk and a read-only file system at every write: whole files, one line, and all goes on when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.agent.daemon import Agent
+from podslice.agent.rejected import RejectedPods
+from podslice.agent.status import RejectedPod
+from podslice.core.guards.files import SavedFile
+from podslice.host.kernelfiles import SavedStore
+from podslice.host.statefile import back_up
+from podslice.wire.ttrpc import RPCError
+from tests import clock
+from tests.agent.fake_apiserver import FakeApiServer
+from tests.agent.helpers import World, pod_level
+from tests.agent.test_daemon import api_pod, with_agent
+from tests.agent.test_failures import MEMORY
+from tests.clock import until
+from tests.conftest import make_pod
+from tests.guards.kernel import CGROUPS, irq
+from tests.trials.faultydisk import EACCES, ENOSPC, EROFS, FaultyDisk
+from tests.wire.fake_runtime import FakeRuntime
+
+FAULTS = [
+    pytest.param({"error": ENOSPC}, id="full"),
+    pytest.param({"error": ENOSPC, "short": True}, id="short"),
+    pytest.param({"error": EROFS}, id="read-only"),
+    pytest.param({"error": EACCES}, id="denied"),
+]
+Fault = dict[str, Any]
+
+
+def left_over(folder: Path) -> list[str]:
+    """Files that were begun and not finished."""
+    return sorted(path.name for path in folder.rglob("*") if path.name.endswith(".new") or ".new." in path.name)
+
+
+async def _life(world: World) -> None:
+    """Pods come and go. What the disk does not take is refused; no call fails otherwise."""
+    problems = []
+    for uid, spec in (
+        ("a", make_pod("a", ("app", "3"))),
+        ("s", make_pod("s", ("app", "100m"))),
+        ("b", make_pod("b", ("x", "2"), ("y", None), budget="4")),
+    ):
+        try:
+            await world.run(spec)
+        except RPCError as error:
+            problems.append(str(error))
+        if uid == "s":
+            await world.end("a")
+    await asyncio.sleep(0.05)
+    assert [one for one in problems if "cannot be" not in one] == []
+
+
+def _whole(world: World) -> None:
+    """All JSON below the folder can be read, and nothing else is there."""
+    for path in (*world.folder.rglob("*.json"), *world.folder.rglob("*_state")):
+        if not path.name.startswith("."):
+            json.loads(path.read_bytes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_agent_at_every_write(tmp_path: Path, fault: Fault) -> None:
+    """From the n-th write on nothing can be written, for every n: the agent answers, says so, and leaves whole files.
+    With room again it has the next pod and its books are those on the disk."""
+
+    async def live(folder: Path, at: int) -> int:
+        world = World(folder, pod_level(**MEMORY))
+        with FaultyDisk(folder, at=1 << 60, **fault) as disk:
+            await world.start()
+            disk.at = len(disk.operations) + at
+            await _life(world)
+            assert world.fake.attached.is_set()
+            _whole(world)
+            if fault["error"] == ENOSPC:
+                assert left_over(folder) == []
+            failed, disk.at = len(disk.failed), 1 << 60
+            refused = {uid for uid, _, _ in world.notes.refusals}
+            assert not failed or world.notes.troubles or refused
+            world.plugin.write_again()
+            world.owner.admitting.save()
+            await world.run(make_pod("late", ("app", "2")))
+            await asyncio.sleep(0.05)
+            world.check()
+            state = world.owner.node.kubelet.manager.cpu.state  # type: ignore[union-attr]
+            stored = json.loads((folder / "state" / "cpu_manager_state").read_text())
+            assert set(stored["entries"]) == {uid for uid, owned in state.assignments.items() if owned}
+            for record in world.owner.containers.values():
+                told = json.loads((folder / "containers" / record.id / "resources.json").read_text())
+                assert told["generation"] >= 1
+            await world.restart()
+            world.check()
+            assert left_over(folder / "state") == []
+            assert world.owner.safe_mode == ""
+        await world.kill()
+        return failed
+
+    async def main() -> int:
+        at = 0
+        while await live(tmp_path / str(at), at):
+            at += 1
+        return at
+
+    assert clock.run(main()) > 30
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_agent_starts_on_such_a_disk(tmp_path: Path, fault: Fault) -> None:
+    """A start that cannot write is safe mode, or well where nothing has to be written, and heals."""
+
+    async def main() -> None:
+        world = World(tmp_path, pod_level())
+        (tmp_path / "state").mkdir()
+        with FaultyDisk(tmp_path, at=0, **fault) as disk:
+            await world.start()
+            assert world.owner.safe_mode
+            assert world.owner.admitting.may_heal
+            assert not world.owner.admitting.disk_works()
+            await world.run(make_pod("s", ("app", "100m")))
+            disk.heal()
+            assert world.owner.admitting.disk_works()
+            await world.restart()
+            await world.run(make_pod("a", ("app", "2")))
+            assert world.owner.safe_mode == ""
+            world.check()
+            assert left_over(tmp_path) == []
+        await world.kill()
+
+    clock.run(main())
+
+
+def test_a_container_hears_what_it_has_later(tmp_path: Path) -> None:
+    """The file of a container that could not be written is written by a later pass, with no other reason for it."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        with FaultyDisk(tmp_path / "files", at=0) as disk:
+            await api.apply(api_pod("a", "4"))
+            made = await fake.create_container(await fake.run_pod("a"), "app")
+            file = tmp_path / "files" / made.message.id / "resources.json"
+            await until(lambda: len(disk.failed) > 1)
+            assert not file.exists()
+            disk.heal()
+            await until(file.exists)
+        assert json.loads(file.read_bytes())["cpus"] == made.cpus
+
+    with_agent(tmp_path, test)
+
+
+# Each file by itself
+
+
+def every_write(folder: Path, fault: Fault, write: Any, check: Any) -> int:
+    """Fail at the first write operation, at the second, and so on until the work is done; `write` gets a folder of its
+    own, `check` is called after each failure. How many failed."""
+    at = 0
+    while True:
+        place = folder / str(at)
+        place.mkdir()
+        prepare = getattr(write, "prepare", None)
+        if prepare is not None:
+            prepare(place)
+        with FaultyDisk(place, at=at, **fault) as disk:
+            problem: Exception | None = None
+            try:
+                write(place)
+            except Exception as error:
+                problem = error
+        if not disk.failed:
+            assert problem is None, problem
+            return at
+        check(place, problem)
+        at += 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_old_values_of_the_kernel(tmp_path: Path, fault: Fault) -> None:
+    """What the kernel's files said before is never half there: the old file or the new one."""
+    one = SavedFile(irq(131), "list", "0-7", ("0-3",))
+    two = SavedFile(irq(132), "list", "0-7", ("4",))
+
+    def store(place: Path) -> SavedStore:
+        return SavedStore(place, "boot", cgroups=CGROUPS)
+
+    def write(place: Path) -> None:
+        store(place).save({one.path: one, two.path: two})
+
+    def check(place: Path, problem: Exception | None) -> None:
+        assert isinstance(problem, OSError)
+        assert set(store(place).load()) in ({one.path}, {one.path, two.path})
+        if fault["error"] == ENOSPC:
+            assert left_over(place) == []
+
+    write.prepare = lambda place: store(place).save({one.path: one})  # type: ignore[attr-defined]
+    assert every_write(tmp_path, fault, write, check) >= 3
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_backup_is_whole_or_not_there(tmp_path: Path, fault: Fault) -> None:
+    """A copy that does not fit leaves nothing that looks like one."""
+
+    def write(place: Path) -> None:
+        back_up(place / "state")
+
+    def check(place: Path, problem: Exception | None) -> None:
+        assert isinstance(problem, OSError)
+        assert (place / "state").read_bytes() == b"0123456789"
+        for copy in place.glob("*.bak*"):
+            assert fault["error"] != ENOSPC or copy.read_bytes() == b"0123456789"
+
+    write.prepare = lambda place: (place / "state").write_bytes(b"0123456789")  # type: ignore[attr-defined]
+    assert every_write(tmp_path, fault, write, check) >= 2
+
+
+def test_rejected_pods_are_kept_later(tmp_path: Path) -> None:
+    """What could not be kept is told, and kept with the next one."""
+
+    async def main() -> None:
+        troubles: list[tuple[str, str]] = []
+        with FaultyDisk(tmp_path, at=0) as disk:
+            kept = RejectedPods(tmp_path, trouble=lambda *one: troubles.append(one))
+            await kept.add(RejectedPod("default", "a", "a", "TopologyAffinityError", "no", "", "", 0.0))
+            assert "cannot be written: No space left on device" in troubles[0][1]
+            assert list(tmp_path.iterdir()) == []
+            disk.heal()
+            await kept.add(RejectedPod("default", "b", "b", "TopologyAffinityError", "no", "", "", 0.0))
+        again = RejectedPods(tmp_path, trouble=lambda *one: troubles.append(one))
+        again.load()
+        assert [one.uid for one in again] == ["a", "b"]
+        assert len(troubles) == 1
+
+    asyncio.run(main())
