@@ -20,6 +20,7 @@ import grpc
 
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
+from podslice.agent.unixgrpc import local_server
 from podslice.core.machine.devices import Device, is_extended_resource_name
 from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
 from podslice.core.node import Node
@@ -160,7 +161,7 @@ class DevicePlugins:
         for path in self._folder.iterdir():
             if path.name != DEVICE_STATE_FILE and path.is_socket():
                 path.unlink()
-        self._server = grpc.aio.server()
+        self._server = local_server()
         method = grpc.unary_unary_rpc_method_handler(
             self._register,
             request_deserializer=api.RegisterRequest.FromString,

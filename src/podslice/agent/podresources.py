@@ -25,6 +25,7 @@ from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.agent.ratelimit import RateLimit
 from podslice.agent.records import ContainerRecord
+from podslice.agent.unixgrpc import local_server
 from podslice.core.dra.names import DRIVER
 from podslice.core.dra.prepared import PreparedClaim
 from podslice.core.machine.devices import Device
@@ -64,7 +65,7 @@ class PodResources:
         """Serve on a socket, mode 0600. Raises `OSError`."""
         self._file = SocketFile(path)
         self._file.clear()
-        self._server = grpc.aio.server()
+        self._server = local_server()
         handlers: dict[str, tuple[Any, Any]] = {
             "List": (self._list, api.ListPodResourcesRequest),
             "Get": (self._get, api.GetPodResourcesRequest),

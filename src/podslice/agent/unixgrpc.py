@@ -17,6 +17,21 @@ _OPTIONS = (
 )
 """Who was started again has the same address; no connection to the one before may be used for it."""
 
+MOST_CONNECTIONS = 128
+MOST_CALLS = 256
+_SERVER = (
+    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
+    ("grpc.max_concurrent_streams", 64),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 300_000),
+)
+"""gRPC itself bounds no connections, and waits two minutes for who says nothing."""
+
+
+def local_server() -> Any:
+    """A server whose peers take a bounded number of descriptors and calls."""
+    return grpc.aio.server(options=_SERVER, maximum_concurrent_rpcs=MOST_CALLS)
+
 
 def channel_to(path: Path) -> Any:
     """A connection of its own."""

@@ -57,7 +57,13 @@ LARGE_MESSAGE = 4 << 10
 and of few other events."""
 LOG_SECONDS, MOST_LINES = 60.0, 20
 """Lines about mismatches that one node has in the log in so many seconds."""
-_OPTIONS = (*OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
+_OPTIONS = (
+    *OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_allowed_incoming_connections", MOST_STREAMS),
+    ("grpc.max_concurrent_streams", MOST_STRANGERS),
+    ("grpc.server_handshake_timeout_ms", int(HELLO_SECONDS * 1000)),
+)
 
 
 class LineLimit:

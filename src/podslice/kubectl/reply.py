@@ -86,7 +86,7 @@ class _Timed(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
         self._socket.settimeout(self._patience.left())
-        return self._raw.readinto(buffer)  # type: ignore[attr-defined, no-any-return]
+        return self._raw.readinto(buffer)
 
     def close(self) -> None:
         self._raw.close()

@@ -19,6 +19,7 @@ from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
+from podslice.agent.unixgrpc import local_server
 from podslice.core.dra.names import DRIVER
 from podslice.core.dra.objects import ResourceClaim
 from podslice.core.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepared_from
@@ -101,7 +102,7 @@ class DRAService:
         file = SocketFile(path)
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         file.clear()
-        server = grpc.aio.server()
+        server = local_server()
         server.add_generic_rpc_handlers(
             tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
         )
