@@ -59,6 +59,7 @@ class Desk:
             trouble=lambda what, text: self.troubles.append(text),
             marked=lambda identity, refusal: self.marked.append(identity.name),
             now=lambda: asyncio.get_running_loop().time(),
+            clock=lambda: asyncio.get_running_loop().time(),
         )
 
     async def store(self, *names: str) -> None:

@@ -94,6 +94,8 @@ class Refusals:
         if pod is None or refusal is None:
             return 0.0
         now = self._owner.admitting.now()
+        if now < refusal.since:  # the clock was set back: nobody knows how long that is ago
+            return 0.0
         if self.awaiting.preparing(uid):
             return min(LOOK_SECONDS, refusal.since + LONGEST_SECONDS - now)
         begun = pod.turned_away + QUIET_SECONDS

@@ -81,6 +81,7 @@ class Rejecting:
         trouble: Callable[[str, str], None],
         marked: Callable[[Identity, ReportedRefusal], None] = lambda identity, refusal: None,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rejected = rejected
         self._api = api
@@ -91,12 +92,13 @@ class Rejecting:
         self._trouble = trouble
         self._marked = marked
         self._now = now
+        self._clock = clock
         self._jobs: dict[str, _Job] = {}
         self._due = asyncio.Event()
         self._denied_until = 0.0
         self._hopeless: dict[str, float] = {}
         self._room = float(AT_ONCE)
-        self._filled = now()
+        self._filled = clock()
 
     @property
     def waiting(self) -> int:
@@ -113,9 +115,9 @@ class Rejecting:
                 self._hasten(known)
             return True
         denied = max(self._denied_until, self._hopeless.get(identity.uid, 0.0))
-        if self._now() < denied or len(self._jobs) >= MOST_WAITING:
+        if self._clock() < denied or len(self._jobs) >= MOST_WAITING:
             return False
-        self._jobs[identity.uid] = _Job(identity, refusal, self._now())
+        self._jobs[identity.uid] = _Job(identity, refusal, self._clock())
         self._due.set()
         return True
 
@@ -133,14 +135,14 @@ class Rejecting:
             if after is None:
                 self._jobs.pop(job.identity.uid, None)
             else:
-                job.due = self._now() + after
+                job.due = self._clock() + after
 
     async def _next(self) -> _Job:
         """The job that is due first, once it is."""
         while True:
             self._due.clear()
             job = min(self._jobs.values(), key=lambda job: job.due, default=None)
-            wait = None if job is None else job.due - self._now()
+            wait = None if job is None else job.due - self._clock()
             if job is not None and wait is not None and wait <= 0:
                 return job
             with contextlib.suppress(TimeoutError):
@@ -148,7 +150,7 @@ class Rejecting:
                     await self._due.wait()
 
     async def _pace(self) -> None:
-        now = self._now()
+        now = self._clock()
         self._room = min(float(AT_ONCE), self._room + max(0.0, now - self._filled) * PER_SECOND)
         self._filled = now
         if self._room < 1:
@@ -208,7 +210,7 @@ class Rejecting:
             self._trouble("podStatus", str(error))
             return job.back_off.next()
         job.marks += 1
-        job.marked = self._now()
+        job.marked = self._clock()
         if job.marks == 1:
             self._marked(identity, job.refusal)
             await self.rejected.add(rejected_pod(identity, job.refusal))
@@ -220,7 +222,7 @@ class Rejecting:
         if error.code in _GONE or (error.code == _INVALID and _ANOTHER in str(error)):
             return None
         if error.code == _FORBIDDEN:
-            self._denied_until = self._now() + DENIED_SECONDS
+            self._denied_until = self._clock() + DENIED_SECONDS
             self._trouble("podStatus", f"{_DENIED}: {error}")
             for uid in list(self._jobs):
                 self._give_up(uid)
@@ -233,7 +235,7 @@ class Rejecting:
 
     def _give_up(self, uid: str) -> None:
         self._jobs.pop(uid, None)
-        self._hopeless[uid] = self._now() + DENIED_SECONDS
+        self._hopeless[uid] = self._clock() + DENIED_SECONDS
         while len(self._hopeless) > MOST_WAITING:
             del self._hopeless[next(iter(self._hopeless))]
         self._free(uid)

@@ -26,7 +26,9 @@ class FragmentationHistory:
         self.points: list[FragmentationPoint] = []
 
     def take(self, room: Room, at: float) -> None:
-        """Remember a look, at a Unix time."""
+        """Remember a look, at a Unix time. Where the clock was set back, what lies ahead of it goes."""
+        if self.points and self.points[-1].at > at:
+            self.points = [point for point in self.points if point.at <= at]
         self.points.append(_point(room, at))
         if len(self.points) > self._most:
             half = len(self.points) // 2
