@@ -11,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
+from podslice.agent.ratelimit import RateLimit
 from podslice.agent.unixgrpc import local_server
-from podslice.core.machine.devices import Device, is_extended_resource_name
+from podslice.core.machine.devices import MOST_NUMA_NODES, Device, is_extended_resource_name
 from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
 from podslice.core.node import Node
 from podslice.statefiles.names import DEVICE_STATE_FILE
@@ -32,7 +35,11 @@ REGISTRATION_SOCKET = "kubelet.sock"
 PLUGIN_SERVICE = "v1beta1.DevicePlugin"
 DIAL_SECONDS = 10.0
 CALL_SECONDS = 1.2
+MOST_PLUGINS = 256
 _MOST_DEVICES = 65536
+_LONGEST_DETAILS = 1000
+_LINE_SECONDS, _MOST_LINES = 6.0, 20
+_LONGEST_SOCKET = 107
 _CHANNEL = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 """A plugin that was replaced has the same address; no connection to its predecessor may be used for it."""
 
@@ -105,7 +112,12 @@ class RemotePlugin:
         try:
             return call(request, timeout=left)
         except grpc.RpcError as error:
-            raise PluginError(f"rpc error: code = {_code_name(error)} desc = {error.details()}") from None
+            raise PluginError(f"rpc error: code = {_code_name(error)} desc = {_details(error)}") from None
+
+
+def _details(error: Any) -> str:
+    """What the other side says, which may be long."""
+    return str(error.details())[:_LONGEST_DETAILS]
 
 
 def _code_name(error: Any) -> str:
@@ -124,9 +136,12 @@ def _response(message: api.ContainerAllocateResponse) -> AllocateResponse:
 
 
 def device_of(message: api.Device) -> Device:
-    """A device as listed; without topology object it has no NUMA nodes to speak of."""
-    nodes = tuple(node.ID for node in message.topology.nodes) if message.HasField("topology") else None
-    return Device(message.ID, nodes, message.health)
+    """A device as listed; without topology object it has no NUMA nodes to speak of. Nodes that no machine has are left
+    out: nobody who is told of the device could read them."""
+    if not message.HasField("topology"):
+        return Device(message.ID, None, message.health)
+    listed = dict.fromkeys(node.ID for node in message.topology.nodes)
+    return Device(message.ID, tuple(node for node in listed if 0 <= node < MOST_NUMA_NODES), message.health)
 
 
 class DevicePlugins:
@@ -147,6 +162,7 @@ class DevicePlugins:
         self._folder = folder
         self._node = node
         self._trouble = trouble
+        self._lines = RateLimit(per_second=1 / _LINE_SECONDS, burst=_MOST_LINES)
         self._registered = registered
         self._allocated = allocated
         self._plugins: dict[str, RemotePlugin] = {}
@@ -189,14 +205,19 @@ class DevicePlugins:
                 node.register_devices(resource, self.listed[resource], plugin)
 
     async def _register(self, request: api.RegisterRequest, context: Any) -> api.Empty:
-        self._registered(request.resource_name[:200])
         try:
             self._check(request)
+            self._registered(request.resource_name)
             await self._connect(request.resource_name, request.endpoint)
         except PluginError as error:
-            self._trouble("devicePlugin", f"{request.resource_name[:200]}: {error}")
+            self._say(f"{request.resource_name[:200]}: {error}")
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return api.Empty()
+
+    def _say(self, text: str) -> None:
+        """Whoever reaches the socket may be refused very often, under another name each time."""
+        if self._lines.take():
+            self._trouble("devicePlugin", text)
 
     def _check(self, request: api.RegisterRequest) -> None:
         if request.version != VERSION:
@@ -206,11 +227,16 @@ class DevicePlugins:
             )
         if not is_extended_resource_name(request.resource_name):
             raise PluginError(f'the ResourceName "{request.resource_name[:200]}" is invalid')
-        if "/" in request.endpoint or request.endpoint in ("", ".", ".."):
-            raise PluginError(f'the endpoint "{request.endpoint[:200]}" is not a file name')
+        endpoint = request.endpoint
+        if "/" in endpoint or endpoint in ("", ".", "..", REGISTRATION_SOCKET) or not endpoint.isprintable():
+            raise PluginError(f"the endpoint {endpoint[:200]!r} is not a file name")
+        if len(os.fsencode(self._folder / endpoint)) > _LONGEST_SOCKET:
+            raise PluginError(f'the endpoint "{endpoint[:200]}" is too long for a socket')
+        if request.resource_name not in self._plugins and len(self._plugins) >= MOST_PLUGINS:
+            raise PluginError(f"plugins of more than {MOST_PLUGINS} resources")
 
     async def _connect(self, resource: str, endpoint: str) -> None:
-        target = f"unix://{self._folder / endpoint}"
+        target = f"unix://{quote(str(self._folder / endpoint))}"
         channel = grpc.aio.insecure_channel(target, options=_CHANNEL)
         try:
             async with asyncio.timeout(DIAL_SECONDS):
@@ -227,7 +253,7 @@ class DevicePlugins:
             answer = await options(api.Empty(), timeout=DIAL_SECONDS)
         except grpc.aio.AioRpcError as error:
             await channel.close()
-            raise PluginError(f"failed to get device plugin options: {error.details()}") from None
+            raise PluginError(f"failed to get device plugin options: {_details(error)}") from None
         self._replace(resource, target, answer, channel)
 
     def _replace(self, resource: str, target: str, answer: api.DevicePluginOptions, channel: Any) -> None:
@@ -255,7 +281,10 @@ class DevicePlugins:
                 self._list(resource, first=first)
                 first = False
         except grpc.aio.AioRpcError as error:
-            self._trouble("devicePlugin", f"{resource}: ListAndWatch ended: {error.details()}")
+            self._say(f"{resource}: ListAndWatch ended: {_details(error)}")
+        except Exception as error:
+            text = str(error)[:_LONGEST_DETAILS]
+            self._say(f"{resource}: ListAndWatch ended: {type(error).__name__}: {text}")
         finally:
             with contextlib.suppress(Exception):
                 await channel.close()

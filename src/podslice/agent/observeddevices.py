@@ -6,7 +6,7 @@ from pathlib import Path
 
 from podslice.agent.kubeletresources import KubeletResources, UpstreamError
 from podslice.core.errors import InputError
-from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.core.machine.devices import MOST_NUMA_NODES, Device, DeviceInventory, DeviceResource
 from podslice.wire.proto import podresources_pb2 as api
 
 SOCKET = Path("pod-resources", "kubelet.sock")
@@ -32,7 +32,7 @@ def inventory_of(answer: api.AllocatableResourcesResponse) -> DeviceInventory:
     """What can be given to pods, by resource and id: the kubelet tells it in another order each time."""
     found: dict[str, dict[str, set[int] | None]] = {}
     for one in answer.devices:
-        nodes = {node.ID for node in one.topology.nodes}
+        nodes = {node.ID for node in one.topology.nodes if 0 <= node.ID < MOST_NUMA_NODES}
         for name in one.device_ids:
             known = found.setdefault(one.resource_name, {}).get(name)
             found[one.resource_name][name] = (known or set()) | nodes if one.HasField("topology") else known

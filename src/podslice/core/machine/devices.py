@@ -20,7 +20,8 @@ HEALTHY = "Healthy"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _LABEL = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 _NODE_ID = re.compile(r"[0-9]{1,9}")
-_LARGEST_NODE = 63
+MOST_NUMA_NODES = 64
+_LARGEST_NODE = MOST_NUMA_NODES - 1
 _MOST_DEVICES = 65536
 
 
