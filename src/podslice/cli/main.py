@@ -96,6 +96,11 @@ def run_command(command: click.Command, name: str) -> None:
         what = error.filename or "the output cannot be written"
         print_error(f"{what}: {error.strerror or error}")
         _give_up_output(2)
+    except MemoryError:
+        pass
+    else:
+        return
+    _fail("there is not enough memory for this input; give it less, or raise the limit (ulimit -v)")  # here it is free
 
 
 def _fail(problem: str) -> None:
