@@ -9,20 +9,31 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+
+from click.testing import CliRunner
+
 from podslice.agent.daemon import Agent
 from podslice.agent.rejected import RejectedPods
 from podslice.agent.status import RejectedPod
+from podslice.cli.main import cli
+from podslice.core.errors import InputError
 from podslice.core.guards.files import SavedFile
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.fleet.fgd import PUBLISHED, FGDRun, KeptCurves
+from podslice.fleet.starter import sample_cluster
 from podslice.host.kernelfiles import SavedStore
-from podslice.host.statefile import back_up
+from podslice.host.statefile import RealFiles, back_up
+from podslice.host.store import NodeStore, StateWriteError
 from podslice.wire.ttrpc import RPCError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
-from tests.agent.helpers import World, pod_level
+from tests.agent.helpers import MACHINE, World, agent_config, pod_level
 from tests.agent.test_daemon import api_pod, with_agent
 from tests.agent.test_failures import MEMORY
 from tests.clock import until
 from tests.conftest import make_pod
+from tests.fleet.test_runs import SCENARIO
 from tests.guards.kernel import CGROUPS, irq
 from tests.trials.faultydisk import EACCES, ENOSPC, EROFS, FaultyDisk
 from tests.wire.fake_runtime import FakeRuntime
@@ -237,3 +248,115 @@ def test_rejected_pods_are_kept_later(tmp_path: Path) -> None:
         assert len(troubles) == 1
 
     asyncio.run(main())
+
+
+# Commands
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def commanded(folder: Path, fault: Fault, prepare: Any, *words: str, resume: tuple[str, ...] = ()) -> int:
+    """Run a command with `{}` for its folder, failing at every write: an error of one line each time, files that are
+    the old or the new ones, and the whole answer when it is run again. How many writes failed."""
+    at, whole = 0, None
+    while True:
+        place = folder / f"try{at}"
+        place.mkdir()
+        prepare(place)
+        old = _contents(place)
+        given = [word.replace("{}", str(place)) for word in words]
+        with FaultyDisk(place, at=at, **fault) as disk:
+            result = CliRunner().invoke(cli, given)
+        if whole is None:
+            good = folder / "good"
+            good.mkdir()
+            prepare(good)
+            assert CliRunner().invoke(cli, [word.replace("{}", str(good)) for word in words]).exit_code in (0, 1)
+            whole = {name: text.replace(bytes(good), bytes(place)) for name, text in _contents(good).items()}
+        if not disk.failed:
+            assert result.exit_code in (0, 1), result.output
+            return at
+        if not isinstance(result.exception, SystemExit):
+            assert result.exception is None or isinstance(result.exception, InputError), repr(result.exception)
+            assert "\n" not in str(result.exception)
+        found = _contents(place)
+        for name, text in old.items():
+            assert name in found, (name, disk.failed)
+            assert found[name] == text or len(found[name]) >= len(whole.get(name, b"")), (name, disk.failed)
+        if fault["error"] == ENOSPC:
+            assert left_over(place) == [], disk.failed
+        again = CliRunner().invoke(cli, [*given, *resume])
+        assert again.exit_code in (0, 1), again.output
+        assert set(_contents(place)) == set(whole)
+        at += 1
+
+
+def _trace(place: Path) -> None:
+    (place / "in.csv").write_text("name,cpu_milli,memory_bytes\n" + "".join(f"n{i},1000,4096\n" for i in range(50)))
+    (place / "out.csv").write_text("an older trace\n")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("out", ["out.csv", "new.csv.gz", "new.jsonl"])
+def test_traces(tmp_path: Path, fault: Fault, out: str) -> None:
+    """A trace is converted whole or not at all."""
+    words = ("fleet", "trace", "convert", "{}/in.csv", "--out", "{}/" + out, "--rows-are", "nodes")
+    assert commanded(tmp_path, fault, _trace, *words) >= 3
+
+
+def _dump(place: Path) -> None:
+    (place / "dump").mkdir()
+    nodes, pods = sample_cluster()
+    (place / "dump" / "n.json").write_text(nodes)
+    (place / "dump" / "p.json").write_text(pods)
+    assert CliRunner().invoke(cli, ["fleet", "import", str(place / "dump"), "--out", str(place / "out")]).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_imported_cluster(tmp_path: Path, fault: Fault) -> None:
+    """Files of an import from before are never cut."""
+    assert commanded(tmp_path, fault, _dump, "fleet", "import", "{}/dump", "--out", "{}/out") >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS[:3])
+def test_a_run(tmp_path: Path, fault: Fault) -> None:
+    """What a run has kept stays, and --resume makes the rest."""
+    small = {**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}, "kubelets": {"none": {}}}
+    small["workload"] = [{"synthetic": {**SCENARIO["workload"][0]["synthetic"], "pods": 5}}]
+
+    def prepare(place: Path) -> None:
+        (place / "scenario.yaml").write_text(json.dumps(small))
+
+    words = ("fleet", "run", "{}/scenario.yaml", "--out", "{}/run", "--workers", "1")
+    assert commanded(tmp_path, fault, prepare, *words, resume=("--resume",)) >= 15
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_kept_curves(tmp_path: Path, *, short: bool) -> None:
+    """A curve that does not fit is said with its file; those before and after it are kept."""
+    first, second, third = (FGDRun("w", next(iter(PUBLISHED)), seed) for seed in range(3))
+    path = tmp_path / "runs.jsonl"
+    KeptCurves(path).add(first, {1: 1.0})
+    with FaultyDisk(tmp_path, at=1, short=short), pytest.raises(InputError, match=r"runs.jsonl: cannot be written: No"):
+        KeptCurves(path).add(second, {1: 2.0})
+    KeptCurves(path).add(third, {1: 3.0})
+    assert KeptCurves(path).curves == {first: {1: 1.0}, third: {1: 3.0}}
+
+
+def test_a_decision_that_was_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was replaced, and could not be made to last, is written again as the node is."""
+    store = NodeStore(tmp_path, from_synthetic(MACHINE), agent_config())
+
+    def fails(self: RealFiles, path: Path) -> None:
+        raise OSError(EROFS, "Read-only file system")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RealFiles, "sync_directory", fails)
+        with pytest.raises(StateWriteError):
+            store.admit(make_pod("a", ("app", "2")))
+    store.save()
+    assert "a" not in (json.loads((tmp_path / "cpu_manager_state").read_text()).get("entries") or {})
