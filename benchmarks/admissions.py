@@ -12,12 +12,12 @@ from typing import Any
 from benchmarks.measure import Case
 from benchmarks.nodes import ALL_RESOURCES, Prepare, config, devices, machine, pod
 from podslice import Digester, ExclusiveResize, KubeletConfig, Node, PodslicePolicy, decide, release, shape_of
-from podslice.core import node_resize
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod
-from podslice.host.store import NodeStore
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.host.state.store import NodeStore
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node import node_resize
 
 SIZES = (2, 4, 8, 16, 32, 34, 64)
 CYCLES_PER_SECOND = 6000

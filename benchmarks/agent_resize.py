@@ -23,21 +23,21 @@ from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeRuntime
 
 from benchmarks.agent_soak import Silent, Soak
-from podslice.agent.actuating import TreeCgroups
-from podslice.agent.actuator import Actuator
-from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
-from podslice.agent.plugin import AgentPlugin
-from podslice.agent.reconcile import Reconciler
-from podslice.agent.resizing import Resizing
-from podslice.agent.sources import Sources
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.nri import Launch, run_plugin
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.agent.resize.actuating import TreeCgroups
+from podslice.agent.resize.actuator import Actuator
+from podslice.agent.resize.resizing import Resizing
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.nri import Launch, run_plugin
+from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import format_bits, parse_bits
 
 _CPUSETS = Path("/sys/fs/cgroup/cpuset")
 _MEMORY = Path("/dev/shm")

@@ -24,23 +24,23 @@ from typing import Any
 from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeRuntime
 
-from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
-from podslice.agent.identity import Identity
+from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
-from podslice.agent.plugin import AgentPlugin
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.sources import Sources
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.machine.delta import MachineConsequence
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Decision, Node
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.cpuset import parse_bits
-from podslice.host import statefile
-from podslice.wire.backoff import BackOff
-from podslice.wire.nri import Launch, run_plugin
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.nri import Launch, run_plugin
+from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.host.state import statefile
+from podslice.machine.delta import MachineConsequence
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Decision, Node
+from podslice.service.backoff import BackOff
+from podslice.service.identity import Identity
+from podslice.values.cpuset import parse_bits
 
 CONFIG = KubeletConfig(
     cpu_manager_policy="static",

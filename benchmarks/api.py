@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Case
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos, pod_requests
-from podslice.core.pod.spec import Pod
-from podslice.core.pod.validate import validate_create
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
+from podslice.api.pod.demand import compute_qos, pod_requests
+from podslice.api.pod.spec import Pod
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_create
 from podslice.replay.api.case import ApiCase
 from podslice.replay.run import read_cases
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "vectors" / "api.jsonl.gz"
 PODS_PER_SECOND = 20_000

@@ -12,17 +12,17 @@ from random import Random
 
 from benchmarks.measure import Case
 from benchmarks.nodes import Prepare
-from podslice.core.allocate.picker import Picker
-from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hintset import HintSet, ResourceHints
-from podslice.core.hints.needs import Need
-from podslice.core.hints.search import Span, fewest
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.merge import Merger
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.devices.hints import Coverage
+from podslice.node.topology.hintset import HintSet, ResourceHints
+from podslice.node.topology.merge import Merger
+from podslice.node.topology.needs import Need
+from podslice.node.topology.search import Span, fewest
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import Bits, bits_of, iter_bits
+from podslice.values.quirks import PODSLICE
 
 SIZES = (8, 16, 32, 64)
 

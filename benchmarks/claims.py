@@ -9,12 +9,12 @@ import argparse
 from random import Random
 from time import process_time
 
-from podslice.core.dra.nodes import ClusterDevices
-from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import LabelledNode
-from podslice.core.dra.search import WantedClaim
-from podslice.core.pod.spec import from_dict
-from podslice.k8s.cel import CELSelectors
+from podslice.api.pod.spec import from_dict
+from podslice.dra.allocation.nodes import ClusterDevices
+from podslice.dra.allocation.pools import LabelledNode
+from podslice.dra.allocation.search import WantedClaim
+from podslice.dra.cel import CELSelectors
+from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 
 NUMA = "resource.kubernetes.io/numaNode"
 GOAL = 2000

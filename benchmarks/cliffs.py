@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from podslice import KubeletConfig, Node, PodsliceError, pod_from_dict
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
-from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.machine.model import Core, HugePages, Machine, NUMANode
 
 _NODES = (4, 8, 8, 12, 16, 16, 24, 32, 48, 64)
 _CPU_OPTIONS = (

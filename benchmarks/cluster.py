@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from benchmarks.fleet import CPUS, one_class, shapes
 from benchmarks.measure import Result
 from podslice import Pod
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.decide import decide
-from podslice.core.managers.node_state import NodeState
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.node.decide import decide
+from podslice.node.state import NodeState
 
 GROUP = "cluster"
 NODES, STEPS = 5_000, 300

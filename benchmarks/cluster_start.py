@@ -34,15 +34,15 @@ from e2e.certificates import Certificates, make
 from benchmarks.drawn_cluster import VERSION, draw
 from benchmarks.listed_cluster import ListedObjects
 from podslice.cluster.apiclient import PAGE, ObjectChange, ObjectData, ObjectPage
-from podslice.cluster.journals import Journals
-from podslice.cluster.nodestates import node_states
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.journal.nodestates import node_states
 from podslice.cluster.service import ClusterService, Listening
-from podslice.core.cluster.rulebook import Rulebook
+from podslice.replica.rulebook import Rulebook
 
 _REST_SECONDS = 5.0
 _LONGEST_SECONDS = 900.0
 _START = """import pathlib, sys
-import podslice.wire.podaccess as podaccess
+import podslice.service.podaccess as podaccess
 podaccess.SERVICE_ACCOUNT = pathlib.Path(sys.argv.pop(1))
 from podslice.entry import main
 main()"""

@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks.cluster import Bench
-from podslice.core.cluster.journal import Journal
-from podslice.k8s.nodestate import node_state, status_of
+from podslice.replica.journal import Journal
+from podslice.replica.nodestate import node_state, status_of
 
 VERSION = "0.1.0"
 

@@ -14,16 +14,16 @@ from random import Random
 
 from benchmarks.measure import Result
 from podslice import KubeletConfig, Node, Pod, load_gallery, load_pods
-from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer
 from podslice.advise.inspect.build import inspect_pod
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.model import Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
-from podslice.render.inspect_page import page_text
+from podslice.advise.inspect.table import page_text
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.model import Machine
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 
 REFUSED = 400
 _SHAPES: tuple[tuple[str, ...], ...] = (("8",), ("16",), ("4", "4"), ("3", "500m"), ("12",), ("24",), ("40",))

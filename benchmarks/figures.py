@@ -15,8 +15,8 @@ from time import perf_counter
 from benchmarks.measure import Result
 from benchmarks.nodes import config, machine
 from podslice import Machine, Node
-from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import compare
+from podslice.values.quirks import KUBELET_1_36
 
 
 def results() -> Iterator[Result]:

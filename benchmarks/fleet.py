@@ -12,15 +12,15 @@ import time
 from random import Random
 
 from podslice import KubeletConfig, Node
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
-from podslice.core.fleet.workload import Workload
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
-from podslice.fleet.collecting import rare_collections
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.workers.collecting import rare_collections
+from podslice.machine.readers.synthetic import from_synthetic
 
 MACHINE = "pack:2 numa:1(memory=192GiB) l3:1 core:24 pu:2"
 CPUS = ((1, 30), (2, 30), (4, 25), (8, 10), (16, 5))

@@ -28,7 +28,7 @@ _STAT_UTIME = 11
 _ROLES = {
     b"scheduler": "Dask's scheduler",
     b"worker": "Dask's workers",
-    b"podslice.fleet.helper": "cells of workers",
+    b"podslice.fleet.workers.helper": "cells of workers",
     b"fleet": "the run itself",
 }
 _STAT_SESSION = 3

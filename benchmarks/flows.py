@@ -12,10 +12,10 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import podslice
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
 
 SOURCE = Path(podslice.__file__).parent
 _ALIGNED = "pack:2 numa:4(memory=64GiB) core:4 pu:2"

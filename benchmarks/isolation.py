@@ -10,10 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from podslice.core.isolation.report import IsolationReport, isolation_report
-from podslice.core.values.cpuset import parse_bits
 from podslice.host.filesystem import DiskFileSystem
-from podslice.host.isolation import IsolationSources, OwnedCgroup, read_isolation
+from podslice.isolation.kernel_facts import IsolationSources, OwnedCgroup, read_isolation
+from podslice.isolation.report import IsolationReport, isolation_report
+from podslice.values.cpuset import parse_bits
 
 CONTAINERS, THREADS, SYSTEM, CPUS, LINES = 50, 20, 1500, 256, 300
 GOAL_SECONDS = 1.5

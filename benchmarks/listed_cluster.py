@@ -20,7 +20,7 @@ import msgspec
 from e2e.certificates import Certificates
 
 from podslice.cluster.apiclient import NODES, PODS
-from podslice.k8s.nodestate import NODE_STATES
+from podslice.replica.nodestate import NODE_STATES
 
 
 class ListedObjects:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from podslice import KubeletConfig
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.core.machine.model import HugePages, Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import DeviceInventory, inventory_from_data
+from podslice.machine.model import HugePages, Machine
+from podslice.machine.readers.synthetic import from_synthetic
 
 Prepare = Callable[[], Callable[[], Any]]
 CURVE_NODES = (2, 4, 8, 16, 32, 64)

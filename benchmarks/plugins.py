@@ -7,24 +7,24 @@ from functools import partial
 
 from benchmarks.measure import Case
 from benchmarks.nodes import Prepare
-from podslice.core.allocate.picker import Picker
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import PluginEntry, PluginRules, PodslicePolicy
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hintset import ProviderHints
-from podslice.core.machine.model import cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.merge import Merger
-from podslice.core.merge.scored import ScoredMerge
-from podslice.core.node import Node
-from podslice.core.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
-from podslice.core.plugins.profile import PluginProfile
-from podslice.core.plugins.resolve import made
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import bits_of
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import PluginEntry, PluginRules, PodslicePolicy
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.devices.hints import Coverage
+from podslice.node.node import Node
+from podslice.node.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
+from podslice.node.plugins.profile import PluginProfile
+from podslice.node.plugins.resolve import made
+from podslice.node.topology.hintset import ProviderHints
+from podslice.node.topology.merge import Merger
+from podslice.node.topology.scored import ScoredMerge
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import bits_of
+from podslice.values.quirks import PODSLICE
 
 MACHINE = "pack:2 numa:4(memory=64GB) l3:4 core:4 pu:2"
 PROFILES: dict[str, tuple[str, ...]] = {

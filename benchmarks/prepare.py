@@ -19,14 +19,14 @@ from tests.agent.helpers import Notes
 from podslice import KubeletConfig, Pod, PodslicePolicy, pod_from_dict
 from podslice.agent.contract import Listed
 from podslice.agent.dra.driver import Driver
-from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings
-from podslice.core.config.policy import ClaimRules
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import from_dict
-from podslice.wire.proto import dra_pb2 as api
+from podslice.api.pod.spec import from_dict
+from podslice.config.policy import ClaimRules
+from podslice.dra.objects import ResourceClaim
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.identity import Identity
+from podslice.service.proto import dra_pb2 as api
 
 GOAL = 0.010
 PODS, NODE = 100, "bench"

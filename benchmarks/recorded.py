@@ -16,16 +16,16 @@ from typing import Any
 import msgspec
 
 from benchmarks.measure import Case
-from podslice.core.allocate.picker import Picker
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy_options import parse_cpu_policy_options
-from podslice.core.kubelet import Kubelet
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import CPUTopology, Machine
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy_options import parse_cpu_policy_options
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import CPUTopology, Machine
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.kubelet import Kubelet
+from podslice.values.cpuset import format_bits, parse_bits
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import KUBELET_1_36
 
 FOLDER = Path(__file__).parent / "recorded"
 Json = dict[str, Any]

@@ -24,7 +24,7 @@ from judge.binary import VARIABLE, find
 
 from benchmarks import recorded
 from benchmarks.goals import in_words
-from podslice.host.statefile import write_atomically
+from podslice.host.state.statefile import write_atomically
 
 _LONGEST_US = 100_000.0
 _SAMPLES = 1000

@@ -7,18 +7,18 @@ from functools import partial
 
 from benchmarks.measure import Case
 from benchmarks.nodes import CURVE_NODES, GIB, Prepare, machine
-from podslice.core.allocate.picker import Picker
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hintset import ResourceHints
-from podslice.core.hints.memory import memory_hints
-from podslice.core.machine.memory_accounts import default_machine_state
-from podslice.core.machine.model import CPUTopology, Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.merge import Merger
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, bits_of
+from podslice.machine.memory_accounts import default_machine_state
+from podslice.machine.model import CPUTopology, Machine
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.devices.hints import Coverage
+from podslice.node.memory.hints import memory_hints
+from podslice.node.topology.hintset import ResourceHints
+from podslice.node.topology.merge import Merger
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import Bits, bits_of
+from podslice.values.quirks import PODSLICE
 
 STRATEGIES = {
     "packed": CPUPolicyOptions(),

@@ -19,11 +19,11 @@ import grpc
 from e2e.certificates import make
 from e2e.hollow_nodes import VERSION, HollowNode, node_rules
 
-from podslice.cluster.journals import Journals
-from podslice.cluster.pace import BeatPace
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import Beat, Hello, to_bytes
-from podslice.wire.journalstream import METHOD, OPTIONS
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.journal.pace import BeatPace
+from podslice.replica.journalstream import METHOD, OPTIONS
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import Beat, Hello, to_bytes
 
 _SECONDS = 20.0
 _PING_SECONDS = 10.0

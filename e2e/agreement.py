@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 
 Json = dict[str, Any]
 

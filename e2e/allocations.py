@@ -17,14 +17,14 @@ from e2e.controlplane import Api, ControlPlane, Json, Settings
 from e2e.programs import find_programs
 from e2e.random_claims import CLASSES, Case, PodCase, random_case
 from e2e.scheduling import SOON, create_node, profile
-from podslice.core.dra.nodes import ClusterDevices
-from podslice.core.dra.objects import AllocationResult, DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import LabelledNode
-from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, WantedClaim
-from podslice.core.dra.selecting import Selecting, SelectorError
-from podslice.core.dra.usage import DeviceGrant, DeviceUsage, consumed_of
-from podslice.core.pod.spec import from_dict
-from podslice.k8s.cel import CELSelectors
+from podslice.api.pod.spec import from_dict
+from podslice.dra.allocation.nodes import ClusterDevices
+from podslice.dra.allocation.pools import LabelledNode
+from podslice.dra.allocation.search import AbandonedError, Search, SearchLimitError, WantedClaim
+from podslice.dra.allocation.selecting import Selecting, SelectorError
+from podslice.dra.allocation.usage import DeviceGrant, DeviceUsage, consumed_of
+from podslice.dra.cel import CELSelectors
+from podslice.dra.objects import AllocationResult, DeviceClass, ResourceClaimSpec, ResourceSlice
 
 Devices = list[list[tuple[str, str, str, str, tuple[tuple[str, int], ...]]]]
 """Of each claim: request, driver, pool, device and what was consumed, in billionths."""

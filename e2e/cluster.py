@@ -19,7 +19,7 @@ from e2e.controlplane import ACCOUNTS, APPLY, MERGE, SERVICE_ADDRESS, Api, Contr
 from e2e.controlplane import kubeconfig as make_kubeconfig
 from e2e.vm import Shape, VirtualMachine
 from e2e.world import PODSLICE, SOCKET, STATE, CheckError, check
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ from e2e.cluster_scenarios import CLAIMED, in_cluster
 from e2e.controlplane import APPLY, StatusError
 from e2e.pods import gu, ngu, pod
 from e2e.world import check
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 
 Json = dict[str, Any]
 MANIFEST = REPOSITORY / "deploy/manifests/dra.yaml"

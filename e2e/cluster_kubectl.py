@@ -17,7 +17,7 @@ from e2e.cluster_refusals import SINGLE
 from e2e.cluster_scenarios import REACHED, in_cluster
 from e2e.pods import gu, ngu, pod
 from e2e.world import check
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 
 Json = dict[str, Any]
 MOVES: Json = {

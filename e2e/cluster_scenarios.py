@@ -10,7 +10,7 @@ from e2e.cluster import NODE, RESERVED, Cluster, complete, container_ids, is_mir
 from e2e.controlplane import STRATEGIC
 from e2e.pods import burstable, gu, ngu, pod
 from e2e.world import check
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 
 Json = dict[str, Any]
 PROGRAM, DAEMON_SET, SYSTEMD, REBOOTS, TWO = "program", "daemon set", "systemd", "reboots", "two"

@@ -12,7 +12,7 @@ from e2e.pods import MEMORY, gu, ngu, pod
 from e2e.scenarios import STATIC, Json, configured, scenario
 from e2e.vm import Shape
 from e2e.world import PODSLICE, SOCKET, STATE, World, check
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 
 POLICY = {
     "apiVersion": "podslice.io/v1alpha1",
@@ -21,7 +21,7 @@ POLICY = {
 }
 FOLLOWING = {**POLICY, "spec": {"defrag": {"carryOut": "onRequest", "memory": "follow"}}}
 IMPATIENT = (
-    "import podslice.agent.movingmemory as memory; memory.LONGEST_FOLLOWING = 0.0; "
+    "import podslice.agent.moves.movingmemory as memory; memory.LONGEST_FOLLOWING = 0.0; "
     "from podslice.entry import main; main()"
 )
 MOVABLE = {"podslice.io/movable": "true"}

@@ -6,7 +6,7 @@ from e2e.kubelet import RefusedError, Running
 from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, scenario
 from e2e.world import STATE, World, check, union
-from podslice.core.values.cpuset import format_bits
+from podslice.values.cpuset import format_bits
 
 
 @scenario("X-agent-killed", STATIC)

@@ -8,8 +8,8 @@ from e2e.kubelet import Running
 from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, Json, scenario
 from e2e.world import World, check
-from podslice.core.guards.files import bits_in
-from podslice.core.values.cpuset import parse_bits
+from podslice.node.checkpoints.guard_files import bits_in
+from podslice.values.cpuset import parse_bits
 
 _LIST = "cd /proc/irq; for i in [0-9]*; do echo $i $(cat $i/smp_affinity_list) $(ls -d $i/*/ 2>/dev/null); done"
 

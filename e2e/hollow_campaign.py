@@ -22,7 +22,7 @@ import msgspec
 from e2e.hollow_cluster import SCHEDULER, HollowCluster, Load, Progress, hollow, in_parallel
 from e2e.hollow_nodes import Fault
 from podslice.cluster.apiclient import HTTPClusterApi, ObjectChange
-from podslice.k8s.podlist import GoneError
+from podslice.service.podlist import GoneError
 
 MEETING_SECONDS = 30.0
 ROUND = 400

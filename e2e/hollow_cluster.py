@@ -24,13 +24,13 @@ from e2e.hollow_nodes import HollowJournals, HollowNodes, NodeLine
 from e2e.programs import find_programs
 from e2e.scheduling import Pods, eventually, extender, pod, profile
 from e2e.sharedplane import prepare_namespace
-from podslice.agent.supervise import Supervisor
 from podslice.cluster.apiclient import PODS as ALL_PODS
 from podslice.cluster.apiclient import RUNNING, HTTPClusterApi
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.watching import ObjectTable, PodNews, Trouble, at_once
-from podslice.k8s.clusterobjects import ScheduledPod, read_pod
-from podslice.wire.apiconnection import ApiConnection
+from podslice.service.clusterobjects import ScheduledPod, read_pod
+from podslice.service.http.apiconnection import ApiConnection
+from podslice.service.supervise import Supervisor
 
 SCHEDULER, ALONE = "podslice", "default-scheduler"
 PODS = "/api/v1/namespaces/default/pods"

@@ -14,24 +14,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.api.pod.spec import Pod
 from podslice.cluster.apiclient import STRATEGIC_MERGE
-from podslice.core.cluster.events import PlanFate, Stamped, decode, encode
-from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.replica import Applied, Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.decision import Decision
-from podslice.core.holding import Holding, holding_of
-from podslice.core.machine.model import Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.node_state import NodeState
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import CPUSet
-from podslice.k8s.clusterobjects import ScheduledPod
-from podslice.k8s.podlist import ApiError
-from podslice.wire.apiconnection import AnswerError, ApiConnection
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.model import Machine
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.decision import Decision
+from podslice.node.holding import Holding, holding_of
+from podslice.node.node import Node
+from podslice.node.state import NodeState
+from podslice.replica.events import PlanFate, Stamped, decode, encode
+from podslice.replica.honour import admit_as
+from podslice.replica.journal import Journal
+from podslice.replica.replica import Applied, Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.service.clusterobjects import ScheduledPod
+from podslice.service.http.apiconnection import AnswerError, ApiConnection
+from podslice.service.podlist import ApiError
+from podslice.values.cpuset import CPUSet
 
 VERSION = "hollow"
 _RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

@@ -7,7 +7,7 @@ from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, Json, scenario
 from e2e.vm import Shape
 from e2e.world import STATE, World, check
-from podslice.core.values.cpuset import iter_bits, parse_bits
+from podslice.values.cpuset import iter_bits, parse_bits
 
 
 def _agent(lost: str) -> Json:

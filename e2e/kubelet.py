@@ -7,19 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from e2e.vm import GuestError, VirtualMachine
-from podslice.core.effects.cgroup import PodCgroup, pod_cgroup
-from podslice.core.effects.container_cgroup import LinuxResources, container_resources
-from podslice.core.effects.cpu_weight import shares_to_weight
-from podslice.core.effects.oom import oom_score_adjustments
-from podslice.core.effects.sandbox import sandbox
-from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import GUARANTEED, pod_qos
-from podslice.core.pod.spec import Container, Pod, pod_from_dict
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.values.cpuset import parse_bits
-from podslice.core.values.duration import parse_duration
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.demand import GUARANTEED, pod_qos
+from podslice.api.pod.spec import Container, Pod, pod_from_dict
+from podslice.api.server.defaults import default_pod
+from podslice.node.effects.cgroup import PodCgroup, pod_cgroup
+from podslice.node.effects.container_cgroup import LinuxResources, container_resources
+from podslice.node.effects.cpu_weight import shares_to_weight
+from podslice.node.effects.oom import oom_score_adjustments
+from podslice.node.effects.sandbox import sandbox
+from podslice.node.effects.settings import CgroupSettings
+from podslice.values.cpuset import parse_bits
+from podslice.values.duration import parse_duration
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import KUBELET_1_36
 
 Json = dict[str, Any]
 MANIFESTS = "/etc/kubernetes/manifests"

@@ -26,17 +26,17 @@ from typing import Any
 import msgspec
 
 from e2e.hollow_nodes import Fault, HollowJournals, HollowNode
-from podslice.cluster.messages import BindRequest, FilterRequest
+from podslice.cluster.extender.messages import BindRequest, FilterRequest
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.placing import NodeWord, Placements
-from podslice.core.cluster.events import Stamped, StateTold, encode
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.cluster.replica import Applied
-from podslice.core.cluster.talk import PlanGiven
-from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
+from podslice.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
+from podslice.replica.events import Stamped, StateTold, encode
+from podslice.replica.replica import Applied
+from podslice.replica.talk import PlanGiven
+from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 
 POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour")
 PLACEMENTS = 2000

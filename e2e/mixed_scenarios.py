@@ -8,7 +8,7 @@ from typing import Any
 from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, scenario
 from e2e.world import World, check
-from podslice.core.values.cpuset import format_bits, iter_bits, parse_bits
+from podslice.values.cpuset import format_bits, iter_bits, parse_bits
 
 POLICY = {
     "apiVersion": "podslice.io/v1alpha1",

@@ -10,7 +10,7 @@ from e2e.memory_scenarios import with_pod_level
 from e2e.pods import burstable, gu, ngu, pod
 from e2e.scenarios import STATIC, Json, configured, scenario
 from e2e.world import World, check
-from podslice.core.values.cpuset import format_bits
+from podslice.values.cpuset import format_bits
 
 
 @scenario("X08", STATIC)

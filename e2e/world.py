@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from e2e.kubelet import MANIFESTS, NODE, Kubelet, RefusedError, Running
 from e2e.vm import Shape, VirtualMachine
-from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.values.cpuset import format_bits, parse_bits
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from podslice import PodsliceError
-from podslice.fleet.kube_import import import_cluster
-from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.trace import open_trace
-from podslice.fleet.trace_facts import describe
+from podslice.fleet.importing.kube_import import import_cluster
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.traces.trace import open_trace
+from podslice.fleet.traces.trace_facts import describe
 
 DUMPED = ("kube_pod_info.prom", "kube_pod_container_resource_requests.csv", "list.json", "metrics.jsonl")
 NODES = """{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "n"}, "status": {

@@ -12,15 +12,15 @@ import zlib
 from pathlib import Path
 
 from podslice import PodsliceError
-from podslice.core.cluster.packing import PackedState, unpacked
-from podslice.core.dra.objects import SliceDevice
-from podslice.core.dra.pools import offered
-from podslice.core.pod.spec import from_dict
-from podslice.core.unpacking import unpack
-from podslice.fleet.codec import DamagedError, decode
-from podslice.fleet.keeper import CellKeeper
-from podslice.k8s.cel import CELSelectors
-from podslice.wire.leanhttp import LeanClient
+from podslice.api.pod.spec import from_dict
+from podslice.dra.allocation.pools import offered
+from podslice.dra.cel import CELSelectors
+from podslice.dra.objects import SliceDevice
+from podslice.fleet.scenario.codec import DamagedError, decode
+from podslice.fleet.workers.keeper import CellKeeper
+from podslice.reading.unpacking import unpack
+from podslice.replica.packing import PackedState, unpacked
+from podslice.service.http.leanhttp import LeanClient
 
 _SMALL = 1 << 20
 _IDENTITY = "fuzz"

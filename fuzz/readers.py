@@ -11,17 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, PodsliceError
+from podslice.advise.defrag.moves import inverse, read_request, read_result, undoing
 from podslice.agent.dra.cdi import VARIABLE, claimed_in, short, variable
-from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
-from podslice.agent.moves import inverse, read_request, read_result, undoing
+from podslice.agent.kubelet.sources import pod_from_annotation, with_annotation
+from podslice.agent.runtime.podbytes import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
-from podslice.agent.sources import pod_from_annotation, with_annotation
-from podslice.core.cluster.events import Stamped
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import Beat, down_from, up_from
-from podslice.core.config.annotations import (
+from podslice.api.pod.resource_names import container_name_problems, hugepage_size
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.annotations import (
     CPU_CLASS,
     LONGEST_DELAY,
     MIXED,
@@ -34,28 +31,31 @@ from podslice.core.config.annotations import (
     movable,
     resize_wishes,
 )
-from podslice.core.config.policy import CPUClass, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
-from podslice.core.config.validation import validate
-from podslice.core.effects.huge_pages import page_size_of
-from podslice.core.holding import Digest
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.hwloc_xml import from_hwloc_xml
-from podslice.core.machine.machineinfo import from_machineinfo
-from podslice.core.machine.model import CPUTopology, Machine
-from podslice.core.machine.synthetic import from_synthetic, looks_synthetic
-from podslice.core.node import Node
-from podslice.core.pod.resource_names import container_name_problems, hugepage_size
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.quantity import Quantity, QuantityError
+from podslice.config.kubelet_file import config_from_dict
+from podslice.config.policy import CPUClass, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
+from podslice.config.policy_file import policy_from_dict
+from podslice.config.validation import validate
 from podslice.host.discover import discover_snapshot
 from podslice.host.machine_files import parse_machine
-from podslice.k8s.kubeletconfig import config_from_dict
-from podslice.k8s.nodestate import read_node_state
-from podslice.k8s.policy import policy_from_dict
-from podslice.k8s.yaml import Positions, load_documents
-from podslice.web.app import App
-from podslice.web.server import Handler
-from podslice.wire.podbytes import known_from, pod_message
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import CPUTopology, Machine
+from podslice.machine.readers.hwloc_xml import from_hwloc_xml
+from podslice.machine.readers.machineinfo import from_machineinfo
+from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic
+from podslice.node.effects.huge_pages import page_size_of
+from podslice.node.holding import Digest
+from podslice.node.node import Node
+from podslice.reading.yaml import Positions, load_documents
+from podslice.replica.events import Stamped
+from podslice.replica.journal import Journal
+from podslice.replica.nodestate import read_node_state
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import Beat, down_from, up_from
+from podslice.serve.app import App
+from podslice.service.http.page_server import Handler
+from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.values.quantity import Quantity, QuantityError
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
 CONFIG = KubeletConfig(

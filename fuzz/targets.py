@@ -16,43 +16,50 @@ from fuzz.fleets import FLEETS
 from fuzz.packed import PACKED
 from fuzz.readers import CONFIG, MACHINE, READERS
 from podslice import PodsliceError
-from podslice.agent.identity import Identity, check_container, identity_of
-from podslice.agent.knownpods import KnownPods
-from podslice.agent.sources import pod_from_annotation, pod_from_container
-from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
+from podslice.agent.kubelet.knownpods import KnownPods
+from podslice.agent.kubelet.sources import pod_from_annotation, pod_from_container
+from podslice.agent.runtime.podbytes import known_from, pod_message
+from podslice.agent.runtime.translate import applied_of, claimed_of, limits_of, variables_of
+from podslice.agent.runtime.ttrpc import (
+    FrameDecoder,
+    MessageDecoder,
+    RPCError,
+    WireError,
+    decode_request,
+    decode_response,
+)
+from podslice.api.manifests.manifest import load_pods_text
 from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change, read_changes
-from podslice.cluster.callers import CallerError, TokenCallers
-from podslice.cluster.extender import Extender
-from podslice.cluster.messages import MessageError, read_bind
+from podslice.cluster.extender.extender import Extender
+from podslice.cluster.extender.messages import MessageError, read_bind
+from podslice.cluster.journal.callers import CallerError, TokenCallers
+from podslice.cluster.model.model import ClusterModel
 from podslice.cluster.page.app import ClusterPage
 from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
-from podslice.core.cluster.model import ClusterModel
-from podslice.core.errors import InputError
-from podslice.core.guards.files import schemata_in
-from podslice.core.machine.model import CPUTopology
-from podslice.core.node import Node
-from podslice.host.cgroup2 import cgroup_path
 from podslice.host.filesystem import MemoryFileSystem
-from podslice.host.isolation import interrupt_counts
-from podslice.k8s.clusterobjects import read_node, read_pod
-from podslice.k8s.manifest import load_pods_text
-from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
-from podslice.statefiles.formats import guard_state
-from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.formats.restore import restore_cpu_state, restore_memory_state, validate_cpu_state
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
-from podslice.statefiles.tools.guards import repair_guards
-from podslice.statefiles.tools.promises import repair_promises
-from podslice.statefiles.tools.repair import repair_cpu
-from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.verify import verify
-from podslice.web.guard import Request
-from podslice.wire.lines import LineCutter, LongLineError
-from podslice.wire.podbytes import known_from, pod_message
-from podslice.wire.proto import nri_pb2
-from podslice.wire.ttrpc import FrameDecoder, MessageDecoder, RPCError, WireError, decode_request, decode_response
+from podslice.host.kernel.cgroup2 import cgroup_path
+from podslice.isolation.kernel_facts import interrupt_counts
+from podslice.machine.model import CPUTopology
+from podslice.node.checkpoints import guard_state
+from podslice.node.checkpoints.guard_files import schemata_in
+from podslice.node.checkpoints.releases import Release
+from podslice.node.checkpoints.restore import restore_cpu_state, restore_memory_state, validate_cpu_state
+from podslice.node.node import Node
+from podslice.service.clusterobjects import read_node, read_pod
+from podslice.service.http.guard import Request
+from podslice.service.http.lines import LineCutter, LongLineError
+from podslice.service.identity import Identity, check_container, identity_of
+from podslice.service.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
+from podslice.service.proto import nri_pb2
+from podslice.state_files.consequence import NodeFacts, start_consequence
+from podslice.state_files.guards import repair_guards
+from podslice.state_files.promises import repair_promises
+from podslice.state_files.repair import repair_cpu
+from podslice.state_files.repair_memory import repair_memory
+from podslice.state_files.verify import verify
+from podslice.values.errors import InputError
+from podslice.values.go.gojson import CheckpointError
 
 TOPOLOGY = CPUTopology(MACHINE)
 

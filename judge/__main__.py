@@ -17,7 +17,7 @@ from e2e.places import place_of
 
 from judge.binary import VARIABLE, find
 from judge.hunt import BATCH, DRAW, Batch, Difference, Outcome, hunt
-from podslice.core.errors import PodsliceError
+from podslice.values.errors import PodsliceError
 
 _COUNTED = (
     "cases", "admissions", "admitted", "re-admissions", "restarts", "other operations", "chance",

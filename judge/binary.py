@@ -12,7 +12,7 @@ from pathlib import Path
 from e2e.places import place_of, runnable, unpack, user_cache
 
 from judge.chance import Json
-from podslice.core.errors import InputError
+from podslice.values.errors import InputError
 
 VARIABLE = "PODSLICE_JUDGE"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, TypeVar
 
-from podslice.core.values.cpuset import CPUSet
+from podslice.values.cpuset import CPUSet
 
 T = TypeVar("T")
 Json = dict[str, Any]

@@ -10,11 +10,12 @@ from judge.chance import MIB, Json, cpu_list, often, pick
 from judge.histories import draw_history
 from judge.kubelets import spare_lists
 from judge.pods import PodDrawer
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.values.cpuset import CPUSet, CPUSetError
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.replay.run import run_case
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
-from podslice.statefiles.go.gojson import CheckpointError
+from podslice.values.cpuset import CPUSet, CPUSetError
+from podslice.values.go.gojson import CheckpointError
+from podslice.values.quirks import KUBELET_1_36
 
 _PIECES = (
     "{",

@@ -19,9 +19,9 @@ from judge.edits import draw_edit, draw_file
 from judge.histories import draw_history
 from judge.minimise import minimised
 from judge.units import draw_hints, draw_merge, draw_take
-from podslice.core.errors import InputError
-from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import ReplayedCase, case_type, compare
+from podslice.values.errors import InputError
+from podslice.values.quirks import KUBELET_1_36
 
 DRAW: dict[str, Callable[[Random, str], Json]] = {
     "managers": draw_history,

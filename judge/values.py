@@ -1,7 +1,7 @@
 """Nodes as a simulated cluster sees them beside real ones: the same questions, the same answers, the same states.
 
 `python -m judge.values --questions 1000000` asks drawn nodes (`judge.machines`, `judge.kubelets`, `judge.pods`) through
-`core.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
+`node.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
 admission and removal. It prints counts, and the first difference with the seed that shows it again.
 """
 
@@ -22,14 +22,14 @@ from judge.kubelets import draw_kubelet
 from judge.machines import draw_machine
 from judge.pods import PodDrawer
 from podslice import Node
-from podslice.core.answers import FleetState, Numbers, PodHolding, Remembered, ValueAnswers, answers_for
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import InputError, StartError, UpstreamDefectError
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import Machine
-from podslice.core.managers.node_state import NodeState
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.quirks import Quirks
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import Machine
+from podslice.node.answers import FleetState, Numbers, PodHolding, Remembered, ValueAnswers, answers_for
+from podslice.node.state import NodeState
+from podslice.values.errors import InputError, StartError, UpstreamDefectError
+from podslice.values.quirks import Quirks
 
 _STEPS = 200
 _SHAPES = 12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.statefiles.names import DEVICE_STATE_FILE, place_of
+from podslice.node.checkpoints.names import DEVICE_STATE_FILE, place_of
 from prediction import compare
 from prediction.kubelet import RealKubelet
 from prediction.model import Model

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from podslice.statefiles.names import DEVICE_STATE_FILE, place_of
+from podslice.node.checkpoints.names import DEVICE_STATE_FILE, place_of
 from prediction.kubelet import RealKubelet, cgroup_version
 from prediction.model import FILES
 

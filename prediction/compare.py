@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
-from podslice.core.effects.container_cgroup import LinuxResources
-from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, weight_to_shares
-from podslice.core.effects.huge_pages import page_size_name
-from podslice.core.effects.resize_plan import LinuxValues
-from podslice.core.effects.sandbox import Sandbox
-from podslice.core.effects.tree import PodEffects
-from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
+from podslice.node.effects.container_cgroup import LinuxResources
+from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US, weight_to_shares
+from podslice.node.effects.huge_pages import page_size_name
+from podslice.node.effects.resize_plan import LinuxValues
+from podslice.node.effects.sandbox import Sandbox
+from podslice.node.effects.tree import PodEffects
+from podslice.values.cpuset import bits_of, format_bits, parse_bits
 from prediction.kubelet import RealKubelet
 from prediction.runtime import RUNNING, FakeRuntime, Update
 from prediction.runtime import Sandbox as RuntimeSandbox

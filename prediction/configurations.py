@@ -26,7 +26,7 @@ SHAPES = (TWO, FOUR, CACHES, PAGES, SINGLE_THREADS)
 
 class Configuration(msgspec.Struct, frozen=True):
     """A machine and a kubelet's configuration on it. `resizes`: the pods are there to be resized. `devices` of plugins,
-    as `podslice.core.machine.devices.inventory_from_data` takes them."""
+    as `podslice.machine.devices.inventory_from_data` takes them."""
 
     name: str
     shape: Shape

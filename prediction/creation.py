@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from podslice.core.effects.cgroup import pod_cgroup_path
-from podslice.core.values.cpuset import format_bits
+from podslice.node.effects.cgroup import pod_cgroup_path
+from podslice.values.cpuset import format_bits
 from prediction import commands, compare
 from prediction.kubelet import cgroup_version
 from prediction.model import Model

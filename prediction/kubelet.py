@@ -30,7 +30,7 @@ from typing import Any
 import grpc
 from e2e.controlplane import free_port
 
-from podslice.wire.proto import podresources_pb2 as podresources
+from podslice.service.proto import podresources_pb2 as podresources
 from prediction.machine import Shape, write
 from prediction.runtime import FakeRuntime
 from prediction.shortage import ShortageError, inotify_shortage, shortage_in

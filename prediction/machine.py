@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from podslice.core.values.cpuset import bits_of, format_bits
+from podslice.values.cpuset import bits_of, format_bits
 
 _KIB_OF_MIB = 1024
 _HUGE_PAGE_KIB = 2048

@@ -9,31 +9,31 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import Node, load_kubelet_config, load_machine
-from podslice.agent.podresources import allocatable_devices, allocatable_memory, container_resources
-from podslice.core import readmission
-from podslice.core.config.validation import validate
-from podslice.core.decision import ResizeDecision
-from podslice.core.effects.cgroup import pod_cgroup_path, pod_quota_disabled
-from podslice.core.effects.pod_event import PodEvent
-from podslice.core.effects.qos_cgroup import QOSCgroup, qos_cgroups
-from podslice.core.effects.resize_actions import Actuation, Observed
-from podslice.core.effects.resize_plan import LinuxValues
-from podslice.core.effects.settings import cgroup_settings
-from podslice.core.effects.tree import PodEffects
-from podslice.core.errors import Refusal, StartError, StartKind
-from podslice.core.kubelet import Kubelet, StartedContainer
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.managers.device_plugin import RunOptions
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import BEST_EFFORT, BURSTABLE
-from podslice.core.pod.spec import Pod, PodAllocation, allocation_of, pod_from_dict
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.resize.events import resize_event
-from podslice.core.values.cpuset import iter_bits
-from podslice.core.values.quantity import ZERO
-from podslice.statefiles.formats.checkpoint_allocation import encode
-from podslice.statefiles.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
-from podslice.wire.proto import podresources_pb2 as podresources
+from podslice.agent.kubelet.podresources import allocatable_devices, allocatable_memory, container_resources
+from podslice.api.pod.demand import BEST_EFFORT, BURSTABLE
+from podslice.api.pod.event import PodEvent
+from podslice.api.pod.spec import Pod, PodAllocation, allocation_of, pod_from_dict
+from podslice.api.server.defaults import default_pod
+from podslice.config.validation import validate
+from podslice.machine.devices import DeviceInventory
+from podslice.node import readmission
+from podslice.node.checkpoints.allocation import encode
+from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
+from podslice.node.decision import ResizeDecision
+from podslice.node.devices.plugin import RunOptions
+from podslice.node.effects.cgroup import pod_cgroup_path, pod_quota_disabled
+from podslice.node.effects.qos_cgroup import QOSCgroup, qos_cgroups
+from podslice.node.effects.resize_actions import Actuation, Observed
+from podslice.node.effects.resize_plan import LinuxValues
+from podslice.node.effects.settings import cgroup_settings
+from podslice.node.effects.tree import PodEffects
+from podslice.node.kubelet import Kubelet, StartedContainer
+from podslice.node.resize.events import resize_event
+from podslice.service.proto import podresources_pb2 as podresources
+from podslice.values.cpuset import iter_bits
+from podslice.values.errors import Refusal, StartError, StartKind
+from podslice.values.quantity import ZERO
+from podslice.values.quirks import KUBELET_1_36
 from prediction.plugins import TellingPlugin
 
 Json = dict[str, Any]

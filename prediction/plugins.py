@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
-from podslice.core.machine.devices import DeviceInventory, DeviceResource
-from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, SimulatedPlugin
-from podslice.wire.proto import deviceplugin_pb2 as api
+from podslice.machine.devices import DeviceInventory, DeviceResource
+from podslice.node.devices.plugin import AllocateResponse, DeviceNode, SimulatedPlugin
+from podslice.service.proto import deviceplugin_pb2 as api
 
 _VERSION = "v1beta1"
 _PATIENCE = 30.0

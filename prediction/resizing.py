@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podslice.core.decision import ResizeDecision
-from podslice.core.effects.cpu_weight import MIN_SHARES
-from podslice.core.effects.resize_actions import Actuation
-from podslice.core.effects.resize_plan import ContainerResize, LinuxValues, NotifyRuntime, UpdateContainer
-from podslice.core.effects.tree import PodEffects
-from podslice.statefiles.formats.checkpoint_allocation import load
-from podslice.statefiles.names import ACTUATED_STATE_FILE
+from podslice.node.checkpoints.allocation import load
+from podslice.node.checkpoints.names import ACTUATED_STATE_FILE
+from podslice.node.decision import ResizeDecision
+from podslice.node.effects.cpu_weight import MIN_SHARES
+from podslice.node.effects.resize_actions import Actuation
+from podslice.node.effects.resize_plan import ContainerResize, LinuxValues, NotifyRuntime, UpdateContainer
+from podslice.node.effects.tree import PodEffects
 from prediction import compare
 from prediction.model import Model
 from prediction.node import OneNode, soon

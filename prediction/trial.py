@@ -13,9 +13,9 @@ from judge.chance import often, pick
 from judge.kubelets import spare_lists
 from judge.pods import PodDrawer, changed_pod
 
-from podslice.core.errors import Refusal, StartError
-from podslice.core.machine.devices import inventory_from_data
-from podslice.statefiles.names import ACTUATED_STATE_FILE, MEMORY_STATE_FILE
+from podslice.machine.devices import inventory_from_data
+from podslice.node.checkpoints.names import ACTUATED_STATE_FILE, MEMORY_STATE_FILE
+from podslice.values.errors import Refusal, StartError
 from prediction import commands, compare
 from prediction.answers import PATIENCE, compare_device_file, compare_pod_resources
 from prediction.configurations import Configuration, changed, machine_of

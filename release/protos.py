@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
-PLACES = ((CHECKOUT / "src", "podslice/wire/proto"), (CHECKOUT, "e2e/guest"))
+PLACES = ((CHECKOUT / "src", "podslice/service/proto"), (CHECKOUT, "e2e/guest"))
 """Folders of packages, and the packages in them that have messages."""
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from podslice.contract.kinds import KINDS
-from podslice.contract.schema import make_schema
-from podslice.core.cluster.talk import Down, Up
-from podslice.core.values.quantity import Quantity
+from podslice.documents.kinds import KINDS
+from podslice.documents.schema import make_schema
+from podslice.replica.talk import Down, Up
+from podslice.values.quantity import Quantity
 from release.chart import values_schema
 
 CHART = Path(__file__).parents[1] / "deploy/helm/podslice/values.schema.json"
 STREAM = Path(__file__).parents[1] / "src/podslice/core/cluster/messages.schema.json"
 """What agents and the cluster's service say to each other."""
-_FOLDER = Path(__file__).parents[1] / "src/podslice/contract/schemas"
+_FOLDER = Path(__file__).parents[1] / "src/podslice/documents/schemas"
 
 
 def outdated(folder: Path = _FOLDER) -> list[Path]:

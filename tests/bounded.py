@@ -14,7 +14,7 @@ _COMMAND = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
 from podslice.cli.main import main
-import podslice.cli.{command}, podslice.k8s.manifest, podslice.host.machine_files
+import podslice.cli.{command}, podslice.api.manifests.manifest, podslice.host.machine_files
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + {growth}, used + {growth}))
 sys.argv = ["podslice", {command!r}, *sys.argv[1:]]

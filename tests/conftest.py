@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.readers.synthetic import from_synthetic
 
 # Random on a developer's machine, to find more; the same examples every time in CI, where a find would be in the way.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +44,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _documents_are_valid() -> Iterator[None]:
     """Whatever any test makes a command print as a document agrees with its schema."""
-    from podslice.core import document as module
+    from podslice.values import document as module
     from tests.documents import check_document
 
     make = module.document

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from podslice.contract.kinds import KINDS
-from podslice.contract.schema import shipped_schema
-from podslice.core.document import API_VERSION
+from podslice.documents.kinds import KINDS
+from podslice.documents.schema import shipped_schema
+from podslice.values.document import API_VERSION
 
 
 def read_document(text: str, kind: str) -> dict[str, Any]:

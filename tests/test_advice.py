@@ -9,7 +9,7 @@ import pytest
 
 import podslice
 from podslice import InputError, KubeletConfig, Node, NodeStore
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_node, make_pod
 
 

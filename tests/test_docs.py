@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from podslice import InputError, NodeView, discover_host, load_machine
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "AGENTS.md")),
@@ -121,7 +121,7 @@ def test_index_speaks_to_every_reader() -> None:
 
 def test_stable_kinds_are_the_kinds() -> None:
     """docs/stability.md lists exactly the kinds of documents there are."""
-    from podslice.contract.kinds import KINDS
+    from podslice.documents.kinds import KINDS
 
     text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8").partition("## Kinds of documents")[2]
     assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(KINDS)
@@ -162,7 +162,7 @@ def test_changelog_names_the_version() -> None:
 def test_explain_codes_are_documented() -> None:
     """docs/explain.md has every stable code and every class of fixes, and no others."""
     from podslice.advise.explain.codes import CANDIDATES, ELIGIBILITY, REFUSALS
-    from podslice.advise.explain.fix import COSTS
+    from podslice.advise.explain.fixes.fix import COSTS
 
     text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)

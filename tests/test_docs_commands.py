@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from podslice.cli.kubectl.main import NAME, kubectl
 from podslice.cli.main import cli, main
+from podslice.kubectl.commands.main import NAME, kubectl
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

@@ -40,7 +40,7 @@ def is_there(path: str, page: Path) -> bool:
 def test_braces_and_missing_files() -> None:
     """Braces stand for several files, and a file that is not there is noticed."""
     assert spelled_out("core/{a,b}/{c,d}.py") == ["core/a/c.py", "core/a/d.py", "core/b/c.py", "core/b/d.py"]
-    assert is_there("core/quirks.py", ROOT / "README.md")
+    assert is_there("values/quirks.py", ROOT / "README.md")
     assert not is_there("core/explain/explain.py", ROOT / "README.md")
 
 

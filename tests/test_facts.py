@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from podslice.advise.explain.codes import ADVICE, REFUSALS
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import AdmissionError, RefusalKind, StartError, StartKind
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node, identified
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node, identified
+from podslice.values.errors import AdmissionError, RefusalKind, StartError, StartKind
 from tests.conftest import make_pod
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"

@@ -20,7 +20,7 @@ from podslice import (
     load_machine,
     pod_from_dict,
 )
-from podslice.core.managers.device_plugin import SimulatedPlugin
+from podslice.node.devices.plugin import SimulatedPlugin
 
 MACHINE = load_machine("pack:1 numa:1(memory=32GiB) core:4 pu:1")
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")

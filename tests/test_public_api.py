@@ -52,7 +52,9 @@ def test_signatures_name_public_types(name: str) -> None:
 
 def test_files_and_hosts_are_imported_on_use() -> None:
     """Importing the library neither reads YAML nor touches the operating system's modules of ours."""
-    program = "import sys, podslice; print([m for m in ('yaml', 'podslice.host', 'podslice.k8s') if m in sys.modules])"
+    program = (
+        "import sys, podslice; print([m for m in ('yaml', 'podslice.host', 'podslice.reading') if m in sys.modules])"
+    )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

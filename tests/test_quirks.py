@@ -6,8 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from podslice.core.quirks import Quirks
-from podslice.core.values.gates import GATES
+from podslice.values.gates import GATES
+from podslice.values.quirks import Quirks
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 SEVERAL = {

@@ -63,7 +63,7 @@ def test_only_drivers_reach_into_a_kubelet() -> None:
 
 def test_what_can_be_given_away_is_written_once() -> None:
     """ASSIGNABLE, the shared pool without the reserved CPUs, has one place."""
-    assert [name for name, tree in sources() for _ in subtractions(tree)] == ["core/state/model.py"]
+    assert [name for name, tree in sources() for _ in subtractions(tree)] == ["node/cpu/state.py"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_can_be_given_away_is_written_once() -> None:
     [
         ("free = node.kubelet.manager.cpu.state.default", 2),
         ("manager = subject.manager", 1),
-        ("from podslice.core.kubelet import Kubelet, Others", 1),
+        ("from podslice.node.kubelet import Kubelet, Others", 1),
         ("every = settings.sources.kubelet.every_seconds", 0),
         ("free = node.view.assignable", 0),
     ],

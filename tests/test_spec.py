@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.quirks import Quirks
+from podslice.values.quirks import Quirks
 
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "docs" / "spec"

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from podslice.advise.explain.losses import LOST_WITH_OPTION
-from podslice.advise.explain.node_fixes import option_configs
-from podslice.advise.whatif import COMPARED_OPTIONS, OPTION_SETS
-from podslice.core import reasons
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy_options import EXCLUSIVE_PAIRS, MATURITY
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
-from podslice.statefiles import names
+from podslice.advise.explain.fixes.losses import LOST_WITH_OPTION
+from podslice.advise.explain.fixes.node_fixes import option_configs
+from podslice.advise.whatif.compare import COMPARED_OPTIONS, OPTION_SETS
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy_options import EXCLUSIVE_PAIRS, MATURITY
+from podslice.node.checkpoints import names
+from podslice.values import reasons
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
-DOCUMENTED = {"contract/state.py"}
+DOCUMENTED = {"state_files/documents.py"}
 """Their descriptions of documents begin with the name of a state file."""
 REASONS = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
 
@@ -50,10 +50,10 @@ def test_options_are_those_of_the_table() -> None:
 def test_options_are_spelled_where_they_mean_something() -> None:
     """No file lists options by itself; these name some for what those options do."""
     assert spelled(set(CPU_POLICY_OPTIONS)).keys() == {
-        "core/config/policy_options.py",  # since when, and which exclude each other
-        "advise/explain/losses.py",  # what is lost with one
+        "config/policy_options.py",  # since when, and which exclude each other
+        "advise/explain/fixes/losses.py",  # what is lost with one
         "advise/reserve/advise.py",  # which keeps shared pods off what is reserved
-        "advise/whatif.py",  # which choose CPUs
+        "advise/whatif/compare.py",  # which choose CPUs
     }
 
 
@@ -81,15 +81,15 @@ def test_whatif_compares_what_can_be_switched_on() -> None:
 
 
 def test_reasons_are_spelled_once() -> None:
-    """A reason of a refusal is a word of `core/reasons.py` and nowhere spelled again."""
-    assert spelled(REASONS) == {"core/reasons.py": REASONS}
+    """A reason of a refusal is a word of `values/reasons.py` and nowhere spelled again."""
+    assert spelled(REASONS) == {"values/reasons.py": REASONS}
 
 
 def test_state_files_are_named_once() -> None:
-    """Nobody spells the name of a state file or of a file in one; all read `statefiles/names.py`."""
+    """Nobody spells the name of a state file or of a file in one; all read `node/checkpoints/names.py`."""
     state_files = {*names.MANAGER_STATE_FILES, names.ALLOCATED_STATE_FILE, names.ACTUATED_STATE_FILE}
     spelling = {file for file, text in literals() if text.startswith((*state_files, names.DEVICE_DIRECTORY))}
-    assert spelling - {"statefiles/names.py"} == DOCUMENTED
+    assert spelling - {"node/checkpoints/names.py"} == DOCUMENTED
     assert names.place_of(names.DEVICE_STATE_FILE) == "device-plugins/kubelet_internal_checkpoint"
     assert names.place_of(names.CPU_STATE_FILE) == names.CPU_STATE_FILE
 

@@ -10,9 +10,9 @@ import pytest
 from benchmarks.flows import GOALS, Walk, agent_walks, decision, restart, walked
 
 import podslice
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "podslice"

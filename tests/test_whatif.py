@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.advise.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
-from podslice.render.comparison import best_text
+from podslice.advise.whatif.compare import CRITERIA, Outcome, Scenario, evaluate, rank, variants
+from podslice.advise.whatif.table import best_text
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
 from tests.documents import read_document

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from podslice import InputError
-from podslice.advise.whatif import Scenario, evaluate, populated, rank
-from podslice.advise.workload import Admit, Counts, Leave, Resize, Step, carry_out, counted, resize_to
-from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
-from podslice.core.values.quantity import Quantity
-from podslice.k8s.workload import load_workload
-from podslice.render.comparison import comparison_page, matrix
+from podslice.advise.whatif.compare import Scenario, evaluate, populated, rank
+from podslice.advise.whatif.table import comparison_page, matrix
+from podslice.advise.whatif.workload import Admit, Counts, Leave, Resize, Step, carry_out, counted, resize_to
+from podslice.advise.whatif.workload_file import load_workload
+from podslice.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.values.quantity import Quantity
 from tests.cli.test_cli import run
 from tests.documents import read_document
 from tests.resize.test_exclusive import ALLOW, ELASTIC, MACHINE, held, node, one

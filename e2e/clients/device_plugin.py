@@ -19,7 +19,7 @@ from typing import Any
 
 import grpc
 
-from podslice.wire.proto import deviceplugin_pb2 as api
+from podslice.service.proto import deviceplugin_pb2 as api
 
 _RESOURCE, _ENDPOINT = "example.com/device", "example.sock"
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from podslice.advise.advice import defragment, explain, explain_all, explain_resize, inspect, lint, whatif
     from podslice.advise.defrag.plan import ContainerMove, Move, Plan
     from podslice.advise.defrag.restarts import RestartPlan, RestartStep
-    from podslice.advise.drive.trial import Moved
     from podslice.advise.explain.candidates import Candidate, Cell
-    from podslice.advise.explain.changes import (
+    from podslice.advise.explain.explain import Explanation
+    from podslice.advise.explain.fixes.changes import (
         ChangeMachine,
         ChangePolicy,
         EditPod,
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
         Reconfigure,
         Remove,
     )
-    from podslice.advise.explain.explain import Explanation
-    from podslice.advise.explain.fix import Edit, Fix
+    from podslice.advise.explain.fixes.fix import Edit, Fix
     from podslice.advise.explain.picks import Unit
     from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
     from podslice.advise.explain.scores import ScoredNodes, ScoredPart
@@ -40,13 +39,35 @@ if TYPE_CHECKING:
     )
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
-    from podslice.advise.whatif import AfterChange, ClassCPUs, Outcome, PodVerdict, Scenario
-    from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
-    from podslice.core.allocate.pod_pool import EmptyPool
-    from podslice.core.classes.mixed import MixedPool
-    from podslice.core.classes.resolve import CPUClasses, Wish
-    from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
-    from podslice.core.config.policy import (
+    from podslice.advise.trial.trial import Moved
+    from podslice.advise.whatif.compare import AfterChange, ClassCPUs, Outcome, PodVerdict, Scenario
+    from podslice.advise.whatif.workload import Admit, Leave, Resize, ResizeAnswer
+    from podslice.api.manifests.manifest import LoadedPod, load_pods
+    from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+    from podslice.api.pod.event import PodEvent
+    from podslice.api.pod.mixed import MixedShare
+    from podslice.api.pod.spec import (
+        Container,
+        ContainerState,
+        ContainerStatus,
+        ExtendedResourceClaim,
+        ExtendedResourceRequest,
+        ObjectMeta,
+        OwnerReference,
+        Pod,
+        PodCondition,
+        PodOS,
+        PodResourceClaim,
+        PodSpec,
+        PodStatus,
+        ResizePolicy,
+        ResourceRequirements,
+        pod_from_dict,
+    )
+    from podslice.api.pod.unknown_fields import UnknownField
+    from podslice.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
+    from podslice.config.kubelet_file import LoadedConfig, load_kubelet_config
+    from podslice.config.policy import (
         AnnotationRules,
         AssignRule,
         CacheClass,
@@ -66,41 +87,16 @@ if TYPE_CHECKING:
         ReservationRules,
         TopologyRules,
     )
-    from podslice.core.config.reservation import NodeResources
-    from podslice.core.decide import (
-        Decided,
-        MachineChanged,
-        Restarted,
-        Shape,
-        change_machine,
-        decide,
-        release,
-        resize,
-        restart,
-        shape_of,
-    )
-    from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
-    from podslice.core.effects.cgroup import PodCgroup
-    from podslice.core.effects.container_cgroup import LinuxResources
-    from podslice.core.effects.pod_event import PodEvent
-    from podslice.core.effects.sandbox import Sandbox
-    from podslice.core.effects.tree import ContainerEffects, PodEffects
-    from podslice.core.errors import (
-        AdmissionError,
-        InputError,
-        InputErrors,
-        PodsliceError,
-        Refusal,
-        RefusalKind,
-        StartError,
-        StartKind,
-        UpstreamDefectError,
-    )
-    from podslice.core.holding import ContainerHolding, Digest, Digester, Holding, digest, holding_of
-    from podslice.core.machine.delta import MachineConsequence, MachineDelta, machine_delta, without_cpus
-    from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
-    from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
-    from podslice.core.machine.model import (
+    from podslice.config.reservation import NodeResources
+    from podslice.host.boot import Boot
+    from podslice.host.discover import discover_host
+    from podslice.host.machine_files import load_machine
+    from podslice.host.state.store import NodeStore, StateWriteError
+    from podslice.machine.delta import MachineConsequence, MachineDelta, machine_delta, without_cpus
+    from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+    from podslice.machine.gallery import gallery_names, load_gallery
+    from podslice.machine.memory import Block, MemoryTable, NUMANodeState
+    from podslice.machine.model import (
         Cache,
         Core,
         CoreType,
@@ -113,8 +109,22 @@ if TYPE_CHECKING:
         NUMANode,
         PCIDevice,
     )
-    from podslice.core.managers.context import ReleasedCPUs
-    from podslice.core.managers.device_plugin import (
+    from podslice.node.context import ReleasedCPUs
+    from podslice.node.cpu.pod_pool import EmptyPool
+    from podslice.node.decide import (
+        Decided,
+        MachineChanged,
+        Restarted,
+        Shape,
+        change_machine,
+        decide,
+        release,
+        resize,
+        restart,
+        shape_of,
+    )
+    from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
+    from podslice.node.devices.plugin import (
         AllocateResponse,
         DeviceNode,
         DevicePlugin,
@@ -122,46 +132,36 @@ if TYPE_CHECKING:
         PluginOptions,
         RunOptions,
     )
-    from podslice.core.managers.node_rules import NodeRules
-    from podslice.core.managers.node_state import NodeState
-    from podslice.core.node import Node
-    from podslice.core.plugins.api import CPUEffects
-    from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-    from podslice.core.pod.mixed import MixedShare
-    from podslice.core.pod.spec import (
-        Container,
-        ContainerState,
-        ContainerStatus,
-        ExtendedResourceClaim,
-        ExtendedResourceRequest,
-        ObjectMeta,
-        OwnerReference,
-        Pod,
-        PodCondition,
-        PodOS,
-        PodResourceClaim,
-        PodSpec,
-        PodStatus,
-        ResizePolicy,
-        ResourceRequirements,
-        pod_from_dict,
+    from podslice.node.effects.cgroup import PodCgroup
+    from podslice.node.effects.container_cgroup import LinuxResources
+    from podslice.node.effects.sandbox import Sandbox
+    from podslice.node.effects.tree import ContainerEffects, PodEffects
+    from podslice.node.holding import ContainerHolding, Digest, Digester, Holding, digest, holding_of
+    from podslice.node.node import Node
+    from podslice.node.plugins.api import CPUEffects
+    from podslice.node.plugins.classes import CPUClasses, Wish
+    from podslice.node.plugins.mixed import MixedPool
+    from podslice.node.readmission import Admitted
+    from podslice.node.resize.events import ResizeCondition
+    from podslice.node.rules import NodeRules
+    from podslice.node.state import NodeState
+    from podslice.node.view import ContainerView, NodeView
+    from podslice.values.cpu_policy_options import CPUPolicyOptions
+    from podslice.values.cpuset import CPUSet
+    from podslice.values.errors import (
+        AdmissionError,
+        InputError,
+        InputErrors,
+        PodsliceError,
+        Refusal,
+        RefusalKind,
+        StartError,
+        StartKind,
+        UpstreamDefectError,
     )
-    from podslice.core.pod.unknown_fields import UnknownField
-    from podslice.core.quirks import Quirks
-    from podslice.core.readmission import Admitted
-    from podslice.core.resize.events import ResizeCondition
-    from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-    from podslice.core.values.cpuset import CPUSet
-    from podslice.core.values.quantity import Quantity
-    from podslice.core.values.series import Series
-    from podslice.core.view import ContainerView, NodeView
-    from podslice.gallery import gallery_names, load_gallery
-    from podslice.host.boot import Boot
-    from podslice.host.discover import discover_host
-    from podslice.host.machine_files import load_machine
-    from podslice.host.store import NodeStore, StateWriteError
-    from podslice.k8s.kubeletconfig import LoadedConfig, load_kubelet_config
-    from podslice.k8s.manifest import LoadedPod, load_pods
+    from podslice.values.quantity import Quantity
+    from podslice.values.quirks import Quirks
+    from podslice.values.series import Series
 
 __all__ = [
     "QOS",
@@ -357,196 +357,196 @@ __all__ = [
 ]
 
 _ON_USE = {
-    "AdmissionContainer": "podslice.core.pod.eligibility",
-    "AdmissionError": "podslice.core.errors",
-    "Refusal": "podslice.core.errors",
-    "RefusalKind": "podslice.core.errors",
-    "AdmissionPod": "podslice.core.pod.eligibility",
-    "AllocateResponse": "podslice.core.managers.device_plugin",
+    "AdmissionContainer": "podslice.api.pod.eligibility",
+    "AdmissionError": "podslice.values.errors",
+    "Refusal": "podslice.values.errors",
+    "RefusalKind": "podslice.values.errors",
+    "AdmissionPod": "podslice.api.pod.eligibility",
+    "AllocateResponse": "podslice.node.devices.plugin",
     "Amounts": "podslice.advise.inspect.page",
     "Answer": "podslice.advise.explain.trace",
-    "Block": "podslice.core.machine.memory",
-    "CPUGroup": "podslice.core.machine.model",
-    "CPUPolicyOptions": "podslice.core.values.cpu_policy_options",
-    "CPUSet": "podslice.core.values.cpuset",
-    "CPUTopology": "podslice.core.machine.model",
-    "Cache": "podslice.core.machine.model",
+    "Block": "podslice.machine.memory",
+    "CPUGroup": "podslice.machine.model",
+    "CPUPolicyOptions": "podslice.values.cpu_policy_options",
+    "CPUSet": "podslice.values.cpuset",
+    "CPUTopology": "podslice.machine.model",
+    "Cache": "podslice.machine.model",
     "Candidate": "podslice.advise.explain.candidates",
     "Cell": "podslice.advise.explain.candidates",
     "Cgroup": "podslice.advise.inspect.page",
-    "ChangePolicy": "podslice.advise.explain.changes",
+    "ChangePolicy": "podslice.advise.explain.fixes.changes",
     "ResizeExplanation": "podslice.advise.explain.resize",
     "ResizedContainer": "podslice.advise.explain.resize",
     "explain_resize": "podslice.advise.advice",
-    "Admit": "podslice.advise.workload",
-    "Leave": "podslice.advise.workload",
-    "Resize": "podslice.advise.workload",
-    "ResizeAnswer": "podslice.advise.workload",
-    "ChangeMachine": "podslice.advise.explain.changes",
-    "Container": "podslice.core.pod.spec",
-    "ContainerDecision": "podslice.core.decision",
-    "ContainerEffects": "podslice.core.effects.tree",
+    "Admit": "podslice.advise.whatif.workload",
+    "Leave": "podslice.advise.whatif.workload",
+    "Resize": "podslice.advise.whatif.workload",
+    "ResizeAnswer": "podslice.advise.whatif.workload",
+    "ChangeMachine": "podslice.advise.explain.fixes.changes",
+    "Container": "podslice.api.pod.spec",
+    "ContainerDecision": "podslice.node.decision",
+    "ContainerEffects": "podslice.node.effects.tree",
     "ContainerFacts": "podslice.advise.explain.trace",
     "ContainerMove": "podslice.advise.defrag.plan",
-    "ContainerState": "podslice.core.pod.spec",
-    "ContainerStatus": "podslice.core.pod.spec",
-    "ContainerView": "podslice.core.view",
-    "Core": "podslice.core.machine.model",
-    "CoreType": "podslice.core.machine.model",
+    "ContainerState": "podslice.api.pod.spec",
+    "ContainerStatus": "podslice.api.pod.spec",
+    "ContainerView": "podslice.node.view",
+    "Core": "podslice.machine.model",
+    "CoreType": "podslice.machine.model",
     "Count": "podslice.advise.inspect.page",
-    "Decision": "podslice.core.decision",
-    "Device": "podslice.core.machine.devices",
-    "DeviceInventory": "podslice.core.machine.devices",
-    "DeviceNode": "podslice.core.managers.device_plugin",
-    "DevicePlugin": "podslice.core.managers.device_plugin",
-    "DeviceResource": "podslice.core.machine.devices",
-    "Edit": "podslice.advise.explain.fix",
-    "EditPod": "podslice.advise.explain.changes",
+    "Decision": "podslice.node.decision",
+    "Device": "podslice.machine.devices",
+    "DeviceInventory": "podslice.machine.devices",
+    "DeviceNode": "podslice.node.devices.plugin",
+    "DevicePlugin": "podslice.node.devices.plugin",
+    "DeviceResource": "podslice.machine.devices",
+    "Edit": "podslice.advise.explain.fixes.fix",
+    "EditPod": "podslice.advise.explain.fixes.changes",
     "Effective": "podslice.advise.inspect.page",
-    "EmptyNode": "podslice.advise.explain.changes",
-    "EmptyPool": "podslice.core.allocate.pod_pool",
+    "EmptyNode": "podslice.advise.explain.fixes.changes",
+    "EmptyPool": "podslice.node.cpu.pod_pool",
     "Explanation": "podslice.advise.explain.explain",
-    "ExtendedResourceClaim": "podslice.core.pod.spec",
-    "ExtendedResourceRequest": "podslice.core.pod.spec",
+    "ExtendedResourceClaim": "podslice.api.pod.spec",
+    "ExtendedResourceRequest": "podslice.api.pod.spec",
     "Finding": "podslice.advise.lint.model",
-    "Fix": "podslice.advise.explain.fix",
-    "HugePages": "podslice.core.machine.model",
-    "PCIDevice": "podslice.core.machine.model",
-    "IgnoredField": "podslice.core.config.kubelet",
-    "InputError": "podslice.core.errors",
-    "InputErrors": "podslice.core.errors",
-    "KernelNode": "podslice.core.machine.model",
-    "KubeletConfig": "podslice.core.config.kubelet",
-    "LinuxResources": "podslice.core.effects.container_cgroup",
-    "LoadedConfig": "podslice.k8s.kubeletconfig",
-    "LoadedPod": "podslice.k8s.manifest",
-    "Machine": "podslice.core.machine.model",
-    "MaxFrequency": "podslice.core.machine.model",
-    "MemoryReservation": "podslice.core.config.kubelet",
-    "MemoryTable": "podslice.core.machine.memory",
+    "Fix": "podslice.advise.explain.fixes.fix",
+    "HugePages": "podslice.machine.model",
+    "PCIDevice": "podslice.machine.model",
+    "IgnoredField": "podslice.config.kubelet",
+    "InputError": "podslice.values.errors",
+    "InputErrors": "podslice.values.errors",
+    "KernelNode": "podslice.machine.model",
+    "KubeletConfig": "podslice.config.kubelet",
+    "LinuxResources": "podslice.node.effects.container_cgroup",
+    "LoadedConfig": "podslice.config.kubelet_file",
+    "LoadedPod": "podslice.api.manifests.manifest",
+    "Machine": "podslice.machine.model",
+    "MaxFrequency": "podslice.machine.model",
+    "MemoryReservation": "podslice.config.kubelet",
+    "MemoryTable": "podslice.machine.memory",
     "MergeStep": "podslice.advise.explain.trace",
     "ScoredNodes": "podslice.advise.explain.scores",
     "ScoredPart": "podslice.advise.explain.scores",
-    "Mount": "podslice.core.managers.device_plugin",
+    "Mount": "podslice.node.devices.plugin",
     "Move": "podslice.advise.defrag.plan",
-    "MoveContainers": "podslice.advise.explain.changes",
-    "Moved": "podslice.advise.drive.trial",
-    "NUMANode": "podslice.core.machine.model",
-    "NUMANodeState": "podslice.core.machine.memory",
-    "Node": "podslice.core.node",
-    "NodeResources": "podslice.core.config.reservation",
-    "NodeStore": "podslice.host.store",
+    "MoveContainers": "podslice.advise.explain.fixes.changes",
+    "Moved": "podslice.advise.trial.trial",
+    "NUMANode": "podslice.machine.model",
+    "NUMANodeState": "podslice.machine.memory",
+    "Node": "podslice.node.node",
+    "NodeResources": "podslice.config.reservation",
+    "NodeStore": "podslice.host.state.store",
     "Boot": "podslice.host.boot",
-    "NodeRules": "podslice.core.managers.node_rules",
-    "NodeState": "podslice.core.managers.node_state",
-    "NodeView": "podslice.core.view",
-    "ObjectMeta": "podslice.core.pod.spec",
+    "NodeRules": "podslice.node.rules",
+    "NodeState": "podslice.node.state",
+    "NodeView": "podslice.node.view",
+    "ObjectMeta": "podslice.api.pod.spec",
     "ObjectReference": "podslice.advise.lint.model",
-    "Outcome": "podslice.advise.whatif",
+    "Outcome": "podslice.advise.whatif.compare",
     "Page": "podslice.advise.inspect.page",
     "Placement": "podslice.advise.inspect.page",
     "Plan": "podslice.advise.defrag.plan",
-    "PluginOptions": "podslice.core.managers.device_plugin",
-    "Pod": "podslice.core.pod.spec",
-    "PodCgroup": "podslice.core.effects.cgroup",
-    "PodCondition": "podslice.core.pod.spec",
-    "PodEffects": "podslice.core.effects.tree",
-    "PodEvent": "podslice.core.effects.pod_event",
-    "PodOS": "podslice.core.pod.spec",
-    "PodResourceClaim": "podslice.core.pod.spec",
-    "PodSpec": "podslice.core.pod.spec",
-    "PodStatus": "podslice.core.pod.spec",
-    "PodVerdict": "podslice.advise.whatif",
-    "AfterChange": "podslice.advise.whatif",
-    "ClassCPUs": "podslice.advise.whatif",
-    "PodsliceError": "podslice.core.errors",
+    "PluginOptions": "podslice.node.devices.plugin",
+    "Pod": "podslice.api.pod.spec",
+    "PodCgroup": "podslice.node.effects.cgroup",
+    "PodCondition": "podslice.api.pod.spec",
+    "PodEffects": "podslice.node.effects.tree",
+    "PodEvent": "podslice.api.pod.event",
+    "PodOS": "podslice.api.pod.spec",
+    "PodResourceClaim": "podslice.api.pod.spec",
+    "PodSpec": "podslice.api.pod.spec",
+    "PodStatus": "podslice.api.pod.spec",
+    "PodVerdict": "podslice.advise.whatif.compare",
+    "AfterChange": "podslice.advise.whatif.compare",
+    "ClassCPUs": "podslice.advise.whatif.compare",
+    "PodsliceError": "podslice.values.errors",
     "QOS": "podslice.advise.inspect.page",
-    "Quantity": "podslice.core.values.quantity",
-    "Quirks": "podslice.core.quirks",
-    "Reconfigure": "podslice.advise.explain.changes",
-    "Remove": "podslice.advise.explain.changes",
+    "Quantity": "podslice.values.quantity",
+    "Quirks": "podslice.values.quirks",
+    "Reconfigure": "podslice.advise.explain.fixes.changes",
+    "Remove": "podslice.advise.explain.fixes.changes",
     "Requested": "podslice.advise.explain.trace",
-    "ResizeCondition": "podslice.core.resize.events",
-    "PodslicePolicy": "podslice.core.config.policy",
-    "PowerProfile": "podslice.core.config.policy",
-    "ReservationRules": "podslice.core.config.policy",
-    "ResizeDecision": "podslice.core.decision",
-    "AnnotationRules": "podslice.core.config.policy",
-    "Defragmentation": "podslice.core.config.policy",
-    "ExclusiveResize": "podslice.core.config.policy",
-    "PluginEntry": "podslice.core.config.policy",
-    "TopologyRules": "podslice.core.config.policy",
-    "AssignRule": "podslice.core.config.policy",
-    "ClaimMemory": "podslice.core.config.policy",
-    "ClaimRules": "podslice.core.config.policy",
-    "ClassMatch": "podslice.core.config.policy",
-    "CPUClass": "podslice.core.config.policy",
-    "CacheClass": "podslice.core.config.policy",
-    "CPUClasses": "podslice.core.classes.resolve",
-    "MixedCPUs": "podslice.core.config.policy",
-    "MixedPool": "podslice.core.classes.mixed",
-    "MixedShare": "podslice.core.pod.mixed",
-    "Wish": "podslice.core.classes.resolve",
-    "PluginRules": "podslice.core.config.policy",
-    "CPUEffects": "podslice.core.plugins.api",
-    "ReleasedCPUs": "podslice.core.managers.context",
-    "OwnerReference": "podslice.core.pod.spec",
-    "ResizePolicy": "podslice.core.pod.spec",
-    "ResourceRequirements": "podslice.core.pod.spec",
+    "ResizeCondition": "podslice.node.resize.events",
+    "PodslicePolicy": "podslice.config.policy",
+    "PowerProfile": "podslice.config.policy",
+    "ReservationRules": "podslice.config.policy",
+    "ResizeDecision": "podslice.node.decision",
+    "AnnotationRules": "podslice.config.policy",
+    "Defragmentation": "podslice.config.policy",
+    "ExclusiveResize": "podslice.config.policy",
+    "PluginEntry": "podslice.config.policy",
+    "TopologyRules": "podslice.config.policy",
+    "AssignRule": "podslice.config.policy",
+    "ClaimMemory": "podslice.config.policy",
+    "ClaimRules": "podslice.config.policy",
+    "ClassMatch": "podslice.config.policy",
+    "CPUClass": "podslice.config.policy",
+    "CacheClass": "podslice.config.policy",
+    "CPUClasses": "podslice.node.plugins.classes",
+    "MixedCPUs": "podslice.config.policy",
+    "MixedPool": "podslice.node.plugins.mixed",
+    "MixedShare": "podslice.api.pod.mixed",
+    "Wish": "podslice.node.plugins.classes",
+    "PluginRules": "podslice.config.policy",
+    "CPUEffects": "podslice.node.plugins.api",
+    "ReleasedCPUs": "podslice.node.context",
+    "OwnerReference": "podslice.api.pod.spec",
+    "ResizePolicy": "podslice.api.pod.spec",
+    "ResourceRequirements": "podslice.api.pod.spec",
     "RestartPlan": "podslice.advise.defrag.restarts",
     "RestartStep": "podslice.advise.defrag.restarts",
-    "RunOptions": "podslice.core.managers.device_plugin",
-    "Sandbox": "podslice.core.effects.sandbox",
-    "Scenario": "podslice.advise.whatif",
-    "Series": "podslice.core.values.series",
+    "RunOptions": "podslice.node.devices.plugin",
+    "Sandbox": "podslice.node.effects.sandbox",
+    "Scenario": "podslice.advise.whatif.compare",
+    "Series": "podslice.values.series",
     "ShownHint": "podslice.advise.explain.trace",
     "ShownPick": "podslice.advise.explain.trace",
-    "StartError": "podslice.core.errors",
-    "StartKind": "podslice.core.errors",
-    "StateWriteError": "podslice.host.store",
+    "StartError": "podslice.values.errors",
+    "StartKind": "podslice.values.errors",
+    "StateWriteError": "podslice.host.state.store",
     "Trace": "podslice.advise.explain.trace",
     "Unit": "podslice.advise.explain.picks",
-    "UnknownField": "podslice.core.pod.unknown_fields",
-    "UpstreamDefectError": "podslice.core.errors",
+    "UnknownField": "podslice.api.pod.unknown_fields",
+    "UpstreamDefectError": "podslice.values.errors",
     "Value": "podslice.advise.inspect.page",
     "Write": "podslice.advise.explain.trace",
     "defragment": "podslice.advise.advice",
     "discover_host": "podslice.host.discover",
     "explain": "podslice.advise.advice",
     "explain_all": "podslice.advise.advice",
-    "gallery_names": "podslice.gallery",
+    "gallery_names": "podslice.machine.gallery",
     "inspect": "podslice.advise.advice",
     "lint": "podslice.advise.advice",
-    "load_gallery": "podslice.gallery",
-    "load_kubelet_config": "podslice.k8s.kubeletconfig",
+    "load_gallery": "podslice.machine.gallery",
+    "load_kubelet_config": "podslice.config.kubelet_file",
     "load_machine": "podslice.host.machine_files",
-    "load_pods": "podslice.k8s.manifest",
-    "pod_from_dict": "podslice.core.pod.spec",
+    "load_pods": "podslice.api.manifests.manifest",
+    "pod_from_dict": "podslice.api.pod.spec",
     "whatif": "podslice.advise.advice",
-    "decide": "podslice.core.decide",
-    "release": "podslice.core.decide",
-    "resize": "podslice.core.decide",
-    "restart": "podslice.core.decide",
-    "shape_of": "podslice.core.decide",
-    "Decided": "podslice.core.decide",
-    "Restarted": "podslice.core.decide",
-    "Shape": "podslice.core.decide",
-    "Holding": "podslice.core.holding",
-    "ContainerHolding": "podslice.core.holding",
-    "Digest": "podslice.core.holding",
-    "Digester": "podslice.core.holding",
-    "digest": "podslice.core.holding",
-    "holding_of": "podslice.core.holding",
-    "Admitted": "podslice.core.readmission",
-    "Hotplug": "podslice.core.config.policy",
-    "InterferenceGuards": "podslice.core.config.policy",
-    "MachineChanged": "podslice.core.decide",
-    "change_machine": "podslice.core.decide",
-    "MachineConsequence": "podslice.core.machine.delta",
-    "MachineDelta": "podslice.core.machine.delta",
-    "machine_delta": "podslice.core.machine.delta",
-    "without_cpus": "podslice.core.machine.delta",
-    "OwnCPUs": "podslice.core.state.model",
+    "decide": "podslice.node.decide",
+    "release": "podslice.node.decide",
+    "resize": "podslice.node.decide",
+    "restart": "podslice.node.decide",
+    "shape_of": "podslice.node.decide",
+    "Decided": "podslice.node.decide",
+    "Restarted": "podslice.node.decide",
+    "Shape": "podslice.node.decide",
+    "Holding": "podslice.node.holding",
+    "ContainerHolding": "podslice.node.holding",
+    "Digest": "podslice.node.holding",
+    "Digester": "podslice.node.holding",
+    "digest": "podslice.node.holding",
+    "holding_of": "podslice.node.holding",
+    "Admitted": "podslice.node.readmission",
+    "Hotplug": "podslice.config.policy",
+    "InterferenceGuards": "podslice.config.policy",
+    "MachineChanged": "podslice.node.decide",
+    "change_machine": "podslice.node.decide",
+    "MachineConsequence": "podslice.machine.delta",
+    "MachineDelta": "podslice.machine.delta",
+    "machine_delta": "podslice.machine.delta",
+    "without_cpus": "podslice.machine.delta",
+    "OwnCPUs": "podslice.node.cpu.state",
 }
 """Where each public name is; it is imported on first use, so that `podslice.entry` starts at once."""
 

@@ -12,14 +12,14 @@ def main() -> None:
 
 def kubectl() -> None:
     """The plugin of kubectl."""
-    from podslice.cli.kubectl.main import main as command
+    from podslice.kubectl.commands.main import main as command
 
     command()
 
 
 def kubectl_complete() -> None:
     """What kubectl runs to complete the plugin's words."""
-    from podslice.cli.kubectl.complete import main as command
+    from podslice.kubectl.commands.complete import main as command
 
     command()
 

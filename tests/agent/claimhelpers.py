@@ -10,13 +10,13 @@ from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import CDIFiles, device_id
 from podslice.agent.dra.claimfiles import ClaimFiles
 from podslice.agent.owner import Owner
-from podslice.core.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import PreparedClaim, PreparedDevice
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import from_dict
-from podslice.core.values.cpuset import parse_bits, union
-from podslice.k8s.podlist import ApiError
+from podslice.api.pod.spec import from_dict
+from podslice.config.policy import ClaimMemory, ClaimRules, PodslicePolicy
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import PreparedClaim, PreparedDevice
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.podlist import ApiError
+from podslice.values.cpuset import parse_bits, union
 from tests.agent.helpers import MACHINE, Notes, World, agent_config
 
 POLICY = PodslicePolicy(claims=ClaimRules("8-15,24-31"))
@@ -34,7 +34,7 @@ def claim(name: str, *devices: tuple[int, int], pod: str = "", memory: dict[str,
 
 def with_memory() -> tuple[Any, PodslicePolicy]:
     """A configuration with books of memory, and a policy that leaves some to claims."""
-    from podslice.core.config.kubelet import MemoryReservation
+    from podslice.config.kubelet import MemoryReservation
 
     config = agent_config(
         memory_manager_policy="Static",

@@ -10,30 +10,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.agent.actuating import TreeCgroups
-from podslice.agent.actuator import Actuator
-from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.crossing import Crossings
-from podslice.agent.leavingmemory import LeavingMemory
-from podslice.agent.moverules import ThreadMasks
-from podslice.agent.moving import Moving
-from podslice.agent.movingmemory import MemoryMoves
+from podslice.agent.cgroups.reconcile import Reconciler, pinned_in
+from podslice.agent.kubelet.sources import Sources
+from podslice.agent.moves.moverules import ThreadMasks
+from podslice.agent.moves.moving import Moving
+from podslice.agent.moves.movingmemory import MemoryMoves
+from podslice.agent.moves.running_move import Crossings
 from podslice.agent.owner import Owner
-from podslice.agent.plugin import AgentPlugin
-from podslice.agent.reconcile import Reconciler, pinned_in
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resizing import Resizing
-from podslice.agent.sources import Sources
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
-from podslice.core.holding import digest
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.core.view import NodeView
-from podslice.host import statefile
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.agent.resize.actuating import TreeCgroups
+from podslice.agent.resize.actuator import Actuator
+from podslice.agent.resize.leavingmemory import LeavingMemory
+from podslice.agent.resize.resizing import Resizing
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.host.state import statefile
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.holding import digest
+from podslice.node.node import Node
+from podslice.node.view import NodeView
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.fake_source import FakeSource
 from tests.agent.helpers import GIB, Notes, agent_config
 from tests.agent.kernel import SHARED, Kernel, KilledError

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from podslice.agent.apiserver import Listing
-from podslice.k8s.nodestate import NodeStateStatus
-from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
-from podslice.wire.apiconnection import AnswerError
+from podslice.agent.api_server.apiserver import Listing
+from podslice.replica.nodestate import NodeStateStatus
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
 
 
 def _uid(data: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.service.proto import podresources_pb2 as api
 
 
 def claim(name: str) -> api.DynamicResource:

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from podslice.wire.proto import podsapi_pb2 as api
+from podslice.service.proto import podsapi_pb2 as api
 
 EVENT = api.WatchPodsEvent
 

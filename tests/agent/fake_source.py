@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from podslice.agent.identity import Identity
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
+from podslice.service.identity import Identity
 
 
 class FakeSource:

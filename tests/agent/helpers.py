@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
-from podslice.agent.identity import Identity
+from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
-from podslice.agent.plugin import AgentPlugin
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.sources import Sources
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY
-from podslice.core.machine.delta import MachineConsequence
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Decision, Node
-from podslice.core.values.cpuset import parse_bits
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.nri import Connection, Launch, run_plugin
+from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY
 from podslice.host.boot import Boot
-from podslice.wire.backoff import BackOff
-from podslice.wire.nri import Connection, Launch, run_plugin
+from podslice.machine.delta import MachineConsequence
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Decision, Node
+from podslice.service.backoff import BackOff
+from podslice.service.identity import Identity
+from podslice.values.cpuset import parse_bits
 from tests import clock
 from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeContainer, FakeRuntime

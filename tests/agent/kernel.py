@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from podslice.core.values.cpuset import Bits, format_bits, parse_bits
-from podslice.host.cgroup2 import CgroupTree
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.values.cpuset import Bits, format_bits, parse_bits
 
 SHARED = "shared"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.identity import LARGEST_ANNOTATION
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.service.identity import LARGEST_ANNOTATION
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import GIB, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
 

@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apievents import ApiEvents
-from podslice.agent.apiserver import ApiSource
-from podslice.agent.identity import Identity
-from podslice.agent.knownpods import KnownPods
-from podslice.core.errors import InputError
-from podslice.k8s.podlist import ApiError, Change, GoneError, known_pod
-from podslice.wire.backoff import BackOff
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource
+from podslice.agent.kubelet.knownpods import KnownPods
+from podslice.service.apievents import ApiEvents
+from podslice.service.backoff import BackOff
+from podslice.service.identity import Identity
+from podslice.service.podlist import ApiError, Change, GoneError, known_pod
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.clock import until

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.automatic import LATELY, Automatic
-from podslice.core.config.policy import Defragmentation, PodslicePolicy
-from podslice.core.pod.spec import Pod
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.moves.automatic import LATELY, Automatic
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import Defragmentation, PodslicePolicy
 from tests import clock
 from tests.agent.elastic import Elastic, at_once
 from tests.agent.helpers import agent_config

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podslice.agent.reconcile import Reconciler
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cgroup2 import CgroupTree
+from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.values.cpuset import parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import GIB, World, in_world
 from tests.wire.fake_runtime import FakeContainer

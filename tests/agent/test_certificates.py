@@ -14,10 +14,10 @@ from e2e.certificates import CA_EXTENSIONS, OPENSSL, Certificates, make
 from lightkube.config.kubeconfig import KubeConfig
 from release.smoke import PYTHONS, find_python
 
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.k8s import trust
-from podslice.k8s.podlist import ApiError
-from podslice.k8s.trust import trust_as_go
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.service import trust
+from podslice.service.podlist import ApiError
+from podslice.service.trust import trust_as_go
 from tests.agent.test_apiserver import pod
 from tests.clock import PATIENCE
 

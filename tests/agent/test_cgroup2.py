@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.host.cgroup2 import CgroupTree, cgroup_path
+from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
 from tests.agent.fakenode import FakeTree
 
 

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.checkpoint import Checkpoint, Due
+from podslice.agent.api_server.checkpoint import Checkpoint, Due
 from podslice.agent.settings import settings_from_dict
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.errors import InputError
-from podslice.core.holding import digest
-from podslice.k8s.nodestate import LARGEST, NodeStateStatus, node_state, read_node_state, status_of
+from podslice.node.holding import digest
+from podslice.replica.nodestate import LARGEST, NodeStateStatus, node_state, read_node_state, status_of
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_journal import Followed

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.reconcile import Reconciler
-from podslice.core.dra.cgroups import kubelet_adds
-from podslice.core.dra.prepared import PreparedClaim
-from podslice.core.pod.spec import Pod, ResourceRequirements
-from podslice.core.values.cpuset import parse_bits
-from podslice.core.values.quantity import Quantity
-from podslice.host.cgroup2 import CgroupTree
+from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.api.pod.spec import Pod, ResourceRequirements
+from podslice.dra.cgroups import kubelet_adds
+from podslice.dra.prepared import PreparedClaim
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.values.cpuset import parse_bits
+from podslice.values.quantity import Quantity
 from tests import clock
 from tests.agent.claimhelpers import ClaimWorld, claim, with_memory
 from tests.agent.fakenode import FakeTree

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from podslice.agent.dra.driver import Driver
 from podslice.agent.dra.statuses import LEFT_ALONE_SECONDS, ClaimStatuses
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ImpossibleClaimError
-from podslice.core.pod.spec import from_dict
-from podslice.k8s.podlist import ApiError
-from podslice.wire.apiconnection import AnswerError
+from podslice.api.pod.spec import from_dict
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import ImpossibleClaimError
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError
 from tests.agent.claimhelpers import NODE, Desk, FakeClaims, claim
 from tests.agent.test_dra_service import Kubelet, with_driver
 from tests.clock import until

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from podslice.agent.cgroups.reconcile import Reconciler
 from podslice.agent.dra.cdi import claimed_in, variable
-from podslice.agent.reconcile import Reconciler
-from podslice.core.dra.cgroups import kubelet_adds
-from podslice.core.dra.prepared import ClaimError, PreparedClaim
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.core.values.quantity import Quantity
-from podslice.host import statefile
-from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.dra.cgroups import kubelet_adds
+from podslice.dra.prepared import ClaimError, PreparedClaim
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.host.state import statefile
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import format_bits, parse_bits
+from podslice.values.quantity import Quantity
 from tests import clock
 from tests.agent.claimhelpers import ClaimWorld, Desk, claim, with_memory
 from tests.agent.fakenode import FakeTree
@@ -224,7 +224,7 @@ def claiming(uid: str, cpu: str, *names: str, claim_name: str = "") -> Any:
     containers = tuple(
         replace(one, resources=replace(one.resources, claims=[{"name": "cpus"}])) for one in pod.spec.containers
     )
-    from podslice.core.pod.spec import PodResourceClaim
+    from podslice.api.pod.spec import PodResourceClaim
 
     named = PodResourceClaim(name="cpus", resource_claim_name=claim_name or uid)
     return replace(pod, spec=replace(pod.spec, containers=containers, resource_claims=(named,)))

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from e2e.certificates import OPENSSL, make
 
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apiserver import ApiSource
-from podslice.agent.kubelet import HTTPKubelet
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource
+from podslice.agent.kubelet.kubelet import HTTPKubelet
 from podslice.agent.settings import KubeletSettings
-from podslice.k8s.podlist import ApiError
-from podslice.k8s.trust import trust_as_go
-from podslice.wire.backoff import BackOff
-from podslice.wire.reach import answered, why
+from podslice.service.backoff import BackOff
+from podslice.service.podlist import ApiError
+from podslice.service.reach import answered, why
+from podslice.service.trust import trust_as_go
 from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake
 from tests.clock import PATIENCE, until

@@ -15,21 +15,21 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from podslice.agent.apiserver import ApiServer
-from podslice.agent.asking import read_status
+from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.daemon import Agent
 from podslice.agent.notify import notify, watchdog_interval
+from podslice.agent.runtime.nri import Launch
+from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict
 from podslice.agent.statefolder import make_private, state_problem
-from podslice.agent.status import AgentStatus
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits
-from podslice.host.cgroup2 import CgroupTree
-from podslice.host.filewrites import FileWrites
-from podslice.wire.nri import Launch
-from podslice.wire.ttrpc import RPCError
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.host.kernel.filewrites import FileWrites
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.status.agent_socket import read_status
+from podslice.status.status import AgentStatus
+from podslice.values.cpuset import format_bits
+from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import MACHINE
@@ -490,8 +490,8 @@ def test_status_is_watched_while_agents_come_and_go(tmp_path: Path, monkeypatch:
         if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("podslice.cli.status.read_status", answer)
-    monkeypatch.setattr("podslice.cli.status.time.sleep", wait)
+    monkeypatch.setattr("podslice.status.command.read_status", answer)
+    monkeypatch.setattr("podslice.status.command.time.sleep", wait)
     output = CliRunner().invoke(cli, ["status", "--watch"]).output
     assert output.index("n1 · connected") < output.index("no agent answers") < output.index("n2 · not connected")
     assert waits == [2, 2, 2]

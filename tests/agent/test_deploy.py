@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from podslice.agent.settings import settings_from_dict
-from podslice.k8s.kubeletconfig import load_config_data
+from podslice.config.kubelet_file import load_config_data
 from tests.agent.chart import CHART, Renderer, documents, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

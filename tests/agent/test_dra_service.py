@@ -16,17 +16,17 @@ from msgspec.structs import replace
 from podslice.agent.daemon import Agent
 from podslice.agent.dra.driver import Driver, kubelets_claims, wanted_slices
 from podslice.agent.dra.publisher import Publisher, SliceChange
-from podslice.agent.podresources import PodResources
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import DRASettings, NUMAOrder, settings_from_dict
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import PreparedDevice
-from podslice.core.errors import InputError
-from podslice.core.machine.delta import without_cpus
-from podslice.core.values.cpuset import iter_bits, parse_bits
-from podslice.k8s.podlist import ApiError
-from podslice.wire.proto import dra_pb2 as api
-from podslice.wire.proto import podresources_pb2 as resources_api
-from podslice.wire.ttrpc import RPCError
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import PreparedDevice
+from podslice.machine.delta import without_cpus
+from podslice.service.podlist import ApiError
+from podslice.service.proto import dra_pb2 as api
+from podslice.service.proto import podresources_pb2 as resources_api
+from podslice.values.cpuset import iter_bits, parse_bits
+from podslice.values.errors import InputError
 from tests.agent.claimhelpers import NODE, POLICY, Desk, FakeClaims, claim, ids
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import World

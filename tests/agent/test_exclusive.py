@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.admitting import Admitting
-from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
-from podslice.agent.local import bind_private
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict
-from podslice.core.errors import InputError
-from podslice.core.values.cpuset import parse_bits
-from podslice.host import statefile
-from podslice.wire.backoff import BackOff
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.status.local import bind_private
+from podslice.host.state import statefile
+from podslice.service.backoff import BackOff
+from podslice.values.cpuset import parse_bits
+from podslice.values.errors import InputError
 from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod
 
@@ -128,7 +128,7 @@ def test_safe_mode_ends_with_the_disks_trouble(tmp_path: Path, monkeypatch: pyte
     """A start on a disk that does not work is tried again, more and more slowly, without a restart of anything; who
     owned CPUs keeps them. A damaged file stays a reason to ask people."""
     monkeypatch.setattr(statefile, "RealFiles", BrokenDisk)
-    monkeypatch.setattr("podslice.host.store.RealFiles", BrokenDisk)
+    monkeypatch.setattr("podslice.host.state.store.RealFiles", BrokenDisk)
 
     async def test(world: World) -> None:
         slept: list[float] = []
@@ -164,7 +164,7 @@ def test_safe_mode_ends_with_the_disks_trouble(tmp_path: Path, monkeypatch: pyte
 def test_a_disk_that_comes_back_opens_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the start on a broken disk to exclusive CPUs for new pods, with nothing restarted."""
     monkeypatch.setattr(statefile, "RealFiles", BrokenDisk)
-    monkeypatch.setattr("podslice.host.store.RealFiles", BrokenDisk)
+    monkeypatch.setattr("podslice.host.state.store.RealFiles", BrokenDisk)
 
     async def test(world: World) -> None:
         await world.kill()

@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import explain, pod_from_dict
-from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer
-from podslice.agent.explaining import Explaining, best_fix, event_text
-from podslice.agent.identity import Identity
+from podslice.advise.trial.trial import Trial
+from podslice.agent.api_server.explaining import Explaining, best_fix, event_text
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.trying import fits_without, on_paper
-from podslice.core.machine.devices import Device
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.device_plugin import PluginOptions
-from podslice.core.node import Node
+from podslice.agent.status.trying import fits_without, on_paper
+from podslice.machine.devices import Device
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.devices.plugin import PluginOptions
+from podslice.node.node import Node
+from podslice.service.identity import Identity
 from tests import clock
 from tests.agent.helpers import MACHINE, agent_config
 from tests.conftest import make_pod

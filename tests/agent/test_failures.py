@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.values.cpuset import parse_bits
-from podslice.host import statefile
-from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.config.kubelet import MemoryReservation
+from podslice.host.state import statefile
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
 from tests.wire.fake_runtime import FakeRuntime
@@ -219,7 +219,7 @@ def test_killed_inside_a_call_at_every_step_to_the_disk(
     """The process dies in the middle of a decision, before and after each write, rename and sync of a state file: the
     runtime goes on without it, and the next agent makes the node whole, with no CPU lost and none given away twice."""
     monkeypatch.setattr(statefile, "RealFiles", DyingFiles)
-    monkeypatch.setattr("podslice.host.store.RealFiles", DyingFiles)
+    monkeypatch.setattr("podslice.host.state.store.RealFiles", DyingFiles)
     DyingFiles.after = after
 
     async def live(folder: Path, fatal: int) -> bool:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from podslice.agent.daemon import Agent
 from podslice.agent.settings import ClusterSettings, settings_from_dict
-from podslice.cluster.journals import Journals
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.holding import digest
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
+from podslice.cluster.journal.journals import Journals
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.holding import digest
+from podslice.node.node import Node
+from podslice.replica.rulebook import Rulebook
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import MACHINE, api_pod, settings, with_agent
 from tests.clock import until
@@ -36,7 +36,7 @@ async def caller(token: str) -> str:
 def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the runtime runs is in the service's replica with equal digests, the object is written, both are counted,
     and with `--observe` its own decisions are told to nobody, but what the kubelet's state files say."""
-    monkeypatch.setattr("podslice.agent.checkpoint.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("podslice.agent.api_server.checkpoint.QUIET_SECONDS", 0.0)
     tls = make(tmp_path / "tls", name="DNS:localhost,IP:127.0.0.1")
     (tmp_path / "token").write_text("of the agent")
     troubles: list[str] = []

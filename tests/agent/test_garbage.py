@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.agent.apiclient import MOST_PAGES, HTTPApiServer
-from podslice.agent.apiserver import ApiSource, Listing
-from podslice.agent.knownpods import MOST_BYTES, KnownPods
-from podslice.core.errors import InputError
-from podslice.k8s.podlist import (
+from podslice.agent.api_server.apiclient import MOST_PAGES, HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource, Listing
+from podslice.agent.kubelet.knownpods import MOST_BYTES, KnownPods
+from podslice.service.backoff import BackOff
+from podslice.service.podlist import (
     LARGEST_ITEM,
     LARGEST_REST,
     LARGEST_SPEC,
@@ -28,7 +28,7 @@ from podslice.k8s.podlist import (
     decode_list,
     known_pod,
 )
-from podslice.wire.backoff import BackOff
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_apiserver import access, mirror, pod, who
@@ -128,7 +128,7 @@ def test_size_is_judged_before_anything_is_made_of_it(field: str, monkeypatch: p
         data["metadata"][field] = many | data["metadata"][field] if field == "annotations" else [{}] * 800_000
     body = json.dumps(data).encode()
     if field == "spec":
-        monkeypatch.setattr("podslice.k8s.podlist.pod_from_dict", lambda plain: pytest.fail("decoded"))
+        monkeypatch.setattr("podslice.service.podlist.pod_from_dict", lambda plain: pytest.fail("decoded"))
         assert "more than 65536 bytes" in str(known_pod(body, "node").problem)
     else:
         assert known_pod(json.dumps(mirror("a", "hash")).encode(), "node").mirror_of == "hash"

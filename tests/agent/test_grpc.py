@@ -13,19 +13,19 @@ import grpc
 import msgspec
 import pytest
 
-from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.deviceplugins import CALL_SECONDS, CallBudget, DevicePlugins
+from podslice.agent.devices.deviceplugins import CALL_SECONDS, CallBudget, DevicePlugins
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.kubelet.sources import Sources
 from podslice.agent.owner import Owner
-from podslice.agent.plugin import AgentPlugin
-from podslice.agent.podresources import PodResources
-from podslice.agent.ratelimit import RateLimit
-from podslice.agent.sources import Sources
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.proto import deviceplugin_pb2 as plugin_api
-from podslice.wire.proto import podresources_pb2 as api
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.service.proto import deviceplugin_pb2 as plugin_api
+from podslice.service.proto import podresources_pb2 as api
+from podslice.service.ratelimit import RateLimit
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import World, agent_config, in_world
 from tests.clock import PATIENCE, until
 from tests.conftest import make_pod

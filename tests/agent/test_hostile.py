@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.reconcile import Reconciler
-from podslice.agent.vanished import Vanished
-from podslice.core.errors import PodsliceError
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.runtime.vanished import Vanished
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import parse_bits
+from podslice.values.errors import PodsliceError
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world, pod_level
 from tests.conftest import make_pod

@@ -14,19 +14,19 @@ import pytest
 from podslice import Hotplug, Machine, PodslicePolicy, without_cpus
 from podslice.agent.contract import Reporter
 from podslice.agent.hotplug import SETTLED_SECONDS, MachineSource, MachineWatch
-from podslice.agent.identity import Identity
-from podslice.agent.local import status_of
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.report import AgentReporter
-from podslice.core.errors import InputError
-from podslice.core.machine.delta import MachineConsequence
-from podslice.core.values.cpuset import Bits, format_bits
+from podslice.agent.status.local import status_of
+from podslice.agent.status.report import AgentReporter
 from podslice.host.boot import Boot
-from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import MemoryFileSystem
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.host.kernel.uevents import concerns_machine, heard, open_uevents
 from podslice.host.machine_reading import Reading, read_machine
-from podslice.host.uevents import concerns_machine, heard, open_uevents
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.machine.delta import MachineConsequence
+from podslice.service.identity import Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import Bits, format_bits
+from podslice.values.errors import InputError
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world
 from tests.agent.test_told import Events

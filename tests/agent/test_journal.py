@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from podslice.agent.contract import Listed
-from podslice.agent.identity import Identity
 from podslice.agent.journal import NodeJournal
 from podslice.agent.owner import Owner
 from podslice.agent.records import SandboxRecord
-from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import PlanGiven
-from podslice.core.decide import decide
-from podslice.core.holding import Holding, digest, holding_of
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.decide import decide
+from podslice.node.holding import Holding, digest, holding_of
+from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import PlanGiven
+from podslice.service.identity import Identity
 from tests.agent.helpers import MACHINE, Notes, agent_config
 from tests.conftest import make_pod
 

@@ -12,14 +12,14 @@ import pytest
 from e2e.certificates import OPENSSL, Certificates, make
 
 from podslice.agent.daemon import Agent
-from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
-from podslice.agent.kubelet import HTTPKubelet, KubeletSource
+from podslice.agent.kubelet.kubelet import HTTPKubelet, KubeletSource
+from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings, settings_from_dict
-from podslice.agent.sources import Sources
-from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.k8s.podlist import ApiError, PodListPage, decode_list
-from podslice.wire.backoff import BackOff
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.backoff import BackOff
+from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.service.podlist import ApiError, PodListPage, decode_list
+from podslice.values.errors import InputError
 from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import pod, static, until, who
 from tests.agent.test_daemon import settings

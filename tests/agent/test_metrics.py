@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from podslice.agent.contract import PodFailure, ResizeNews
-from podslice.agent.metrics import Metrics, rejection_label
-from podslice.agent.report import AgentReporter
-from podslice.agent.status import Drift
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.context import allocation_series
-from podslice.core.node import Node
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.status.metrics import Metrics, rejection_label
+from podslice.agent.status.report import AgentReporter
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.context import allocation_series
+from podslice.node.node import Node
+from podslice.status.status import Drift
 from tests.agent.helpers import World, pod_level
 from tests.conftest import make_pod
 

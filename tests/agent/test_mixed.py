@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from podslice.agent.containerfile import ContainerFiles, mixed_variables
-from podslice.agent.exposure import plainly_exposed
-from podslice.agent.podresources import container_resources
+from podslice.agent.kubelet.podresources import container_resources
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.translate import claimed_of
-from podslice.core.config.policy import MixedCPUs, PodslicePolicy
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.agent.runtime.containerfile import ContainerFiles, mixed_variables
+from podslice.agent.runtime.exposure import plainly_exposed
+from podslice.agent.runtime.translate import claimed_of
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import MixedCPUs, PodslicePolicy
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.elastic import ELASTIC, Elastic
 from tests.agent.helpers import agent_config
 from tests.clock import run

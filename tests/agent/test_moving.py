@@ -11,18 +11,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from podslice.advise.defrag.moves import (
+    DefragmentationResult,
+    MoveProgress,
+    MoveRequest,
+    read_request,
+    read_result,
+    undoing,
+)
 from podslice.advise.defrag.plan import ContainerMove, Move, apply_move
-from podslice.agent.moverules import ThreadMasks
-from podslice.agent.moves import DefragmentationResult, MoveProgress, MoveRequest, read_request, read_result, undoing
-from podslice.agent.moving import MovesRefusedError
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
-from podslice.core.document import document, without_header
-from podslice.core.errors import InputError
-from podslice.core.holding import digest
-from podslice.core.values.cpuset import CPUSet, format_bits
-from podslice.host.resize_store import ResizeStore
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.moves.moverules import ThreadMasks
+from podslice.agent.moves.moving import MovesRefusedError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.config.kubelet import MemoryReservation
+from podslice.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.host.state.resize_store import ResizeStore
+from podslice.node.holding import digest
+from podslice.values.cpuset import CPUSet, format_bits
+from podslice.values.document import document, without_header
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.elastic import Elastic, asked, kill_at
 from tests.agent.helpers import agent_config, pod_level

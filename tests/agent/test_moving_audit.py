@@ -5,14 +5,14 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
+from podslice.advise.defrag.moves import MoveRequest, undoing
 from podslice.advise.defrag.plan import defragment
-from podslice.agent.moves import MoveRequest, undoing
 from podslice.audit.audit import audit
 from podslice.audit.report import AuditReport
 from podslice.audit.written import load_state
-from podslice.core.config.policy import Defragmentation, PodslicePolicy
-from podslice.core.values.cpuset import format_bits, union
-from podslice.host.cgroup2 import CgroupTree
+from podslice.config.policy import Defragmentation, PodslicePolicy
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.values.cpuset import format_bits, union
 from tests import clock
 from tests.agent.elastic import Elastic
 from tests.agent.fakenode import FakeTree

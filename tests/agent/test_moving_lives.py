@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from podslice.advise.defrag.moves import MoveRequest, undoing
 from podslice.advise.defrag.plan import Plan, apply_move, defragment
-from podslice.agent.moves import MoveRequest, undoing
-from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
-from podslice.core.holding import digest
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import format_bits
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.node.holding import digest
+from podslice.node.node import Node
+from podslice.values.cpuset import format_bits
 from tests import clock
 from tests.agent.elastic import Elastic, kill_at
 from tests.agent.helpers import pod_level

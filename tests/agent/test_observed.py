@@ -10,17 +10,17 @@ from typing import Any
 import grpc
 import pytest
 
-from podslice.agent.observed import ObservedKubelet
-from podslice.agent.observeddevices import SOCKET, ObservedDevices, inventory_of
-from podslice.core.cluster.events import Stamped, decode, encode
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.errors import InputError
-from podslice.core.holding import holding_of
-from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
-from podslice.core.node import Node
-from podslice.k8s.podlist import KnownPod
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.agent.devices.observeddevices import SOCKET, ObservedDevices, inventory_of
+from podslice.agent.kubelet.observed import ObservedKubelet
+from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.node.holding import holding_of
+from podslice.node.node import Node
+from podslice.replica.events import Stamped, decode, encode
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.service.podlist import KnownPod
+from podslice.service.proto import podresources_pb2 as api
+from podslice.values.errors import InputError
 from tests.agent.fake_pod_resources import FakePodResources
 from tests.clusterservice.bench import LIKE, Bench, asked, pod_object
 

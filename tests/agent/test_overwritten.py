@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.daemon import Agent
-from podslice.host.filewrites import LOST, FileWrites
+from podslice.host.kernel.filewrites import LOST, FileWrites
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.test_daemon import api_pod, with_agent
@@ -23,8 +23,8 @@ NEVER = 3600.0
 
 def on_node(folder: Path, monkeypatch: pytest.MonkeyPatch, test: Test, writes: FileWrites | None = None) -> None:
     """With an agent that makes no pass over everything while the test runs."""
-    monkeypatch.setattr("podslice.agent.overwritten.FOLLOW_SECONDS", 0.01)
-    monkeypatch.setattr("podslice.agent.overwritten.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("podslice.agent.cgroups.overwritten.FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr("podslice.agent.cgroups.overwritten.PAUSE_SECONDS", 0.01)
     followed = writes or FileWrites()
 
     async def main(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
@@ -83,7 +83,7 @@ def test_who_insists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who writes again and again is answered after a pause each time, not as often as he writes."""
 
     async def test(agent: Agent, fake: FakeRuntime, tree: FakeTree) -> None:
-        monkeypatch.setattr("podslice.agent.overwritten.PAUSE_SECONDS", NEVER)
+        monkeypatch.setattr("podslice.agent.cgroups.overwritten.PAUSE_SECONDS", NEVER)
         _, path = await started(agent, fake, tree, "owner")
         tree.write(path, "cpuset.cpus", "0-31")
         await until(lambda: len(agent.drifts) == 1)

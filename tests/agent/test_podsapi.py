@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from podslice.agent.daemon import Agent
-from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
-from podslice.agent.podsapi import RELIST_SECONDS, PodsApiSource
-from podslice.agent.podsclient import GRPCPodsApi
+from podslice.agent.kubelet.podsapi import RELIST_SECONDS, PodsApiSource
+from podslice.agent.kubelet.podsclient import GRPCPodsApi
+from podslice.agent.kubelet.sources import ManifestSource, PodSource, Sources
+from podslice.agent.runtime.nri import Launch
+from podslice.agent.runtime.podbytes import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
-from podslice.agent.sources import ManifestSource, PodSource, Sources
-from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cgroup2 import CgroupTree
-from podslice.k8s.podlist import ApiError, known_pod
-from podslice.wire.backoff import BackOff
-from podslice.wire.nri import Launch
-from podslice.wire.podbytes import known_from, pod_message
-from podslice.wire.proto import podsapi_pb2 as api
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.backoff import BackOff
+from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.service.podlist import ApiError, known_pod
+from podslice.service.proto import podsapi_pb2 as api
+from podslice.values.cpuset import parse_bits
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_pods_api import EVENT, FakePodsApi, message
 from tests.agent.fake_source import FakeSource
@@ -43,7 +43,7 @@ from tests.wire.fake_runtime import FakeRuntime
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take longer to answer than a sandbox waits."""
-    monkeypatch.setattr("podslice.agent.podsclient.LOOK_UP_SECONDS", PATIENCE)
+    monkeypatch.setattr("podslice.agent.kubelet.podsclient.LOOK_UP_SECONDS", PATIENCE)
 
 
 class Following:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from podslice import Node, PodslicePolicy
-from podslice.agent.metrics import manager_metrics
-from podslice.core.config.policy import ClassMatch, CPUClass
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.agent.status.metrics import manager_metrics
+from podslice.config.policy import ClassMatch, CPUClass
+from podslice.machine.readers.synthetic import from_synthetic
 from podslice.plugins import Bits, CPUAsk, CPUNode
 from tests.agent.test_metrics import POLICY
 from tests.conftest import make_pod

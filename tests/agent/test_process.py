@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.asking import read_status
-from podslice.core.values.cpuset import parse_bits
+from podslice.status.agent_socket import read_status
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
 from tests.clock import PATIENCE, until
@@ -280,7 +280,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["grpc", "lightkube", "google.protobuf", "structlog", "prometheus_client"])
 def test_other_commands_do_not_load_the_agents_libraries(module: str) -> None:
     """`podslice admit` stays fast: nothing of the agent is imported."""
-    code = f"import sys, podslice.cli.admit, podslice.cli.main; sys.exit({module!r} in sys.modules)"
+    code = f"import sys, podslice.admit.command, podslice.cli.main; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from podslice.agent.daemon import Agent
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, get, with_agent
 from tests.agent.test_monitoring import MONITORING, needs_promtool, panels, rules, with_variables

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.local import _pods
-from podslice.agent.runtimes import warnings_of
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.runtimes import warnings_of
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.status.local import _pods
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import GIB, World, in_world, pod_level
 from tests.conftest import make_pod
 from tests.wire.fake_runtime import FakeContainer

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from podslice.agent.api_server.refusals import LOOK_SECONDS
 from podslice.agent.daemon import Agent
-from podslice.agent.refusals import LOOK_SECONDS
-from podslice.agent.status import PodReport
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.status.status import PodReport
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, with_agent
 from tests.clock import until
@@ -374,8 +374,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 def test_a_kubelet_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused pod is marked when its containers have not been asked for during two seconds, and after a minute at
     the latest; without sandbox after three, and while the kubelet says that it prepares the pod not at all."""
-    monkeypatch.setattr("podslice.agent.refusals.QUIET_SECONDS", 2.0)
-    monkeypatch.setattr("podslice.agent.refusals.SANDBOX_SECONDS", 3.0)
+    monkeypatch.setattr("podslice.agent.api_server.refusals.QUIET_SECONDS", 2.0)
+    monkeypatch.setattr("podslice.agent.api_server.refusals.SANDBOX_SECONDS", 3.0)
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         now = 1000.0
@@ -408,8 +408,8 @@ def test_a_kubelet_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_pod_that_is_pending_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a kubelet writes over a mark is answered with another one at once, not at the next look."""
-    monkeypatch.setattr("podslice.agent.rejecting.AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr("podslice.agent.rejecting.CHECK_SECONDS", 1e9)
+    monkeypatch.setattr("podslice.agent.api_server.rejecting.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("podslice.agent.api_server.rejecting.CHECK_SECONDS", 1e9)
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         await api.apply(pod("big", "40"))
@@ -451,7 +451,7 @@ def test_room_between_a_refusal_and_the_look_at_it(tmp_path: Path) -> None:
 def test_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected pod that comes back as Pending is marked again without being decided about again, also when the agent
     has been restarted meanwhile and there is room by now."""
-    monkeypatch.setattr("podslice.agent.rejecting.CHECK_SECONDS", 0.1)
+    monkeypatch.setattr("podslice.agent.api_server.rejecting.CHECK_SECONDS", 0.1)
     seen: dict[str, Any] = {}
 
     async def before(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from podslice.agent.reloading import Reloading
+from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import LoadedSettings, settings_from_dict
-from podslice.core.config.policy import PodslicePolicy
-from podslice.wire.ttrpc import RPCError
+from podslice.config.policy import PodslicePolicy
 from tests import clock
 from tests.agent.elastic import Elastic, at_once
 from tests.agent.test_daemon import POLICY, settings

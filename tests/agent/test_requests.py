@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.agent.asking import ask
+from podslice.advise.defrag.moves import LARGEST_REQUEST
 from podslice.agent.daemon import Agent
 from podslice.agent.exclusive import SocketFile
-from podslice.agent.moverules import ThreadReader, kernel_release
-from podslice.agent.moves import LARGEST_REQUEST
+from podslice.agent.moves.moverules import ThreadReader, kernel_release
 from podslice.agent.records import ContainerRecord
-from podslice.agent.requests import Send, check_peer, serve_local
-from podslice.agent.status import AgentStatus
-from podslice.core.errors import InputError
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cgroup2 import CgroupTree
+from podslice.agent.status.requests import Send, check_peer, serve_local
 from podslice.host.filesystem import MemoryFileSystem
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.status.agent_socket import ask
+from podslice.status.status import AgentStatus
+from podslice.values.cpuset import parse_bits
+from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.test_daemon import RESOURCES, api_pod, with_agent

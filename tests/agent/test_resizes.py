@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.local import _pods
-from podslice.agent.reconcile import Reconciler
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.agent.status.local import _pods
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import GIB, World, in_world, pod_level
 from tests.conftest import make_pod

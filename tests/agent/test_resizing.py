@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.local import _pods
-from podslice.agent.moverules import ThreadMasks
-from podslice.cli.status import _rows
-from podslice.core.config.policy import PodslicePolicy
-from podslice.core.effects.cpu_weight import milli_cpu_to_shares, shares_to_runtime_weight
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.moves.moverules import ThreadMasks
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.status.local import _pods
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import PodslicePolicy
+from podslice.node.effects.cpu_weight import milli_cpu_to_shares, shares_to_runtime_weight
+from podslice.status.command import _rows
+from podslice.values.cpuset import parse_bits
 from tests import clock
 from tests.agent.elastic import ELASTIC, Elastic, asked, elastic, kill_at
 from tests.agent.helpers import GIB, pod_level

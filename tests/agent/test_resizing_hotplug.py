@@ -9,10 +9,10 @@ import pytest
 
 from podslice import Hotplug, Machine, PodslicePolicy, without_cpus
 from podslice.agent.hotplug import MachineSource, MachineWatch
-from podslice.core.config.policy import ExclusiveResize
-from podslice.core.values.cpuset import Bits, bits_of, format_bits, parse_bits
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.config.policy import ExclusiveResize
 from podslice.host.machine_reading import Reading
-from podslice.wire.ttrpc import RPCError
+from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits
 from tests import clock
 from tests.agent.elastic import Elastic
 from tests.agent.helpers import pod_level

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.pod.spec import Pod
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import Pod
 from tests import clock
 from tests.agent.elastic import Elastic, elastic, kill_at
 from tests.agent.helpers import pod_level

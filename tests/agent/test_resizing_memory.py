@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.pod.spec import Pod, map_containers
-from podslice.core.values.cpuset import format_bits
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import Pod, map_containers
+from podslice.config.kubelet import MemoryReservation
+from podslice.values.cpuset import format_bits
+from podslice.values.quantity import Quantity
 from tests.agent.elastic import Elastic, elastic
 from tests.agent.helpers import GIB, agent_config
 from tests.agent.test_resizing import in_elastic

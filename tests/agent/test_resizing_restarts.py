@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.local import _pods
-from podslice.core.pod.spec import Pod, ResizePolicy, map_containers
+from podslice.agent.status.local import _pods
+from podslice.api.pod.spec import Pod, ResizePolicy, map_containers
 from tests.agent.elastic import Elastic, asked, elastic
 from tests.agent.helpers import GIB, pod_level
 from tests.agent.test_resizing import app, in_elastic

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
+from podslice.agent.kubelet.sources import LARGEST_MANIFEST, ManifestSource, Sources
 from podslice.agent.settings import settings_from_dict
-from podslice.agent.sources import LARGEST_MANIFEST, ManifestSource, Sources
-from podslice.core.errors import InputError
-from podslice.core.values.cpuset import parse_bits
-from podslice.k8s.podlist import HASH_ANNOTATION
+from podslice.service.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
+from podslice.service.podlist import HASH_ANNOTATION
+from podslice.values.cpuset import parse_bits
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_source import FakeSource
 from tests.agent.helpers import World

@@ -14,15 +14,15 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from podslice.agent.kubeletresources import KubeletResources, Ours, merged_allocatable, merged_pods
-from podslice.agent.podresources import PodResources
+from podslice.agent.kubelet.kubeletresources import KubeletResources, Ours, merged_allocatable, merged_pods
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.kubelet.standin import KEPT, OWN, StandIn
 from podslice.agent.settings import AgentSettings, settings_from_dict
-from podslice.agent.standin import KEPT, OWN, StandIn
-from podslice.agent.unixgrpc import is_served
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.core.machine.devices import Device
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.machine.devices import Device
+from podslice.service.proto import podresources_pb2 as api
+from podslice.service.unixgrpc import is_served
+from podslice.values.errors import InputError
 from tests.agent.fake_pod_resources import FakePodResources, claim, device, pod
 from tests.agent.helpers import MACHINE, World, agent_config
 from tests.agent.test_daemon import settings, with_agent

@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.agent.identity import Identity
-from podslice.agent.records import ReportedRefusal
-from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPods, rejected_pod
-from podslice.agent.rejecting import (
+from podslice.agent.api_server.rejected import MOST, REJECTED_FILE, RejectedPods, rejected_pod
+from podslice.agent.api_server.rejecting import (
     AGAIN_SECONDS,
     AT_ONCE,
     CHECK_SECONDS,
@@ -25,9 +23,11 @@ from podslice.agent.rejecting import (
     MOST_WAITING,
     Rejecting,
 )
-from podslice.agent.statuspatch import status_patch
-from podslice.k8s.podlist import ApiError
-from podslice.wire.apiconnection import AnswerError
+from podslice.agent.api_server.statuspatch import status_patch
+from podslice.agent.records import ReportedRefusal
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.identity import Identity
+from podslice.service.podlist import ApiError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.conftest import make_pod

@@ -11,9 +11,9 @@ import pytest
 
 from podslice.agent.daemon import Agent
 from podslice.agent.settings import settings_from_dict
-from podslice.core.errors import InputError
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
 from podslice.kubectl.live import remote_node
+from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, settings, with_agent
 from tests.documents import read_document

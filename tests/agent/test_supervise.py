@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from podslice.agent.supervise import Supervisor
-from podslice.wire.backoff import BackOff
+from podslice.service.backoff import BackOff
+from podslice.service.supervise import Supervisor
 from tests.clock import PATIENCE
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.agent.explaining import event_text
-from podslice.agent.identity import Identity
+from podslice.agent.api_server.explaining import event_text
+from podslice.agent.api_server.tenantevents import STRANGER, TenantEvents, without_strangers
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.tenantevents import STRANGER, TenantEvents, without_strangers
+from podslice.service.identity import Identity
 
 _PODS = [Identity(name, namespace, name, {}) for namespace, name in (
     ("tenant-a", "payroll-1"), ("tenant-a", "payroll-10"), ("tenant-b", "mine"), ("default", "nvidia.com"),

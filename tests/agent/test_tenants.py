@@ -13,17 +13,17 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.agent.apievents import ApiEvents
-from podslice.agent.apiserver import ApiSource
+from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.daemon import Agent
-from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
-from podslice.agent.knownpods import MOST_BYTES
-from podslice.agent.report import AgentReporter
-from podslice.agent.sources import Sources
+from podslice.agent.kubelet.knownpods import MOST_BYTES
+from podslice.agent.kubelet.sources import Sources
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.status.report import AgentReporter
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.k8s.podlist import HASH_ANNOTATION, MIRROR_ANNOTATION, ApiError, decode_change, decode_list
-from podslice.wire.ttrpc import RPCError
+from podslice.service.apievents import ApiEvents
+from podslice.service.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
+from podslice.service.podlist import HASH_ANNOTATION, MIRROR_ANNOTATION, ApiError, decode_change, decode_list
+from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import mirror, pod, static, until, who

@@ -12,14 +12,14 @@ from structlog.testing import LogCapture
 
 from podslice.advise.explain.codes import ELIGIBILITY
 from podslice.agent.admitting import refusal_of
-from podslice.agent.identity import Identity
-from podslice.agent.metrics import Metrics
 from podslice.agent.owner import Owner
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.report import AgentReporter
+from podslice.agent.status.metrics import Metrics
+from podslice.agent.status.report import AgentReporter
 from podslice.cli.main import cli
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
+from podslice.service.identity import Identity
 from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
+from podslice.agent.api_server.topologyobject import TopologyObject
 from podslice.agent.daemon import Agent
 from podslice.agent.settings import settings_from_dict
-from podslice.agent.topologylease import LeaseName, TopologyLease
-from podslice.agent.topologyobject import TopologyObject
-from podslice.core.errors import InputError
-from podslice.core.holding import digest
-from podslice.wire import podaccess
+from podslice.node.holding import digest
+from podslice.service import podaccess
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import with_agent

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from podslice.agent.daemon import Agent
 from podslice.cli.main import cli
 from podslice.cluster.running import ClusterOptions, known_versions
-from podslice.host.version import UNPACKAGED
+from podslice.version import UNPACKAGED
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import with_agent
 from tests.wire.fake_runtime import FakeRuntime

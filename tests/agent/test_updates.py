@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import World, in_world, pod_level
 from tests.conftest import make_pod
 

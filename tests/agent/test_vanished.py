@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from podslice.agent.vanished import Vanished
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cgroup2 import CgroupTree
+from podslice.agent.runtime.vanished import Vanished
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.values.cpuset import parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod

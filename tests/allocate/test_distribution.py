@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 
-from podslice.core.allocate.cpu_balance import Balance, Deal
-from podslice.core.allocate.cpu_bounded import BoundedSearch
-from podslice.core.allocate.cpu_combinations import Combinations, _overwritten_by_next
-from podslice.core.allocate.cpu_distribute import Distributor
-from podslice.core.allocate.cpu_packed import Accumulator, Packer
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.search import Purse
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.picking.balance import Balance, Deal
+from podslice.node.cpu.picking.bounded import BoundedSearch
+from podslice.node.cpu.picking.combinations import Combinations, _overwritten_by_next
+from podslice.node.cpu.picking.distribute import Distributor
+from podslice.node.cpu.picking.packed import Accumulator, Packer
+from podslice.node.topology.search import Purse
+from podslice.values.cpuset import Bits, bits_of, iter_bits
+from podslice.values.errors import UpstreamDefectError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 
 SHAPES = ("pack:2 numa:4 core:4 pu:2", "pack:10 numa:1 core:3 pu:2", "pack:2 numa:3 core:16 pu:2", "numa:9 core:2 pu:1")
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from podslice.core.allocate.cpu_resize import ResizePicker
-from podslice.core.errors import AdmissionError
-from podslice.core.machine.model import CPUTopology, whole_objects
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits, parse_bits
+from podslice.machine.model import CPUTopology, whole_objects
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.resize import ResizePicker
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
+from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits, parse_bits
+from podslice.values.errors import AdmissionError
+from podslice.values.quirks import PODSLICE
 
 BIG = CPUTopology(from_synthetic("pack:2 numa:1 core:8 pu:2"))
 SMALL = CPUTopology(from_synthetic("pack:1 numa:2 core:2 pu:2"))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from podslice import Node
-from podslice.core.allocate.picker import Picker
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import bits_of, iter_bits
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.picking.picker import Picker
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import bits_of, iter_bits
+from podslice.values.quirks import PODSLICE
 from tests.conftest import make_node, make_pod
 
 MACHINE = "pack:2 numa:2(memory=16GiB) core:4 pu:1"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.allocate.picker import Picker
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.gallery import load_gallery
+from podslice.machine.gallery import load_gallery
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.picking.picker import Picker
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import format_bits, parse_bits
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 
 SPREAD = CPUPolicyOptions(distribute_cpus_across_cores=True)
 POWER = CPUTopology(load_gallery("power10-s1022-smt8"))

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import pytest
 
-from podslice.core.allocate.picker import Picker, check_smt_alignment
-from podslice.core.errors import AdmissionError
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.search import Purse
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.merge import Merger
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.cpu.picking.picker import Picker, check_smt_alignment
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.merge import Merger
+from podslice.node.topology.search import Purse
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import format_bits, parse_bits
+from podslice.values.errors import AdmissionError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.conftest import make_node, make_pod
 
 TWO_SOCKETS = "pack:2 numa:1 core:4 pu:2"

@@ -7,13 +7,13 @@ from itertools import count as counter
 
 import pytest
 
-from podslice.core.allocate.cpu_balance import Balance
-from podslice.core.allocate.picker import Picker
-from podslice.core.machine.model import Core, CPUTopology, Machine, NUMANode
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.machine.model import Core, CPUTopology, Machine, NUMANode
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.picking.balance import Balance
+from podslice.node.cpu.picking.picker import Picker
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import format_bits, parse_bits
+from podslice.values.quirks import PODSLICE
 
 EVEN = CPUPolicyOptions(distribute_cpus_across_numa=True)
 UNCORE = CPUPolicyOptions(prefer_align_cpus_by_uncorecache=True)

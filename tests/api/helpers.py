@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from podslice import Pod
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import ResourceList, pod_from_dict
-from podslice.core.pod.validate import validate_create
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
+from podslice.api.pod.spec import ResourceList, pod_from_dict
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_create
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 
 UPSTREAM, OURS = "kubelet-1.36", "podslice"
 

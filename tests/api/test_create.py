@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.decode import decode_error
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.pod.unknown_fields import unknown_fields
-from podslice.core.values.gates import FeatureGates, GateError, dependents_to_disable
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.decode import decode_error
+from podslice.values.gates import FeatureGates, GateError, dependents_to_disable
 from tests.api.helpers import gates, pod, resources
 
 _NOT_A_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

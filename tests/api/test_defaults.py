@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice import Pod
-from podslice.core.pod.create import prepare_for_create, stored
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.defaults import default_pod
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 
 HUGE = {"hugepages-2Mi": "4Mi"}

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from podslice import Pod
-from podslice.core.errors import InputError
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos
-from podslice.core.pod.limitrange import ANNOTATION, LimitRange, apply_defaults, limit_range_from_dict
-from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.validate_limitrange import limit_range_errors
+from podslice.api.pod.demand import compute_qos
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange import ANNOTATION, LimitRange, apply_defaults, limit_range_from_dict
+from podslice.api.server.limitrange_check import limit_range_refusals
+from podslice.api.server.validate_limitrange import limit_range_errors
+from podslice.values.errors import InputError
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 
 POD_DEFAULTS = {"PodLevelResourcesLimitRange": True}

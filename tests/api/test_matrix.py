@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from podslice import Pod
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos, pod_limits, pod_requests
-from podslice.core.pod.spec import ResourceRequirements
+from podslice.api.pod.demand import compute_qos, pod_limits, pod_requests
+from podslice.api.pod.spec import ResourceRequirements
+from podslice.api.server.defaults import default_pod
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 
 PR = {"cpu": "600m", "memory": "600Mi"}

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 
 from podslice import Pod
-from podslice.core.pod import validate, validate_resources
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.field_error import FieldError, forbidden, invalid, not_supported, required
-from podslice.core.pod.resource_names import container_name_problems, hugepage_size, name_problems
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.pod.validate import validate_create
-from podslice.core.pod.warnings import create_warnings
+from podslice.api.pod.field_error import FieldError, forbidden, invalid, not_supported, required
+from podslice.api.pod.resource_names import container_name_problems, hugepage_size, name_problems
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.server import validate, validate_resources
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_create
+from podslice.api.server.warnings import create_warnings
 from tests.api.helpers import OURS, errors, gates, pod, resources
 from tests.api.test_defaults import pods
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from podslice.core.values.cpuset import CPUSet, bits_of, format_bits, iter_bits, parse_bits
-from podslice.statefiles.formats import policy_state
+from podslice.node.checkpoints import policy_state
+from podslice.values.cpuset import CPUSet, bits_of, format_bits, iter_bits, parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.conftest import make_node, make_pod
 from tests.documents import read_document

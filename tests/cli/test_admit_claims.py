@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
+from podslice.values.errors import InputError
 from tests.documents import read_document
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "dra"

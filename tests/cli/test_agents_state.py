@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, KubeletConfig, PodslicePolicy
-from podslice.agent.podfiles import PodFiles
+from podslice.api.pod.spec import Pod
 from podslice.cli.node_option import agents_pods, read_running, start_node
-from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
-from podslice.host.store import NodeStore
+from podslice.host.state.podfiles import PodFiles
+from podslice.host.state.store import NodeStore
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.errors import InputError
 from tests.agent.claimhelpers import Desk, claim
 from tests.agent.helpers import MACHINE as DESK_MACHINE
 from tests.cli.test_cli import run

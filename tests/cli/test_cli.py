@@ -232,7 +232,7 @@ def test_unknown_configuration_fields_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["08", "1e3", "yes", "null", "0x10", "12:30", "2026-01-01", ".5", "~", ""])
 def test_yaml_quotes_what_it_would_misread(text: str) -> None:
     """Text that looks like something else comes back as text."""
-    from podslice.k8s.yaml import dump, load_documents
+    from podslice.reading.yaml import dump, load_documents
 
     assert load_documents(dump({"a": text, "b": 8, "c": 1.5, "d": None, "e": True})) == [
         {"a": text, "b": 8, "c": 1.5, "d": None, "e": True}

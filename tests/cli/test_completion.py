@@ -13,10 +13,10 @@ import pytest
 from click.shell_completion import FishComplete, ZshComplete
 
 from podslice.cli.completion import Bash
-from podslice.cli.kubectl.main import NAME, kubectl
 from podslice.cli.main import cli
 from podslice.cli.man import manual_pages
-from podslice.core.errors import InputError
+from podslice.kubectl.commands.main import NAME, kubectl
+from podslice.values.errors import InputError
 from tests.test_docs_commands import all_commands
 
 WORDS = {

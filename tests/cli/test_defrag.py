@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podslice import Node
-from podslice.statefiles.names import CPU_STATE_FILE
+from podslice.node.checkpoints.names import CPU_STATE_FILE
 from tests.cli.test_cli import run
 from tests.conftest import make_node
 from tests.defrag.nodes import pod

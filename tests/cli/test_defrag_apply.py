@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
+from podslice.values.errors import InputError
 from tests.documents import read_document
 
 HEADER = {"apiVersion": "podslice.io/v1alpha1", "kind": "DefragmentationPlanList"}

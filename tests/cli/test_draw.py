@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from podslice.cli.draw import current_text, follow, stamps
+from podslice.draw.command import current_text, follow, stamps
 from tests.cli.test_cli import run
 from tests.conftest import make_node, make_pod
 

@@ -50,7 +50,7 @@ def test_explain_json_names_codes() -> None:
 def test_explain_on_a_state_directory(tmp_path: Path) -> None:
     """Owners in the kubelet's files count without their pods, unless the folder shows that those are gone."""
     from podslice import KubeletConfig, Node
-    from podslice.core.machine.synthetic import from_synthetic
+    from podslice.machine.readers.synthetic import from_synthetic
     from tests.conftest import make_pod
 
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from podslice.advise.lint.registry import RULES
-from podslice.k8s.yaml import Positions
+from podslice.reading.yaml import Positions
 from tests.documents import read_document
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from podslice.cli.explain import explain
+from podslice.advise.explain.command import explain
 from podslice.cli.output import write_text
 from podslice.cli.progress import progress
-from podslice.core.errors import InputError
+from podslice.values.errors import InputError
 from tests.cli.test_cli import run
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")

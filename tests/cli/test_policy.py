@@ -9,10 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from podslice.cli.admit import admit
-from podslice.cli.defrag import defrag
-from podslice.cli.draw import draw
-from podslice.cli.explain import explain
+from podslice.admit.command import admit
+from podslice.advise.defrag.command import defrag
+from podslice.advise.explain.command import explain
+from podslice.draw.command import draw
 
 NODE = ["--from", "pack:2 numa:1(memory=64GB) core:8 pu:2", "--set", "cpuManagerPolicy=static"]
 NODE += ["--set", "reservedSystemCPUs=0-1"]

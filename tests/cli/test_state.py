@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from podslice import Node
-from podslice.cli.state import state
-from podslice.core.errors import InputError
+from podslice.state_files.commands.state import state
+from podslice.values.errors import InputError
 from tests.conftest import make_pod
 from tests.documents import read_document
 from tests.state import samples

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import Hotplug, InputError, KubeletConfig, Node, PodslicePolicy, without_cpus
-from podslice.core.machine.synthetic import from_synthetic
 from podslice.host.machine_files import dump_machine
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.cli.test_state import _run
 from tests.documents import read_document
 from tests.resize.helpers import guaranteed, pod

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.core.pod.spec import Container, ObjectMeta, PodSpec, ResourceRequirements
-from podslice.core.values.quantity import Quantity
-from podslice.gallery import load_gallery
+from podslice.api.pod.spec import Container, ObjectMeta, PodSpec, ResourceRequirements
+from podslice.machine.gallery import load_gallery
 from podslice.render.ansi import style, to_terminal, visible
 from podslice.render.table import format_table
+from podslice.values.quantity import Quantity
 from tests.cli.test_cli import run
 
 EVIL = "x\x1b[2J\x1b]0;pwn\x07\r\u202e\x9b31m\x7f"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from podslice import KubeletConfig, Node
-from podslice.agent.status import AgentStatus, ContainerReport, PodReport
-from podslice.cli.status import show_status
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.status.command import show_status
+from podslice.status.status import AgentStatus, ContainerReport, PodReport
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
 

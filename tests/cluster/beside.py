@@ -24,12 +24,12 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.journal import NodeJournal
 from podslice.agent.reporter import JournalStream
-from podslice.agent.supervise import Supervisor
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.watching import pod_table
-from podslice.core.node import Node
-from podslice.k8s.clusterobjects import ScheduledPod
-from podslice.wire.backoff import BackOff
+from podslice.node.node import Node
+from podslice.service.backoff import BackOff
+from podslice.service.clusterobjects import ScheduledPod
+from podslice.service.supervise import Supervisor
 from tests.cluster.deployed import apply, deploy_rights, token_of
 
 NODES = ("n0", "n1")

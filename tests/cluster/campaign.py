@@ -16,8 +16,8 @@ from e2e.controlplane import Api, ControlPlane, Settings, StatusError
 from e2e.programs import find_programs
 from e2e.sharedplane import NODES, prepare_namespace
 
-from podslice.core.pod.limitrange import limit_range_from_dict
-from podslice.core.pod.resize_admission import INIT_RESIZE, PLR_RESIZE
+from podslice.api.server.limitrange import limit_range_from_dict
+from podslice.api.server.resize_admission import INIT_RESIZE, PLR_RESIZE
 from tests.cluster.compare import Difference, differences, gates_of, podslice_says, server_says
 from tests.cluster.draw import Draw
 from tests.cluster.draw_resizes import ResizeDraw

@@ -13,15 +13,15 @@ from e2e.controlplane import Answer, Api
 
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.page import Amounts
-from podslice.core.errors import InputError
-from podslice.core.pod.create import prepare_for_create, stored
-from podslice.core.pod.decode import decode_error
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.limitrange import LimitRange, apply_defaults
-from podslice.core.pod.spec import Container, Pod, ResourceRequirements, pod_from_dict
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
-from podslice.k8s.manifest import load_pods_text
+from podslice.api.manifests.manifest import load_pods_text
+from podslice.api.pod.spec import Container, Pod, ResourceRequirements, pod_from_dict
+from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.decode import decode_error
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange import LimitRange, apply_defaults
+from podslice.values.errors import InputError
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 
 Json = dict[str, Any]
 PROFILE = PROFILES["kubelet-1.36"]

@@ -9,21 +9,21 @@ from typing import NamedTuple
 from e2e.controlplane import Api
 from e2e.sharedplane import prepare_namespace
 
-from podslice.core.errors import InputError
-from podslice.core.pod.create import stored
-from podslice.core.pod.decode import decode_error
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.limitrange import LimitRange, apply_defaults, limit_range_from_dict
-from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.resize import (
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.api.server.create import stored
+from podslice.api.server.decode import decode_error
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange import LimitRange, apply_defaults, limit_range_from_dict
+from podslice.api.server.limitrange_check import limit_range_refusals
+from podslice.api.server.resize import (
     prepare_for_resize,
     validate_resize,
 )
-from podslice.core.pod.resize_admission import ResizedPodsNode, resize_refusal
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.quantity import Quantity
+from podslice.api.server.resize_admission import ResizedPodsNode, resize_refusal
+from podslice.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
+from podslice.values.errors import InputError
+from podslice.values.gates import FeatureGates
+from podslice.values.quantity import Quantity
 from tests.cluster.compare import PROFILE, Json, Said, causes, fields
 from tests.cluster.rules import with_quota
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from e2e.controlplane import Api
 
-from podslice.core.errors import InputError
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.limitrange import LimitRange, LimitRangeItem, limit_range_from_dict
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.pod.validate_limitrange import limit_range_errors
-from podslice.core.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange import LimitRange, LimitRangeItem, limit_range_from_dict
+from podslice.api.server.validate_limitrange import limit_range_errors
+from podslice.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
+from podslice.values.errors import InputError
+from podslice.values.gates import FeatureGates
 from tests.cluster.compare import PROFILE, Json, Said, causes, podslice_says
 
 _FIELDS = ("min", "max", "default", "default_request", "max_limit_request_ratio")

@@ -15,9 +15,9 @@ from e2e.programs import find_programs
 from e2e.sharedplane import Cluster
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apiserver import ApiSource
-from podslice.wire.backoff import BackOff
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource
+from podslice.service.backoff import BackOff
 from tests.clock import until
 
 NODE = "system:node:n1"

@@ -19,16 +19,16 @@ from e2e.programs import find_programs
 from e2e.sharedplane import NODES, Cluster, cluster_of, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apievents import ApiEvents
-from podslice.agent.apiserver import ApiSource
-from podslice.agent.identity import Identity
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource
+from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.statuspatch import status_patch
-from podslice.core.config.annotations import REFUSED_CONDITION
-from podslice.k8s.podlist import ApiError, GoneError
-from podslice.wire.apiconnection import AnswerError
-from podslice.wire.backoff import BackOff
+from podslice.config.annotations import REFUSED_CONDITION
+from podslice.service.apievents import ApiEvents
+from podslice.service.backoff import BackOff
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.identity import Identity
+from podslice.service.podlist import ApiError, GoneError
 from tests.clock import until
 from tests.cluster.deployed import deploy_rights, token_of
 

@@ -8,11 +8,11 @@ import pytest
 from e2e.allocations import compare
 from e2e.controlplane import Api
 
-from podslice.core.config.policy import ClaimDevices
-from podslice.core.dra.devices import ClaimableAmounts
-from podslice.core.dra.slices import machine_slices
-from podslice.gallery import gallery_names, load_gallery
-from podslice.k8s.cel import CELSelectors
+from podslice.config.policy import ClaimDevices
+from podslice.dra.cel import CELSelectors
+from podslice.dra.devices import ClaimableAmounts
+from podslice.dra.slices import machine_slices
+from podslice.machine.gallery import gallery_names, load_gallery
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

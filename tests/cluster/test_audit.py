@@ -17,19 +17,19 @@ from e2e.scheduling import Pods, create_node, eventually, extender, pod, started
 from e2e.sharedplane import prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import TOPOLOGIES, HTTPApiServer
-from podslice.agent.apievents import ApiEvents
-from podslice.agent.apiserver import ApiSource
+from podslice.agent.api_server.apiclient import TOPOLOGIES, HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource
+from podslice.agent.api_server.statuspatch import status_patch
+from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
+from podslice.agent.api_server.topologyobject import TopologyObject
 from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.statuses import ClaimStatuses
-from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.statuspatch import status_patch
-from podslice.agent.topologylease import LeaseName, TopologyLease
-from podslice.agent.topologyobject import TopologyObject
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.pod.spec import from_dict
-from podslice.k8s.nodestate import NODE_STATES, node_state, status_of
+from podslice.api.pod.spec import from_dict
+from podslice.dra.objects import ResourceClaim
+from podslice.replica.nodestate import NODE_STATES, node_state, status_of
+from podslice.service.apievents import ApiEvents
+from podslice.service.identity import Identity
 from tests.agent.test_cluster_chart import ON
 from tests.agent.test_cluster_chart import cluster as chart
 from tests.agent.test_journal import Followed
@@ -43,7 +43,8 @@ from tests.cluster.test_topologies import KIND, LEASES
 
 SOON_GONE = (
     "-c",
-    "import podslice.cluster.nodestates as states; states.SWEEP_SECONDS = 1.0; from podslice.entry import main; main()",
+    "import podslice.cluster.journal.nodestates as states; states.SWEEP_SECONDS = 1.0; "
+    "from podslice.entry import main; main()",
 )
 """The program, which need not wait minutes for a node that has left."""
 APART = {

@@ -17,12 +17,12 @@ from e2e.scheduling import create_node, eventually
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import RESOURCES, HTTPApiServer
+from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra.statuses import ClaimStatuses
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ImpossibleClaimError
-from podslice.core.pod.spec import from_dict
-from podslice.wire.apiconnection import AnswerError
+from podslice.api.pod.spec import from_dict
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import ImpossibleClaimError
+from podslice.service.http.apiconnection import AnswerError
 from tests.cluster.deployed import FOLDER, deploy, deploy_rights
 from tests.cluster.test_node_states import pod_of_an_agent
 

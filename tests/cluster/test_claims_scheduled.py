@@ -19,22 +19,22 @@ from e2e.programs import find_programs
 from e2e.scheduling import Pods, create_node, eventually
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import RESOURCES, HTTPApiServer
+from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.publisher import Publisher
+from podslice.api.pod.demand import pod_requests
+from podslice.api.pod.spec import Pod, from_dict
 from podslice.cli.main import cli
-from podslice.core.dra.accounting import MAPPINGS, accounted
-from podslice.core.dra.devices import ClaimableAmounts
-from podslice.core.dra.nodes import ClusterDevices
-from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import LabelledNode
-from podslice.core.dra.prepared import PreparedClaim, PreparedDevice
-from podslice.core.dra.search import WantedClaim
-from podslice.core.dra.slices import machine_slices
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.demand import pod_requests
-from podslice.core.pod.spec import Pod, from_dict
-from podslice.k8s.cel import CELSelectors
+from podslice.dra.accounting import MAPPINGS, accounted
+from podslice.dra.allocation.nodes import ClusterDevices
+from podslice.dra.allocation.pools import LabelledNode
+from podslice.dra.allocation.search import WantedClaim
+from podslice.dra.cel import CELSelectors
+from podslice.dra.devices import ClaimableAmounts
+from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
+from podslice.dra.prepared import PreparedClaim, PreparedDevice
+from podslice.dra.slices import machine_slices
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.clock import until
 from tests.cluster.deployed import FOLDER, apply
 from tests.cluster.test_slices import node_of

@@ -11,8 +11,8 @@ from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.cluster.apiclient import NODES, PODS, ROOM_ANNOTATION, Binding, HTTPClusterApi, list_pages
-from podslice.k8s.clusterobjects import read_pod
-from podslice.wire.apiconnection import AnswerError
+from podslice.service.clusterobjects import read_pod
+from podslice.service.http.apiconnection import AnswerError
 from tests.cluster.deployed import apply, deploy_rights, token_of
 from tests.cluster.test_manifests import rules
 

@@ -14,14 +14,14 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from msgspec.structs import replace
 
-from podslice.core.fleet.columns import Columns
-from podslice.core.fleet.nodes import Fleet, FleetNode
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.policies import KubeScores
-from podslice.core.fleet.scheduler import FleetScheduler
-from podslice.core.fleet.shapes import FleetShape
-from podslice.core.fleet.streams import IndexedStream
-from podslice.fleet.reading import placed
+from podslice.fleet.engine.nodes import Fleet, FleetNode
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.shapes import FleetShape
+from podslice.fleet.engine.streams import IndexedStream
+from podslice.fleet.scheduler.columns import Columns
+from podslice.fleet.scheduler.policies import KubeScores
+from podslice.fleet.scheduler.scheduler import FleetScheduler
+from podslice.fleet.traces.reading import placed
 from tests.conftest import make_pod
 from tests.fleet.fleets import fleet_class, shape_of_pod
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from e2e.hollow_nodes import node_rules
 from e2e.scheduling import PATIENCE, Pods, create_node, eventually, extender, pod, started
 
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.core.values.cpuset import format_bits
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
+from podslice.values.cpuset import format_bits
 from tests.cluster.beside import Beside, StreamingNodes, service_beside, streaming
 
 ONE = "pack:1 numa:1(memory=64GiB) core:4 pu:2"

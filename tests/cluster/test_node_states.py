@@ -14,16 +14,16 @@ from e2e.scheduling import eventually
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.journal import NodeJournal
 from podslice.cluster.apiclient import HTTPClusterApi
-from podslice.cluster.callers import CallerError, TokenCallers
-from podslice.cluster.journals import Journals
-from podslice.cluster.nodestates import node_states
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.holding import digest
-from podslice.k8s.nodestate import NODE_STATES, NodeStateStatus, read_node_state, status_of
-from podslice.wire.apiconnection import AnswerError
+from podslice.cluster.journal.callers import CallerError, TokenCallers
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.journal.nodestates import node_states
+from podslice.node.holding import digest
+from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, read_node_state, status_of
+from podslice.replica.rulebook import Rulebook
+from podslice.service.http.apiconnection import AnswerError
 from tests.clock import PATIENCE, until
 from tests.cluster.deployed import FOLDER, deploy, deploy_rights, token_of
 from tests.conftest import make_node, make_pod

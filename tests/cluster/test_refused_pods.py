@@ -14,10 +14,10 @@ from e2e.controlplane import Api, ControlPlane, Settings
 from e2e.programs import find_programs
 from e2e.sharedplane import Cluster, cluster_of
 
-from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.daemon import Agent
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.statuspatch import status_patch
 from tests.agent.test_daemon import with_agent
 from tests.clock import until
 from tests.cluster.deployed import FOLDER, RIGHTS, WORKER, apply, deploy_rights, token_of

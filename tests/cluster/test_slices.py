@@ -16,15 +16,15 @@ from e2e.scheduling import create_node, eventually
 from e2e.sharedplane import Cluster, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import RESOURCES, HTTPApiServer
+from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra.driver import wanted_slices
 from podslice.agent.dra.publisher import Publisher
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import ClaimRules, PodslicePolicy
-from podslice.core.dra.prepared import node_devices, prepared_from
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.wire.apiconnection import AnswerError
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import ClaimRules, PodslicePolicy
+from podslice.dra.prepared import node_devices, prepared_from
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
+from podslice.service.http.apiconnection import AnswerError
 from tests.clock import until
 from tests.cluster.deployed import FOLDER, deploy, deploy_rights
 from tests.cluster.test_node_states import pod_of_an_agent

@@ -14,10 +14,10 @@ from e2e.scheduling import eventually
 from e2e.sharedplane import Cluster
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiclient import COORDINATION, TOPOLOGIES, HTTPApiServer
-from podslice.agent.topologylease import LeaseName, TopologyLease
-from podslice.agent.topologyobject import TopologyObject
-from podslice.k8s.noderesourcetopology import from_node_resource_topology
+from podslice.agent.api_server.apiclient import COORDINATION, TOPOLOGIES, HTTPApiServer
+from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
+from podslice.agent.api_server.topologyobject import TopologyObject
+from podslice.node_objects.noderesourcetopology import from_node_resource_topology
 from tests.agent.test_journal import Followed
 from tests.clock import until
 from tests.cluster.deployed import FOLDER, deploy, deploy_rights

@@ -14,7 +14,7 @@ import yaml
 from e2e.controlplane import Json
 from e2e.scheduling import PATIENCE, SOON, Pods, create_node, eventually, pod
 
-from podslice.core.values.cpuset import format_bits
+from podslice.values.cpuset import format_bits
 from tests.cluster.beside import Beside, StreamingNodes, process_beside, service_beside, streaming
 from tests.cluster.deployed import apply, manifests, token_of
 

@@ -11,10 +11,10 @@ from e2e.controlplane import Api, Json
 from e2e.hollow_cluster import SCHEDULER, HollowCluster, hollow
 from e2e.scheduling import Pods, eventually, pod
 
+from podslice.api.pod.spec import Pod as CorePod
+from podslice.api.pod.spec import from_dict
 from podslice.cluster.apiclient import ROOM_ANNOTATION
-from podslice.core.cluster.events import encode
-from podslice.core.pod.spec import Pod as CorePod
-from podslice.core.pod.spec import from_dict
+from podslice.replica.events import encode
 
 HERE, THERE = "n00000", "n00001"
 FULL = 4

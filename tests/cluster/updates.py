@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from e2e.controlplane import Api
 
-from podslice.core.errors import InputError
-from podslice.core.pod.decode import decode_error
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.pod.update import IMMUTABLE, prepare_for_update, validate_update
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.server.decode import decode_error
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.update import IMMUTABLE, prepare_for_update, validate_update
+from podslice.values.errors import InputError
+from podslice.values.gates import FeatureGates
 from tests.cluster.compare import Json, Said, causes
 
 

@@ -9,10 +9,10 @@ from judge.values import draw_node
 from msgspec.structs import replace
 
 from podslice import Node, Pod
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.values.errors import UpstreamDefectError
 
 
 def called(pod: Pod, uid: str) -> Pod:

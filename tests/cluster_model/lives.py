@@ -12,10 +12,10 @@ from collections import Counter
 from random import Random
 
 from podslice import Pod
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.model import ClusterModel
-from podslice.core.holding import Holding
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel
+from podslice.node.holding import Holding
+from podslice.replica.honour import admit_as
 from tests.cluster_model.drawn import DrawnCluster, called
 
 POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour", "observe")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice import Node
-from podslice.core.cluster.model import ClusterModel, ModelLimits
+from podslice.cluster.model.model import ClusterModel, ModelLimits
 from tests.cluster_model.test_holds import single, starts
 from tests.conftest import make_pod
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from podslice import Node
-from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victims_on
-from podslice.core.cluster.model import ClusterModel
-from podslice.core.decide import release, shape_of
-from podslice.core.errors import UpstreamDefectError
+from podslice.cluster.model.eviction import Evictable, Eviction, cheapest, victims_on
+from podslice.cluster.model.model import ClusterModel
+from podslice.node.decide import release, shape_of
+from podslice.values.errors import UpstreamDefectError
 from tests.cluster_model.drawn import DrawnCluster, admits
 from tests.conftest import make_node, make_pod
 

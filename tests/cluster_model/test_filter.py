@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from podslice import Node, Pod
-from podslice.core.cluster.columns import distinct
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.pod.critical import is_critical
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.critical import is_critical
+from podslice.api.pod.spec import pod_from_dict
+from podslice.cluster.model.columns import distinct
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.config.kubelet import MemoryReservation
 from tests.cluster_model.drawn import DrawnCluster, admits
 from tests.conftest import make_node, make_pod
 

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from e2e.lockstep import kinds
 
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.node.node import Node
 from tests.conftest import make_pod
 
 NODES = 5

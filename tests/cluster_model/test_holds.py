@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from podslice import Node, Pod
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.model import ClusterModel, Filtered, ModelLimits
-from podslice.core.holding import holding_of
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel, Filtered, ModelLimits
+from podslice.node.holding import holding_of
+from podslice.replica.honour import admit_as
 from tests.cluster_model.drawn import DrawnCluster
 from tests.cluster_model.lives import Life
 from tests.conftest import make_node, make_pod

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from podslice import Node
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.cluster.openings import Openings
-from podslice.core.cluster.signature import Signature
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.cluster.model.openings import Openings
+from podslice.replica.signature import Signature
 from tests.cluster_model.test_holds import single
 from tests.conftest import make_pod
 

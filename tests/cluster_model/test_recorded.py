@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.cluster.model import ClusterModel
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import KUBELET_1_36
+from podslice.api.pod.spec import pod_from_dict
+from podslice.cluster.model.model import ClusterModel
 from podslice.replay.managers import _History
 from podslice.replay.run import Json, read_cases
+from podslice.values.quirks import KUBELET_1_36
 
 SAMPLE = Path(__file__).parents[1] / "vectors" / "managers.jsonl.gz"
 PARTS = 4

@@ -9,10 +9,10 @@ from judge.values import draw_node
 from msgspec.structs import replace
 
 from podslice import ExtendedResourceClaim, ExtendedResourceRequest, Node, Pod
-from podslice.core.cluster.signature import Signatures, signature_key
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.holding import Holding, holding_of
-from podslice.core.pod.spec import Container, map_containers, pod_from_dict
+from podslice.api.pod.spec import Container, map_containers, pod_from_dict
+from podslice.node.holding import Holding, holding_of
+from podslice.replica.signature import Signatures, signature_key
+from podslice.values.errors import UpstreamDefectError
 from tests.conftest import make_pod
 
 

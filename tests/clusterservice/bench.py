@@ -7,12 +7,12 @@ from typing import Any
 
 from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
 
-from podslice.cluster.messages import FilterRequest, read_filter
+from podslice.cluster.extender.messages import FilterRequest, read_filter
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.placing import NodeWord, Placements
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.k8s.clusterobjects import ScheduledPod, read_node, read_pod
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.clusterobjects import ScheduledPod, read_node, read_pod
 from tests.clusterservice.fake_api import Json
 
 SMALL = "pack:1 numa:2(memory=8GiB) core:4 pu:2"

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage
-from podslice.k8s.podlist import ApiError, GoneError
-from podslice.wire.apiconnection import AnswerError
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError, GoneError
 
 Json = dict[str, Any]
 

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from e2e.hollow_nodes import node_rules
 
 from podslice import Node, Pod
+from podslice.api.pod.spec import pod_from_dict
+from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.node_rules import NodeRules
-from podslice.core.managers.node_state import NodeState
-from podslice.core.pod.spec import pod_from_dict
-from podslice.k8s.clusterobjects import read_node
-from podslice.web.server import PageServer
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.service.clusterobjects import read_node
+from podslice.service.http.page_server import PageServer
 from tests.clusterservice.bench import SMALL, node_object, pod_object, seen
 from tests.clusterservice.fake_api import Json
 

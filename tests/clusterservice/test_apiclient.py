@@ -12,9 +12,9 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.cluster import apiclient
 from podslice.cluster.apiclient import Binding, HTTPClusterApi, ObjectPage, read_changes
-from podslice.k8s.podlist import ApiError, GoneError
-from podslice.wire.apiconnection import AnswerError
-from podslice.wire.lines import LineCutter, LongLineError
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.http.lines import LineCutter, LongLineError
+from podslice.service.podlist import ApiError, GoneError
 from tests.wire.test_leanhttp import Server
 
 BINDING = Binding("default", "p", "uid-1", "n1", {"podslice.io/plan": "{}"})

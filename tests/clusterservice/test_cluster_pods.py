@@ -9,8 +9,8 @@ import pytest
 
 from podslice.cluster.packed import LARGEST_KEY, PackedTable
 from podslice.cluster.pods import ClusterPods, Numbered
-from podslice.core.cluster.uids import is_named, names_of, packed_uid, uids_in, unpacked_uid
-from podslice.core.errors import InputError
+from podslice.replica.uids import is_named, names_of, packed_uid, uids_in, unpacked_uid
+from podslice.values.errors import InputError
 from tests.clusterservice.bench import Bench, mirror_object, pod_object, seen
 
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from podslice.cluster.pace import STALE_SECONDS
-from podslice.core.cluster.talk import Beat, to_bytes
-from podslice.k8s.clusterobjects import read_node
+from podslice.cluster.journal.pace import STALE_SECONDS
+from podslice.replica.talk import Beat, to_bytes
+from podslice.service.clusterobjects import read_node
 from tests.clusterservice.bench import LIKE, asked, node_object, pod_object, seen
 from tests.clusterservice.test_lying_agent import BAD, GOOD, HollowNode, LyingScene
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from podslice.cluster.eligible import Places, takes
-from podslice.k8s.clusterobjects import (
+from podslice.cluster.extender.eligible import Places, takes
+from podslice.service.clusterobjects import (
     LARGEST_AHEAD,
     MOST_TERMS,
     PlacementTerms,

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from podslice.cluster.evicting import EvictionLimits, Evictor
-from podslice.cluster.messages import BindRequest
-from podslice.cluster.nominating import Nominator
-from podslice.k8s.clusterobjects import ScheduledPod
+from podslice.cluster.extender.messages import BindRequest
+from podslice.cluster.nominate.evicting import EvictionLimits, Evictor
+from podslice.cluster.nominate.nominating import Nominator
+from podslice.service.clusterobjects import ScheduledPod
 from tests.clock import run
 from tests.clusterservice.bench import Bench, asked, mirror_object, pod_object
 from tests.clusterservice.fake_api import FakeClusterApi, Json

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from podslice.cluster.apiclient import Binding
-from podslice.cluster.extender import MOST_BINDING, Extender, plan_text
-from podslice.cluster.http import PostAnswer
-from podslice.core.answers import PodHolding
-from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
-from podslice.core.holding import Holding, holding_of
-from podslice.core.machine.memory import Block
-from podslice.core.values.cpuset import format_bits
+from podslice.cluster.extender.extender import MOST_BINDING, Extender, plan_text
+from podslice.machine.memory import Block
+from podslice.node.answers import PodHolding
+from podslice.node.holding import Holding, holding_of
+from podslice.replica.talk import PlanGiven, PlanWithdrawn
+from podslice.service.http.post_server import PostAnswer
+from podslice.values.cpuset import format_bits
 from tests import clock
 from tests.clusterservice.bench import Bench, filter_body, pod_object, shared_pod
 from tests.clusterservice.fake_api import FakeClusterApi, Json

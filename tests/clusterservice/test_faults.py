@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from podslice.core.cluster.events import StateTold, encode
-from podslice.core.cluster.verdicts import NOT_CONFIRMED
+from podslice.cluster.model.verdicts import NOT_CONFIRMED
+from podslice.replica.events import StateTold, encode
 from tests.clusterservice.bench import Bench, asked, mirror_object, pod_object, seen
 from tests.clusterservice.fake_api import Json
 

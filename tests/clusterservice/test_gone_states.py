@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-from podslice.cluster.nodestates import SWEEP_SECONDS, GoneStates, SeenState
+from podslice.cluster.journal.nodestates import SWEEP_SECONDS, GoneStates, SeenState
 from podslice.cluster.watching import ObjectTable, node_table
-from podslice.k8s.clusterobjects import read_node
-from podslice.k8s.podlist import ApiError
-from podslice.wire.apiconnection import AnswerError
+from podslice.service.clusterobjects import read_node
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError
 from tests.clock import run
 from tests.clusterservice.bench import node_object
 from tests.clusterservice.fake_api import FakeClusterApi

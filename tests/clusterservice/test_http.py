@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from podslice.cluster.http import MOST_OF_PEER, PostAnswer, PostServer
+from podslice.service.http.post_server import MOST_OF_PEER, PostAnswer, PostServer
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

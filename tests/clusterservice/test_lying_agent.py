@@ -15,21 +15,21 @@ from e2e.hollow_nodes import VERSION, HollowNode
 from fuzz.campaign import LIMIT_SECONDS, mutated
 from msgspec.structs import replace
 
-from podslice.cluster import toldsize
-from podslice.cluster.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
+from podslice.cluster.journal import toldsize
+from podslice.cluster.journal.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
+from podslice.cluster.journal.toldsize import MOST_TOLD, ToldSize
+from podslice.cluster.model.columns import MOST_NAMES, MOST_ZONES
 from podslice.cluster.service import ClusterService
-from podslice.cluster.toldsize import MOST_TOLD, ToldSize
-from podslice.core.cluster.columns import MOST_NAMES, MOST_ZONES
-from podslice.core.cluster.events import DevicesChanged, PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.replica import Applied
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import Beat, to_bytes, up_from
-from podslice.core.cluster.told_state import ToldPool, state_from
-from podslice.core.errors import InputError
-from podslice.core.holding import Holding, digest
-from podslice.core.node import Node
-from podslice.k8s.clusterobjects import ScheduledPod, read_node
+from podslice.node.holding import Holding, digest
+from podslice.node.node import Node
+from podslice.replica.events import DevicesChanged, PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
+from podslice.replica.journal import Journal
+from podslice.replica.replica import Applied
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import Beat, to_bytes, up_from
+from podslice.replica.told_state import ToldPool, state_from
+from podslice.service.clusterobjects import ScheduledPod, read_node
+from podslice.values.errors import InputError
 from tests.clusterservice.bench import LIKE, node_object, pod_object, seen
 from tests.clusterservice.fake_api import FakeClusterApi
 from tests.conftest import make_node

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from podslice.cluster.messages import (
+from podslice.cluster.extender.messages import (
     FilterAnswer,
     MessageError,
     ToldVictims,

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from podslice.cluster.service import ClusterService
-from podslice.k8s.clusterobjects import read_node
+from podslice.service.clusterobjects import read_node
 from tests.agent.chart import documents
 from tests.agent.test_cluster_chart import ON
 from tests.agent.test_monitoring import needs_promtool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.cluster.messages import BindRequest
+from podslice.cluster.extender.messages import BindRequest
 from tests.clusterservice.bench import Bench, asked, mirror_object, pod_object
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from podslice.cluster.nominating import NominationLimits, Nominator
-from podslice.k8s.clusterobjects import ScheduledPod
+from podslice.cluster.nominate.nominating import NominationLimits, Nominator
+from podslice.service.clusterobjects import ScheduledPod
 from tests.clock import run
 from tests.clusterservice.bench import pod_object, seen
 from tests.clusterservice.fake_api import FakeClusterApi

@@ -15,17 +15,17 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import Node
+from podslice.cluster.model.eviction import Evictable
+from podslice.cluster.model.room import SIZES, Room
 from podslice.cluster.page.app import ClusterPage, asked_pod, on_loop, read_pods
-from podslice.cluster.page.documents import FragmentationPoint, NodeTile, PodFit
 from podslice.cluster.page.history import FragmentationHistory, room_now
 from podslice.cluster.page.slices import Slices
 from podslice.cluster.page.survey import NOT_LOOKED_AT
 from podslice.cluster.page.waysout import CrowdedNode, ways_on, ways_out
-from podslice.core.cluster.eviction import Evictable
-from podslice.core.cluster.room import SIZES, Room
-from podslice.core.decide import release
-from podslice.core.values.quantity import Quantity
-from podslice.web.guard import Request
+from podslice.cluster_view.answers import FragmentationPoint, NodeTile, PodFit
+from podslice.node.decide import release
+from podslice.service.http.guard import Request
+from podslice.values.quantity import Quantity
 from tests.clusterservice.bench import mirror_object, pod_object, seen, shared_pod
 from tests.clusterservice.fake_api import Json
 from tests.clusterservice.pagebench import PageCluster, ServedCluster, guaranteed, served

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from e2e.hollow_nodes import Fault
 
-from podslice.cluster.messages import BindRequest, PreemptRequest, ToldVictims
-from podslice.core.cluster.events import encode
-from podslice.core.cluster.holds import RESERVED
-from podslice.core.cluster.verdicts import NOT_CONFIRMED
+from podslice.cluster.extender.messages import BindRequest, PreemptRequest, ToldVictims
+from podslice.cluster.model.holds import RESERVED
+from podslice.cluster.model.verdicts import NOT_CONFIRMED
+from podslice.replica.events import encode
 from tests.clusterservice.bench import Bench, asked, pod_object, seen, shared_pod
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from podslice.cluster.model.model import Fate, Told
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.podevents import BURST, PodEvents
-from podslice.core.answers import PodHolding
-from podslice.core.cluster.model import Fate, Told
+from podslice.node.answers import PodHolding
 from tests.clusterservice.bench import pod_object, seen
 
 Sent = list[dict[str, Any]]

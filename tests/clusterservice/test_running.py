@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from e2e.certificates import OPENSSL, make
 
-from podslice.cluster.journals import Journals
+from podslice.cluster.journal.journals import Journals
 from podslice.cluster.page.listening import PageListening
 from podslice.cluster.page.serving import PageHost
 from podslice.cluster.running import Certificate, ClusterOptions, check
 from podslice.cluster.service import ClusterService
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.errors import InputError
+from podslice.replica.rulebook import Rulebook
+from podslice.values.errors import InputError
 from tests.clusterservice.fake_api import FakeClusterApi
 from tests.clusterservice.pagebench import PageCluster
 
@@ -177,7 +177,7 @@ def test_what_a_running_service_does_not_import() -> None:
     unwanted = ["rich", "structlog", "yaml", "lightkube", "httpx2", "google.protobuf", "podslice.advise",
                 "podslice.cluster.page.app", "podslice.kubectl", "podslice.agent.settings"]  # fmt: skip
     code = (
-        "import sys, podslice.cli.main, podslice.cli.cluster, podslice.cluster.running\n"
+        "import sys, podslice.cli.main, podslice.cluster.command, podslice.cluster.running\n"
         f"print([name for name in {unwanted!r} if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from e2e.hollow_nodes import HollowJournals, HollowNodes
 
-from podslice.cluster.messages import BindRequest
-from podslice.cluster.nominating import NominationLimits
+from podslice.cluster.extender.messages import BindRequest
+from podslice.cluster.nominate.nominating import NominationLimits
+from podslice.cluster.nominate.requeuing import WakingLimits
 from podslice.cluster.service import ClusterService, ServiceSettings
-from podslice.cluster.waking import WakingLimits
-from podslice.core.cluster.events import encode
-from podslice.k8s.clusterobjects import ScheduledPod, read_node
+from podslice.replica.events import encode
+from podslice.service.clusterobjects import ScheduledPod, read_node
 from tests.clock import run
 from tests.clusterservice.bench import LIKE, filter_body, node_object, pod_object, seen, shared_pod
 from tests.clusterservice.fake_api import FakeClusterApi, Json

@@ -11,9 +11,9 @@ import pytest
 
 from podslice.cluster.apiclient import NODES, PODS
 from podslice.cluster.watching import ObjectTable, node_table, pod_table
-from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
-from podslice.k8s.podlist import ApiError
-from podslice.wire.backoff import BackOff
+from podslice.service.backoff import BackOff
+from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
+from podslice.service.podlist import ApiError
 from tests.clock import run
 from tests.clusterservice.fake_api import FakeClusterApi, Json
 

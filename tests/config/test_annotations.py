@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node, Pod, explain
-from podslice.core.config.annotations import (
+from podslice.config.annotations import (
     CPU_POWER,
     IRQ,
     ISOLATION,
@@ -23,7 +23,7 @@ from podslice.core.config.annotations import (
     movable,
     resize_wishes,
 )
-from podslice.core.config.policy import (
+from podslice.config.policy import (
     AnnotationRules,
     Defragmentation,
     ExclusiveResize,
@@ -31,7 +31,7 @@ from podslice.core.config.policy import (
     PodslicePolicy,
     PowerProfile,
 )
-from podslice.core.decide import restart
+from podslice.node.decide import restart
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE, held
 

@@ -12,11 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import InputError, KubeletConfig, Node, StartError
-from podslice.core.config.schema import field_names
-from podslice.core.config.validation import validate
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.gates import FeatureGates, GateError
-from podslice.k8s.kubeletconfig import (
+from podslice.config.kubelet_file import (
     API_VERSION,
     KIND,
     ConfigDocument,
@@ -24,7 +20,11 @@ from podslice.k8s.kubeletconfig import (
     load_document,
     read_document,
 )
-from podslice.k8s.yaml import dump
+from podslice.config.schema import field_names
+from podslice.config.validation import validate
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.reading.yaml import dump
+from podslice.values.gates import FeatureGates, GateError
 
 _LINES = list(map(json.loads, (Path(__file__).parent / "data/configurations.jsonl").read_text().splitlines()))
 _HEAD, *_RECORDED = _LINES

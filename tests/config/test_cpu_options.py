@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from podslice import Node
-from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.gates import FeatureGates
+from podslice.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.gates import FeatureGates
 from tests.conftest import make_node, make_pod
 
 ALPHA = {"CPUManagerPolicyAlphaOptions": True}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from podslice import KubeletConfig
-from podslice.core.config.reservation import prepare_reservations
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.config.reservation import prepare_reservations
+from podslice.machine.readers.synthetic import from_synthetic
 
 MACHINE = from_synthetic("pack:1 numa:1(memory=64GiB) core:4 pu:1")
 

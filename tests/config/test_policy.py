@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node
-from podslice.core.config.policy import (
+from podslice.config.policy import (
     AnnotationRules,
     Defragmentation,
     ExclusiveResize,
@@ -22,9 +22,9 @@ from podslice.core.config.policy import (
     PowerProfile,
     check_policy,
 )
-from podslice.core.quirks import PODSLICE
-from podslice.k8s.policy import load_policy, policy_from_dict
-from podslice.k8s.yaml import load_documents
+from podslice.config.policy_file import load_policy, policy_from_dict
+from podslice.reading.yaml import load_documents
+from podslice.values.quirks import PODSLICE
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
 

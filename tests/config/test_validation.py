@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
-from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.core.config.validation import validate
-from podslice.core.errors import StartError, StartKind
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.core.values.gates import FeatureGates
+from podslice.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.config.validation import validate
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
+from podslice.values.errors import StartError, StartKind
+from podslice.values.gates import FeatureGates
 
 _MACHINE = from_synthetic("pack:1 numa:2(memory=8GB) core:2 pu:2")
 

@@ -11,12 +11,12 @@ import yaml
 from release.schemas import outdated, write
 
 from podslice.cli.main import cli
-from podslice.contract.kinds import KINDS, type_of
-from podslice.contract.schema import make_schema, shipped_schema
-from podslice.core.document import API_VERSION, document
-from podslice.core.errors import InputError
-from podslice.gallery import gallery_names, load_gallery
+from podslice.documents.kinds import KINDS, type_of
+from podslice.documents.schema import make_schema, shipped_schema
 from podslice.host.machine_files import dump_machine, parse_machine
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.values.document import API_VERSION, document
+from podslice.values.errors import InputError
 from tests.cli.test_manners import Shell
 from tests.cli.test_manners import podslice as podslice
 from tests.documents import check_document, read_document

@@ -8,12 +8,12 @@ from itertools import combinations
 from podslice import Node, Pod
 from podslice.advise.defrag.groups import Group, movable_groups
 from podslice.advise.defrag.space import put
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.changes import EditPod, admits
-from podslice.core.kubelet import Kubelet
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
-from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
-from podslice.statefiles.formats.held_memory import rebuilt
+from podslice.advise.explain.fixes.changes import EditPod, admits
+from podslice.advise.trial.trial import Trial
+from podslice.node.kubelet import Kubelet
+from podslice.node.memory.checkpoint import MemoryCheckpoint
+from podslice.node.memory.held_blocks import rebuilt
+from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 Layout = tuple[tuple[Bits, Bits], ...]
 """CPUs and memory nodes of every group."""

@@ -6,10 +6,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import DeviceInventory, inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
 
 GPU = "example.com/gpu"
 

@@ -9,12 +9,12 @@ from podslice import Node
 from podslice.advise.defrag.groups import movable_groups
 from podslice.advise.defrag.largest import largest_pod, probe
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, problem_with
-from podslice.advise.drive.trial import Trial
-from podslice.core.values.cpuset import CPUSet
-from podslice.core.values.quantity import Quantity
-from podslice.statefiles.names import DEVICE_STATE_FILE
-from podslice.statefiles.tools.consequence import NodeFacts
-from podslice.statefiles.tools.verify import verify
+from podslice.advise.trial.trial import Trial
+from podslice.node.checkpoints.names import DEVICE_STATE_FILE
+from podslice.state_files.consequence import NodeFacts
+from podslice.state_files.verify import verify
+from podslice.values.cpuset import CPUSet
+from podslice.values.quantity import Quantity
 from tests.conftest import make_node
 from tests.defrag.brute_force import fewest_by_force
 from tests.defrag.nodes import fragmented, pod

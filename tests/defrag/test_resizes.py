@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import InputError, Node
+from podslice.advise.defrag.command import defrag
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, defragment_for_resize
-from podslice.cli.defrag import defrag
-from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
-from podslice.core.values.cpuset import CPUSet
+from podslice.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.values.cpuset import CPUSet
 from tests.documents import read_document
 from tests.resize.helpers import drawn_node, guaranteed, pod
 from tests.resize.histories import check, draw_sizes

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.errors import AdmissionError
-from podslice.core.hints.hint import Hint
-from podslice.core.machine.devices import Device
-from podslice.core.managers.context import NodeContext
-from podslice.core.managers.device_plugin import DevicePlugin, SimulatedPlugin
-from podslice.core.managers.devices import DeviceManager
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import PODSLICE, Quirks
-from podslice.core.values.cpuset import bits_of
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.devices import Device
+from podslice.node.context import NodeContext
+from podslice.node.devices.manager import DeviceManager
+from podslice.node.devices.plugin import DevicePlugin, SimulatedPlugin
+from podslice.node.topology.hint import Hint
+from podslice.values.cpuset import bits_of
+from podslice.values.errors import AdmissionError
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import PODSLICE, Quirks
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 ANYWHERE = Hint(None, True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.machine.devices import Device
-from podslice.core.managers.device_plugin import AllocateResponse, PluginError, PluginOptions, SimulatedPlugin
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.machine.devices import Device
+from podslice.node.devices.plugin import AllocateResponse, PluginError, PluginOptions, SimulatedPlugin
+from podslice.values.errors import AdmissionError, UpstreamDefectError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hint import Hint, enumerate_masks
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.node.devices.hints import Coverage
+from podslice.node.topology.hint import Hint, enumerate_masks
+from podslice.values.cpuset import Bits, iter_bits
+from podslice.values.errors import UpstreamDefectError
+from podslice.values.quirks import KUBELET_1_36
 from tests.devices.helpers import ANYWHERE, GPU, admit, gpus, manager, near, pod
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.machine.devices import (
+from podslice.machine.devices import (
     Device,
     DeviceInventory,
     DeviceResource,
     inventory_from_data,
     is_extended_resource_name,
 )
+from podslice.values.errors import InputError
 
 
 def test_recorded_form():

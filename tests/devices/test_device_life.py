@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.hints.hint import Hint
-from podslice.core.machine.devices import Device
-from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.managers.device_records import DeviceRecord
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.machine.devices import Device
+from podslice.node.devices.plugin import SimulatedPlugin
+from podslice.node.devices.records import DeviceRecord
+from podslice.node.topology.hint import Hint
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 
 

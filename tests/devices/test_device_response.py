@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount
-from podslice.core.managers.device_response import ResponseError, decode_response, encode_response
+from podslice.node.devices.plugin import AllocateResponse, DeviceNode, Mount
+from podslice.node.devices.response import ResponseError, decode_response, encode_response
 
 text = st.text(max_size=8)
 responses = st.builds(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podslice.core.dra.accounting import MAPPINGS, RESOURCES, accounted, accounting_field
+from podslice.dra.accounting import MAPPINGS, RESOURCES, accounted, accounting_field
 
 
 def test_which_form() -> None:

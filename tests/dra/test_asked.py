@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from podslice.core.dra.asked import claimed_amounts
-from podslice.core.dra.objects import ResourceClaimSpec
-from podslice.core.pod.spec import from_dict
+from podslice.api.pod.spec import from_dict
+from podslice.dra.asked import claimed_amounts
+from podslice.dra.objects import ResourceClaimSpec
 
 
 def form(count: int = 1, **amounts: str) -> dict[str, Any]:

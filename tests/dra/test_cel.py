@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.dra.objects import SliceDevice
-from podslice.core.dra.pools import OfferedDevice, offered
-from podslice.core.dra.selecting import SelectorError
-from podslice.core.pod.spec import from_dict
-from podslice.k8s.cel import CELSelectors
+from podslice.api.pod.spec import from_dict
+from podslice.dra.allocation.pools import OfferedDevice, offered
+from podslice.dra.allocation.selecting import SelectorError
+from podslice.dra.cel import CELSelectors
+from podslice.dra.objects import SliceDevice
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.dra.conditions import status_patch
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ImpossibleClaimError
-from podslice.core.pod.spec import from_dict
+from podslice.api.pod.spec import from_dict
+from podslice.dra.conditions import status_patch
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import ImpossibleClaimError
 
 POOL, NOW, BEFORE = "n/podslice.io", "2026-11-23T16:00:00Z", "2026-11-23T15:00:00Z"
 PROBLEM = ImpossibleClaimError("NothingRequested", "claim default/c asks for nothing")

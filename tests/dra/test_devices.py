@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from podslice.api.pod.spec import from_dict
 from podslice.cli.main import cli
-from podslice.core.config.policy import ClaimDevices
-from podslice.core.dra.devices import ClaimableAmounts
-from podslice.core.dra.names import NUMA_NODE
-from podslice.core.dra.nodes import ClusterDevices
-from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import LabelledNode
-from podslice.core.dra.search import WantedClaim
-from podslice.core.dra.slices import machine_slices
-from podslice.core.dra.validate import slice_errors
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import from_dict
-from podslice.core.values.cpuset import CPUSet
-from podslice.gallery import gallery_names, load_gallery
-from podslice.k8s.cel import CELSelectors
+from podslice.config.policy import ClaimDevices
+from podslice.dra.allocation.nodes import ClusterDevices
+from podslice.dra.allocation.pools import LabelledNode
+from podslice.dra.allocation.search import WantedClaim
+from podslice.dra.cel import CELSelectors
+from podslice.dra.devices import ClaimableAmounts
+from podslice.dra.names import NUMA_NODE
+from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
+from podslice.dra.slices import machine_slices
+from podslice.dra.validate import slice_errors
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import CPUSet
 
 ANY = from_dict({"metadata": {"name": "any"}}, DeviceClass)
 

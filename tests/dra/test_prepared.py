@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.agent.dra.driver import claimable_amounts
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.config.annotations import movable
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.config.policy import (
+from podslice.api.pod.claim_holder import claim_of_holder, is_holder
+from podslice.api.pod.spec import from_dict
+from podslice.config.annotations import movable
+from podslice.config.kubelet import MemoryReservation
+from podslice.config.policy import (
     ClaimDevices,
     ClaimMemory,
     ClaimRules,
@@ -24,9 +23,9 @@ from podslice.core.config.policy import (
     CPUClass,
     Defragmentation,
 )
-from podslice.core.dra.devices import machine_devices
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import (
+from podslice.dra.devices import machine_devices
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import (
     ClaimError,
     NodeDevice,
     PreparedClaim,
@@ -35,12 +34,13 @@ from podslice.core.dra.prepared import (
     node_devices,
     prepared_from,
 )
-from podslice.core.machine.model import cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.node_rules import claim_memory
-from podslice.core.pod.claim_holder import claim_of_holder, is_holder
-from podslice.core.pod.spec import from_dict
-from podslice.core.values.cpuset import parse_bits, union
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.rules import claim_memory
+from podslice.replica.journal import Journal
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.values.cpuset import parse_bits, union
 from tests.conftest import make_pod
 
 MACHINE = from_synthetic("pack:2 [numa(memory=8GiB)] core:8 pu:2")

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.dra.publish import Json, SliceNames, SliceWrites, slice_writes
+from podslice.dra.publish import Json, SliceNames, SliceWrites, slice_writes
 
 NAMES = SliceNames("podslice.io", "node-a")
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from e2e.random_claims import CLASSES, random_case
 
-from podslice.core.dra.nodes import ClusterDevices
-from podslice.core.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
-from podslice.core.dra.pools import LabelledNode, OfferedDevice, pools_of
-from podslice.core.dra.search import AbandonedError, Search, SearchLimitError, WantedClaim
-from podslice.core.dra.selecting import Selecting, SelectorError, UnknownClassError
-from podslice.core.dra.usage import DeviceUsage
-from podslice.core.pod.spec import from_dict
+from podslice.api.pod.spec import from_dict
+from podslice.dra.allocation.nodes import ClusterDevices
+from podslice.dra.allocation.pools import LabelledNode, OfferedDevice, pools_of
+from podslice.dra.allocation.search import AbandonedError, Search, SearchLimitError, WantedClaim
+from podslice.dra.allocation.selecting import Selecting, SelectorError, UnknownClassError
+from podslice.dra.allocation.usage import DeviceUsage
+from podslice.dra.objects import DeviceClass, ResourceClaimSpec, ResourceSlice
 
 Json = dict[str, Any]
 NUMA = "resource.kubernetes.io/numaNode"
@@ -274,10 +274,10 @@ def test_twins_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     def matches(expression: str, offered: OfferedDevice) -> bool:
         return hash_of(expression, offered) % 5 > 0
 
-    monkeypatch.setattr("podslice.core.dra.search.MOST_STEPS", 20_000)
-    monkeypatch.setattr("podslice.core.dra.search.STEPS_WITHOUT_TWINS", 1 << 60)
+    monkeypatch.setattr("podslice.dra.allocation.search.MOST_STEPS", 20_000)
+    monkeypatch.setattr("podslice.dra.allocation.search.STEPS_WITHOUT_TWINS", 1 << 60)
     plain = answers(slices, pods, matches)
-    monkeypatch.setattr("podslice.core.dra.search.STEPS_WITHOUT_TWINS", -1)
+    monkeypatch.setattr("podslice.dra.allocation.search.STEPS_WITHOUT_TWINS", -1)
     told = answers(slices, pods, matches)
     assert told[: len(plain)] == plain
 

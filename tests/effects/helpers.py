@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podslice.core.effects.settings import CgroupSettings
-from podslice.core.effects.tree import NO_PINS, Pin, PodEffects, pod_effects
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.quirks import KUBELET_1_36, Quirks
-from podslice.core.values.gates import FeatureGates, later_gates
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.api.server.defaults import default_pod
+from podslice.node.effects.settings import CgroupSettings
+from podslice.node.effects.tree import NO_PINS, Pin, PodEffects, pod_effects
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import KUBELET_1_36, Quirks
 
 GI = 1 << 30
 MI = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podslice import Node
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.effects.helpers import pod, requirements
 
 MACHINE = from_synthetic("pack:1 numa:1(memory=64GB) core:4 pu:1")

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.effects.cgroup import declares_limit, pod_cgroup, pod_cgroup_path, pod_quota_disabled
-from podslice.core.effects.files import cpu_max, huge_page_files
-from podslice.core.effects.huge_pages import page_size_from_name, page_size_name, page_size_of
-from podslice.core.effects.qos_cgroup import qos_cgroups
-from podslice.core.effects.sandbox import sandbox, sandbox_update
-from podslice.core.effects.settings import LIMITED_SWAP, TIERED, CgroupSettings, cgroup_settings
-from podslice.core.effects.tree import Pin
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.effects.cgroup import declares_limit, pod_cgroup, pod_cgroup_path, pod_quota_disabled
+from podslice.node.effects.files import cpu_max, huge_page_files
+from podslice.node.effects.huge_pages import page_size_from_name, page_size_name, page_size_of
+from podslice.node.effects.qos_cgroup import qos_cgroups
+from podslice.node.effects.sandbox import sandbox, sandbox_update
+from podslice.node.effects.settings import LIMITED_SWAP, TIERED, CgroupSettings, cgroup_settings
+from podslice.node.effects.tree import Pin
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.effects.helpers import GI, MI, effects, gates, node, pod, requirements
 
 SMALL, EQUAL = requirements("100m/100Mi"), requirements("1/1Gi", "1/1Gi")

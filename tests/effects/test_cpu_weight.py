@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.effects.cpu_weight import (
+from podslice.node.effects.cpu_weight import (
     milli_cpu_to_quota,
     milli_cpu_to_shares,
     quota_to_milli_cpu,

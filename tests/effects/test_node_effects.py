@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice import KubeletConfig, Node
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.effects.helpers import GI, pod, requirements
 
 STATIC = KubeletConfig(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from podslice.core.effects.oom import (
+from podslice.api.pod.spec import Pod
+from podslice.node.effects.oom import (
     oom_score_adjustments,
     remaining_memory_per_container,
     smallest_app_request,
 )
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.pod.spec import Pod
+from podslice.values.errors import UpstreamDefectError
 from tests.effects.helpers import GI, gates, pod
 
 NODE = 1000 * GI

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from podslice.core.pod.demand import compute_qos, pod_qos
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.gates import FeatureGates, later_gates
+from podslice.api.pod.demand import compute_qos, pod_qos
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.effects.helpers import gates, pod
 
 BOTH = {"cpu": "1", "memory": "1Gi"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from podslice.core.effects.cpu_weight import shares_to_weight
-from podslice.core.effects.settings import TIERED
-from podslice.core.pod.demand import compute_qos, own_limits, own_requests, pod_limits, pod_requests
-from podslice.core.pod.spec import Pod, ResourceList
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.demand import compute_qos, own_limits, own_requests, pod_limits, pod_requests
+from podslice.api.pod.spec import Pod, ResourceList
+from podslice.node.effects.cpu_weight import shares_to_weight
+from podslice.node.effects.settings import TIERED
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.effects.helpers import MI, amounts, effects, gates, node, pod, requirements
 
 PR, PL, CR, CL = "600m/600Mi", "1/1Gi", "200m/200Mi", "250m/256Mi"

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from podslice import KubeletConfig, Node, Pod, StartError, UpstreamDefectError
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.core.machine.model import HugePages, Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import DeviceInventory, inventory_from_data
+from podslice.machine.model import HugePages, Machine
+from podslice.machine.readers.synthetic import from_synthetic
 
 MACHINES = (
     "pack:1 numa:1(memory=8GiB) core:4 pu:2",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from podslice import Node, Pod
-from podslice.advise.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
-from podslice.advise.explain.fix import Fix
-from podslice.core import readmission
+from podslice.advise.explain.fixes.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
+from podslice.advise.explain.fixes.fix import Fix
+from podslice.node import readmission
 from tests.explain.random_nodes import Setup
 
 

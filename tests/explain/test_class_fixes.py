@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import PodslicePolicy
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.changes import admits
 from podslice.advise.explain.explain import Explainer, explain
-from podslice.advise.explain.fix import Fix
-from podslice.core.config.policy import AnnotationRules
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
+from podslice.advise.explain.fixes.changes import admits
+from podslice.advise.explain.fixes.fix import Fix
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import AnnotationRules
+from podslice.node.node import Node
 from tests.plugins.test_classes import STRICT, node, pod
 
 

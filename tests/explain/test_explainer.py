@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.bench import Asking, Bench
-from podslice.advise.explain.changes import EditPod
 from podslice.advise.explain.explain import Explainer, explain, explain_each
+from podslice.advise.explain.fixes.bench import Asking, Bench
+from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.trial.trial import Trial
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
 

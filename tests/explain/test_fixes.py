@@ -10,19 +10,19 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, Node, Pod, StartError
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.changes import EditPod
-from podslice.advise.explain.edits import is_valid, places, with_amounts
 from podslice.advise.explain.explain import Explainer, find_fixes
-from podslice.advise.explain.pod_fixes import differences
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.config.policy_options import POLICIES, SCOPES
-from podslice.core.machine.model import HugePages, Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.validate import validate_pod
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
-from podslice.core.values.quantity import Quantity
+from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.explain.fixes.edits import is_valid, places, with_amounts
+from podslice.advise.explain.fixes.pod_fixes import differences
+from podslice.advise.trial.trial import Trial
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_pod
+from podslice.config.kubelet import MemoryReservation
+from podslice.config.policy_options import POLICIES, SCOPES
+from podslice.machine.model import HugePages, Machine
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
+from podslice.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import Setup, refusals
 from tests.explain.reapply import works

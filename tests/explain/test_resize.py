@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from podslice import InputError, Node
 from podslice import explain_resize as explain_everything
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.changes import EditPod, MoveContainers, Reconfigure, Remove, grants
+from podslice.advise.explain.command import explain
+from podslice.advise.explain.fixes.changes import EditPod, MoveContainers, Reconfigure, Remove, grants
 from podslice.advise.explain.resize import ResizeExplanation, explain_resize, explain_resizes
-from podslice.cli.explain import explain
-from podslice.core.config.policy import Defragmentation, ExclusiveResize
+from podslice.advise.trial.trial import Trial
+from podslice.config.policy import Defragmentation, ExclusiveResize
 from tests.documents import read_document
 from tests.resize.helpers import drawn_node
 from tests.resize.histories import draw_sizes

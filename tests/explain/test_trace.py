@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, MemoryReservation, Node, Pod
-from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.candidates import Candidate, Cell
 from podslice.advise.explain.codes import REFUSALS
 from podslice.advise.explain.explain import Explanation, explain
+from podslice.advise.explain.table import to_text
 from podslice.advise.explain.verdict import refusal_code
-from podslice.core.errors import Refusal, RefusalKind
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import HugePages
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import pod_from_dict
-from podslice.render.explanation import to_text
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.server.defaults import default_pod
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import HugePages
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.errors import Refusal, RefusalKind
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
 

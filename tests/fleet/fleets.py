@@ -6,15 +6,15 @@ from random import Random
 from typing import Any
 
 from podslice import KubeletConfig, Node
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
-from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
-from podslice.core.fleet.workload import Workload
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import MemoryReservation
+from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
+from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
+from podslice.fleet.engine.workload import Workload
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 from tests.conftest import make_pod
 
 GATES = FeatureGates.from_overrides({}, fixes=later_gates(PROFILES["podslice"]))

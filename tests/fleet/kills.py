@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from podslice.core.fleet.queue import PodQueue
-from podslice.fleet import keeper
+from podslice.fleet.scheduler.queue import PodQueue
+from podslice.fleet.workers import keeper
 from tests.fleet.test_runs import files_of, fleet
 
 _EVENTS, _CALLS = 2500, 24

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from podslice import Node
-from podslice.core.cluster.journal import Journal
-from podslice.core.document import with_header
-from podslice.core.machine.form import to_data
-from podslice.fleet.cells import Study
-from podslice.fleet.scenario_file import load_scenario
-from podslice.k8s.nodestate import node_state, status_of
-from podslice.k8s.policy import policy_from_dict
+from podslice.config.policy_file import policy_from_dict
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.machine.readers.form import to_data
+from podslice.replica.journal import Journal
+from podslice.replica.nodestate import node_state, status_of
+from podslice.values.document import with_header
 from tests.documents import check_document
 from tests.fleet.test_runs import fleet
 from tests.fleet.test_start import CONFIG, DEVICES, GONE, KEPT, MACHINE, lived, node_object, owned, pod, run_rows, typed

@@ -6,8 +6,8 @@ import pytest
 from judge.values import Counts, lockstep
 
 from podslice import KubeletConfig, Node
-from podslice.core.answers import DifferentAnswerError, NodeAnswer, Numbers, Remembered, ValueAnswers
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.answers import DifferentAnswerError, NodeAnswer, Numbers, Remembered, ValueAnswers
 from tests.conftest import make_pod
 
 

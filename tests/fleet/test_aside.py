@@ -17,13 +17,13 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.errors import InputError
-from podslice.fleet import aside as aside_module
-from podslice.fleet import far_worker
-from podslice.fleet.aside import Crew, FileParcel
-from podslice.fleet.far_worker import still, still_scheduler
-from podslice.fleet.order import longest_first
-from podslice.fleet.shares import ShareTeller
+from podslice.fleet.scenario.order import longest_first
+from podslice.fleet.workers import aside as aside_module
+from podslice.fleet.workers import far_worker
+from podslice.fleet.workers.aside import Crew, FileParcel
+from podslice.fleet.workers.far_worker import still, still_scheduler
+from podslice.fleet.workers.shares import ShareTeller
+from podslice.values.errors import InputError
 from tests.clock import until
 from tests.fleet.test_twins import KINDS, scenario, study_of
 
@@ -201,7 +201,7 @@ def test_no_process_outlives_who_asks(tmp_path: Path) -> None:
     """Whoever waits is killed in the middle of the work: it ends too."""
     code = """
 import asyncio, pickle, sys
-from podslice.fleet.aside import Crew
+from podslice.fleet.workers.aside import Crew
 from tests.fleet.test_aside import long_work
 asyncio.run(Crew().ask(pickle.dumps((long_work, sys.argv[1]))))
 """

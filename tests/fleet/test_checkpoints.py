@@ -16,18 +16,18 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.fleet import checkpoint, run
-from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.queue import PodQueue
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.workload import Workload
-from podslice.fleet.cells import Study
-from podslice.fleet.keeper import CellKeeper
-from podslice.fleet.pool import Task, simulate
-from podslice.fleet.run import resolved
-from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.store import RunStore
+from podslice.fleet.engine import checkpoint, run
+from podslice.fleet.engine.nodes import Fleet, FleetNode, NodeEvent
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.run import resolved
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.scenario.store import RunStore
+from podslice.fleet.scheduler.queue import PodQueue
+from podslice.fleet.workers.keeper import CellKeeper
+from podslice.fleet.workers.pool import Task, simulate
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
 from tests.fleet.kills import campaign, write_scenario
 from tests.fleet.test_run import EVERYTHING, facts
@@ -204,7 +204,7 @@ def test_a_damaged_checkpoint_costs_only_its_cell(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
-from podslice.fleet import keeper
+from podslice.fleet.workers import keeper
 keeper.EVERY = 0.0
 writes = [0]
 write = keeper.write_atomically
@@ -267,7 +267,7 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
 
 WORKER = """
 import sys, time
-from podslice.fleet import keeper, pool
+from podslice.fleet.workers import keeper, pool
 offer = keeper.CellKeeper.offer
 def waits(one, take):
     if not keeper._STOPPING.asked:

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.run import run_cell
-from podslice.fleet.collecting import rare_collections
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.workers.collecting import rare_collections
 from tests.fleet import fleets
 
 

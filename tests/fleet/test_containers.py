@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.pod.demand import pod_qos
-from podslice.core.quirks import PROFILES
-from podslice.fleet.reading import Reader
-from podslice.fleet.scenario import Reading
-from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.strict import convert
-from podslice.fleet.trace import TracePod
+from podslice.api.pod.demand import pod_qos
+from podslice.fleet.scenario.scenario import Reading
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.scenario.strict import convert
+from podslice.fleet.traces.reading import Reader
+from podslice.fleet.traces.trace import TracePod
+from podslice.values.errors import InputError
+from podslice.values.quirks import PROFILES
 from tests.fleet.fleets import GATES
 from tests.fleet.test_runs import SCENARIO
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.fleet.far import dask_executor, said
-from podslice.fleet.pool import Task, simulate
-from podslice.fleet.store import RunStore
+from podslice.fleet.scenario.store import RunStore
+from podslice.fleet.workers.far import dask_executor, said
+from podslice.fleet.workers.pool import Task, simulate
+from podslice.values.errors import InputError
 from tests.fleet.test_aside import is_running
 from tests.fleet.test_runs import SCENARIO, files_of, podslice
 

@@ -16,16 +16,11 @@ import msgspec
 import numpy as np
 from click.testing import CliRunner, Result
 
+from podslice.api.pod.spec import Pod, PodSpec
 from podslice.cli.main import cli
-from podslice.contract.fleet import FleetValidation
-from podslice.core.document import document
-from podslice.core.errors import InputError
-from podslice.core.fleet.columns import Columns
-from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
-from podslice.core.fleet.policies import FGD, BestFit, DotProduct, GPUClustering, GPUPacking
-from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
-from podslice.core.pod.spec import Pod, PodSpec
-from podslice.fleet.fgd import (
+from podslice.fleet.documents import FleetValidation
+from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
+from podslice.fleet.scenario.fgd import (
     POINTS,
     PUBLISHED,
     FGDPoint,
@@ -38,7 +33,12 @@ from podslice.fleet.fgd import (
     run_one,
     value_at,
 )
-from podslice.fleet.trace import TracePod
+from podslice.fleet.scheduler.columns import Columns
+from podslice.fleet.scheduler.fragmentation import GPUFragmentation, popular_shapes
+from podslice.fleet.scheduler.policies import FGD, BestFit, DotProduct, GPUClustering, GPUPacking
+from podslice.fleet.traces.trace import TracePod
+from podslice.values.document import document
+from podslice.values.errors import InputError
 from tests.documents import check_document
 
 GIB = 1 << 30

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
 from podslice import KubeletConfig, Node
-from podslice.core.answers import ValueAnswers
-from podslice.core.fleet import watch
-from podslice.core.fleet.budgets import DisruptionBudget
-from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
-from podslice.core.fleet.options import CellOptions, FilterName
-from podslice.core.fleet.placement import PlacementRules, Selector
-from podslice.core.fleet.preemption import Questions, RoomFinder
-from podslice.core.fleet.queue import PodQueue
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.shapes import FleetShape
-from podslice.core.fleet.watch import LoopWatch
-from podslice.core.fleet.workload import Workload
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.fleet.engine.budgets import DisruptionBudget
+from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode, NodeEvent
+from podslice.fleet.engine.options import CellOptions, FilterName
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.shapes import FleetShape
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.scheduler import watch
+from podslice.fleet.scheduler.placement import PlacementRules, Selector
+from podslice.fleet.scheduler.preemption import Questions, RoomFinder
+from podslice.fleet.scheduler.queue import PodQueue
+from podslice.fleet.scheduler.watch import LoopWatch
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.answers import ValueAnswers
 from tests.conftest import make_pod
 from tests.fleet.fleets import TWO_NUMA, churn, fleet_class, fleet_of, shape, shape_of_pod
 

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.fleet.workload import NEVER, Workload
-from podslice.fleet.growth import MOST_PERCENT, NOT_AS_IT_IS, GrowingWorkload, most_growth
+from podslice.fleet.engine.workload import NEVER, Workload
+from podslice.fleet.traces.growth import MOST_PERCENT, NOT_AS_IT_IS, GrowingWorkload, most_growth
 from tests.documents import read_document
 from tests.fleet.fleets import shape
 from tests.fleet.test_runs import fleet

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.fleet.cells import Study
-from podslice.fleet.kube import cluster_nodes
-from podslice.fleet.kube_objects import read_objects
-from podslice.fleet.kube_pods import cluster_pods
-from podslice.fleet.run import plan_run
-from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.starter import sample_cluster
-from podslice.fleet.store import RunStore
+from podslice.fleet.importing.kube import cluster_nodes
+from podslice.fleet.importing.kube_objects import read_objects
+from podslice.fleet.importing.kube_pods import cluster_pods
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.run import plan_run
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.scenario.starter import sample_cluster
+from podslice.fleet.scenario.store import RunStore
+from podslice.values.errors import InputError
 from tests.fleet.test_runs import fleet, rows
 
 ZONES = [

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.fleet.nodes import FleetClass
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.result import CellResult
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.workload import NEVER, Workload
+from podslice.fleet.engine.nodes import FleetClass
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.result import CellResult
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.workload import NEVER, Workload
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
 
 NODE_METRICS = ("alignment", "stranded", "largest")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.fleet.kube_pods import cluster_pods
-from podslice.fleet.metrics_pods import MetricsPods, metrics_pods
-from podslice.fleet.metrics_read import MetricSeries, is_metrics, metrics_of, text_metrics
-from podslice.fleet.metrics_table import table_metrics
-from podslice.fleet.starter import sample_cluster
+from podslice.fleet.importing.kube_pods import cluster_pods
+from podslice.fleet.importing.metrics_pods import MetricsPods, metrics_pods
+from podslice.fleet.importing.metrics_read import MetricSeries, is_metrics, metrics_of, text_metrics
+from podslice.fleet.importing.metrics_table import table_metrics
+from podslice.fleet.scenario.starter import sample_cluster
+from podslice.values.errors import InputError
 from tests.fleet.test_runs import fleet, rows
 
 BEGIN = 1_767_225_600

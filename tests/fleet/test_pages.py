@@ -13,15 +13,15 @@ from typing import Any
 import htpy as h
 import pytest
 
-from podslice.core.values.cpuset import parse_bits
-from podslice.fleet.node_history import node_at_end
-from podslice.fleet.node_maps import node_maps
-from podslice.fleet.plots import Scale, Strip, heat_strip, steps
-from podslice.fleet.report import heat_strips
-from podslice.fleet.run import kept_study
-from podslice.fleet.sizing import NotEnoughError, least_nodes, removal_order
-from podslice.fleet.store import RunStore
-from podslice.fleet.summary import summarize
+from podslice.fleet.report.node_maps import node_maps
+from podslice.fleet.report.plots import Scale, Strip, heat_strip, steps
+from podslice.fleet.report.report import heat_strips
+from podslice.fleet.report.summary import summarize
+from podslice.fleet.scenario.node_history import node_at_end
+from podslice.fleet.scenario.run import kept_study
+from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order
+from podslice.fleet.scenario.store import RunStore
+from podslice.values.cpuset import parse_bits
 from tests.documents import read_document
 from tests.fleet.test_runs import SCENARIO, fleet, rows
 
@@ -308,7 +308,7 @@ def test_names_cannot_leave_the_facts(full: Path) -> None:
 
 def test_maps_end_where_there_is_no_more_room(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes with the most stranded CPUs are drawn, the others are told by name."""
-    monkeypatch.setattr("podslice.fleet.node_maps.MOST_TEXT", 300)
+    monkeypatch.setattr("podslice.fleet.report.node_maps.MOST_TEXT", 300)
     maps = maps_of(full, next(RunStore(full).keys()))
     assert 0 < len(maps["nodes"]) < len(maps["names"])
 

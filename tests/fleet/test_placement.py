@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
 from podslice import InputError
-from podslice.core.fleet.columns import ALL, Columns
-from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.placement import placement_of
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.shapes import FleetShape, NodeTaint
-from podslice.core.fleet.workload import Workload
-from podslice.fleet.reading import placed
+from podslice.fleet.engine.nodes import Fleet, FleetNode, NodeEvent
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.shapes import FleetShape, NodeTaint
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.scheduler.columns import ALL, Columns
+from podslice.fleet.scheduler.placement import placement_of
+from podslice.fleet.traces.reading import placed
 from tests.conftest import make_pod
 from tests.fleet.fleets import fleet_class, shape_of_pod
 

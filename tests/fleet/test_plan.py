@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.fleet.sizing import NotEnoughError, least_nodes, removal_order, weighted_order
+from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order, weighted_order
+from podslice.values.errors import InputError
 from tests.documents import read_document
 from tests.fleet.test_runs import fleet
 

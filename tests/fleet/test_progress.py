@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from podslice.cli.fleet.progress import RunProgress, span_text
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.workload import Workload
-from podslice.fleet.plan import PlanTerms, plan_nodes
-from podslice.fleet.shares import SharePipe, ShareTeller, tell_through
+from podslice.fleet.commands.progress import RunProgress, span_text
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.scenario.plan import PlanTerms, plan_nodes
+from podslice.fleet.workers.shares import SharePipe, ShareTeller, tell_through
 from tests.fleet.fleets import churn, fleet_of, shape
 from tests.fleet.test_runs import SCENARIO, files_of, fleet
 from tests.fleet.test_twins import study_of
@@ -212,7 +212,7 @@ def test_words_are_half_a_second_apart() -> None:
 
 def test_a_pipe_that_nobody_reads_loses_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker does not wait for who listens, and what is heard is whole; without a listener it works on."""
-    monkeypatch.setattr("podslice.fleet.shares._WAY", type("Way", (), {})())
+    monkeypatch.setattr("podslice.fleet.workers.shares._WAY", type("Way", (), {})())
     pipe = SharePipe()
     tell_through(pipe.writer)
     for number in range(20_000):

@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.fleet import queue as queue_module
-from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.result import CellResult
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.shapes import FleetShape
-from podslice.core.fleet.workload import Workload
+from podslice.fleet.engine.nodes import Fleet, FleetNode, NodeEvent
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.result import CellResult
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.shapes import FleetShape
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.scheduler import queue as queue_module
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
 
 SHAPES = [shape("1"), shape("2"), shape("3"), shape("5"), shape("500m"), shape("7")]
@@ -175,7 +175,7 @@ def test_loads_that_no_node_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     """However few loads are remembered, numbered anew again and again, the result is the same."""
     fleet, workload = fleet_of(5), churn(SHAPES, 200)
     expected = run_cell(fleet, workload, CellOptions(), 3)
-    monkeypatch.setattr("podslice.core.fleet.loads._LEAST_ROOM", 1)
+    monkeypatch.setattr("podslice.fleet.scheduler.loads._LEAST_ROOM", 1)
     few = run_cell(fleet, workload, CellOptions(), 3)
     assert few.summary == expected.summary
     assert [few.pods.node, few.pods.bound] == [expected.pods.node, expected.pods.bound]

@@ -25,16 +25,16 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.fleet.cells import Study
-from podslice.fleet.codec import DamagedError, decode, encode
-from podslice.fleet.comparing import Configuration, difference, mean_over, ranked
-from podslice.fleet.helper import unpacked
-from podslice.fleet.pool import Task, simulate, simulated
-from podslice.fleet.rows import open_rows
-from podslice.fleet.run import contents
-from podslice.fleet.scenario_file import API_VERSION, load_scenario
-from podslice.fleet.store import RunStore
+from podslice.fleet.report.comparing import Configuration, difference, mean_over, ranked
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.codec import DamagedError, decode, encode
+from podslice.fleet.scenario.run import contents
+from podslice.fleet.scenario.scenario_file import API_VERSION, load_scenario
+from podslice.fleet.scenario.store import RunStore
+from podslice.fleet.traces.rows import open_rows
+from podslice.fleet.workers.helper import unpacked
+from podslice.fleet.workers.pool import Task, simulate, simulated
+from podslice.values.errors import InputError
 from tests.documents import read_document
 
 SCENARIO: dict[str, Any] = {
@@ -282,7 +282,7 @@ def test_a_full_disk_loses_nothing(scenario: Path, tmp_path: Path, monkeypatch: 
         kept.append(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr("podslice.fleet.store.write_atomically", write)
+        patched.setattr("podslice.fleet.scenario.store.write_atomically", write)
         result = fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1)
     assert "cannot be written: No space left on device (what is there stays; run again with --resume)" in str(
         result.exception

@@ -10,17 +10,17 @@ import yaml
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.core.fleet.streams import stream
-from podslice.fleet.cells import Study
-from podslice.fleet.cluster import ClassStartError
-from podslice.fleet.reading import whole_cpus
-from podslice.fleet.run import assumptions
-from podslice.fleet.scenario import CeilAbove, Inflate, Reading
-from podslice.fleet.scenario_file import API_VERSION, load_scenario, scenario_from_data
-from podslice.fleet.starter import KINDS
-from podslice.fleet.trace import TracePod
-from podslice.fleet.trace_load import Capacity, inflated
+from podslice.fleet.engine.streams import stream
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.cluster import ClassStartError
+from podslice.fleet.scenario.run import assumptions
+from podslice.fleet.scenario.scenario import CeilAbove, Inflate, Reading
+from podslice.fleet.scenario.scenario_file import API_VERSION, load_scenario, scenario_from_data
+from podslice.fleet.scenario.starter import KINDS
+from podslice.fleet.traces.reading import whole_cpus
+from podslice.fleet.traces.trace import TracePod
+from podslice.fleet.traces.trace_load import Capacity, inflated
+from podslice.values.errors import InputError
 
 GI = 1 << 30
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,96000,393216,8,G2\nn1,96000,393216,8,G2\nn2,32000,262144,0,\n"

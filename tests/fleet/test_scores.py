@@ -1,4 +1,4 @@
-"""Scores on columns are those of `core.scheduling.scoring`, to the last bit."""
+"""Scores on columns are those of `scheduling.scoring`, to the last bit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 import numpy as np
 
-from podslice.core.fleet.loads import LoadTable
-from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
-from podslice.core.fleet.scheduler import nodes_to_find
-from podslice.core.fleet.scores import KubePolicy, on_curve
-from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
-from podslice.core.scheduling.scoring import (
+from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
+from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
+from podslice.fleet.scheduler.loads import LoadTable
+from podslice.fleet.scheduler.scheduler import nodes_to_find
+from podslice.fleet.scheduler.scores import KubePolicy, on_curve
+from podslice.scheduling.scoring import (
     NodeLoad,
     balanced_allocation_score,
     least_allocated_score,

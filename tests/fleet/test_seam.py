@@ -7,15 +7,15 @@ import subprocess
 import sys
 from collections import Counter
 
-from podslice.core.fleet.shapes import NodeTaint, PodToleration, SchedulerRequests
-from podslice.core.fleet.streams import IndexedStream, below, shuffle, stream
-from podslice.core.fleet.workload import NEVER, Workload
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
+from podslice.fleet.engine.shapes import NodeTaint, PodToleration, SchedulerRequests
+from podslice.fleet.engine.streams import IndexedStream, below, shuffle, stream
+from podslice.fleet.engine.workload import NEVER, Workload
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 from tests.conftest import make_pod
 
 DRAW = """
-from podslice.core.fleet.streams import IndexedStream, below, shuffle, stream
+from podslice.fleet.engine.streams import IndexedStream, below, shuffle, stream
 things = list(range(8))
 shuffle(stream(7, "shuffle"), things)
 ties = IndexedStream(7, "ties")

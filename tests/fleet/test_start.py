@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from podslice import KubeletConfig, Node
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.cpuset import CPUSet
-from podslice.fleet.cells import Study
-from podslice.fleet.kube_objects import read_documents
-from podslice.fleet.node_history import node_at_end
-from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.store import RunStore
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.fleet.importing.kube_objects import read_documents
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.node_history import node_at_end
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.scenario.store import RunStore
 from podslice.host.machine_files import dump_machine
+from podslice.machine.devices import DeviceInventory, inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import CPUSet
 from tests.fleet.test_runs import fleet, rows
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=32GiB) core:8 pu:2")
@@ -312,7 +312,7 @@ def test_a_dump_is_read_once(dump: tuple[Path, Node], tmp_path: Path, monkeypatc
         seen.append(path)
         return read_documents(path)
 
-    monkeypatch.setattr("podslice.fleet.kube_dump.read_documents", counted)
+    monkeypatch.setattr("podslice.fleet.importing.kube_dump.read_documents", counted)
     assert fleet("import", folder, "--out", tmp_path / "cluster").exit_code == 0
     assert sorted(seen) == [folder / "nodes.json", folder / "pods.json"]
 

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.core.fleet.streams import stream
-from podslice.fleet.columns import amount, known_format, read_mapping
-from podslice.fleet.rows import MAX_LINE
-from podslice.fleet.sample import chosen
-from podslice.fleet.trace import TraceNode, TracePod, open_trace
-from podslice.fleet.trace_facts import describe
-from podslice.fleet.trace_write import write_trace
+from podslice.fleet.engine.streams import stream
+from podslice.fleet.traces.columns import amount, known_format, read_mapping
+from podslice.fleet.traces.rows import MAX_LINE
+from podslice.fleet.traces.sample import chosen
+from podslice.fleet.traces.trace import TraceNode, TracePod, open_trace
+from podslice.fleet.traces.trace_facts import describe
+from podslice.fleet.traces.trace_write import write_trace
+from podslice.values.errors import InputError
 from tests.documents import read_document
 
 OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -268,7 +268,7 @@ def test_writing_to_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.
 
     target = tmp_path / "out.csv"
     target.write_text("before")
-    monkeypatch.setattr("podslice.fleet.trace_write._open", full)
+    monkeypatch.setattr("podslice.fleet.traces.trace_write._open", full)
     with pytest.raises(InputError, match=r"out\.csv: cannot be written: No space left on device"):
         write_trace(target, [TraceNode("n", 1, 1)], nodes=True)
     assert target.read_text() == "before"

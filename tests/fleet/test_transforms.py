@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.workload import Workload
-from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.workload import Workload
 from tests.fleet.fleets import fleet_class, fleet_of, shape_of_pod
 
 MIB = 1 << 20

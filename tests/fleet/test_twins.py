@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.cli.fleet.progress import RunProgress
-from podslice.fleet import plan
-from podslice.fleet.cells import FleetCell, Study
-from podslice.fleet.codec import encode
-from podslice.fleet.pool import simulated
-from podslice.fleet.scenario_file import load_scenario
-from podslice.fleet.store import RunStore
-from podslice.fleet.twins import groups
+from podslice.fleet.commands.progress import RunProgress
+from podslice.fleet.scenario import plan
+from podslice.fleet.scenario.cells import FleetCell, Study
+from podslice.fleet.scenario.codec import encode
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.scenario.store import RunStore
+from podslice.fleet.scenario.twins import groups
+from podslice.fleet.workers.pool import simulated
 from tests.fleet.test_runs import SCENARIO, files_of, fleet
 
 STATIC = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1", "memory": "1Gi"}}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 
-from podslice.agent.guards import FileGuard
-from podslice.core.guards.files import Form, GuardedFile, SavedFile, bits_in, text_of
-from podslice.core.values.cpuset import Bits, parse_bits
+from podslice.agent.guards.guards import FileGuard
+from podslice.node.checkpoints.guard_files import Form, GuardedFile, SavedFile, bits_in, text_of
+from podslice.values.cpuset import Bits, parse_bits
 
 DEFAULT = "proc/irq/default_smp_affinity"
 ONLINE = parse_bits("0-7")

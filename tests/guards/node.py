@@ -9,14 +9,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from podslice.agent.contract import Listed
-from podslice.agent.metrics import Metrics
-from podslice.agent.nodeguards import NodeGuards
+from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.report import AgentReporter
-from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
-from podslice.core.values.cpuset import bits_of, format_bits
-from podslice.host.kernelfiles import KernelFiles, SavedStore
+from podslice.agent.status.metrics import Metrics
+from podslice.agent.status.report import AgentReporter
+from podslice.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore
+from podslice.values.cpuset import bits_of, format_bits
 from tests.conftest import make_node, make_pod
 from tests.guards.kernel import CGROUPS
 

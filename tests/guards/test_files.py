@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.guards.files import SavedFile, bits_in, text_of
-from podslice.core.values.cpuset import Bits, format_bits, parse_bits
-from podslice.host.kernelfiles import KernelFiles, SavedStore, node_cpus
+from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore, node_cpus
+from podslice.node.checkpoints.guard_files import SavedFile, bits_in, text_of
+from podslice.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import CGROUPS, DEFAULT, ONLINE, GuardedKernel, KilledError, irq
 
 SETS = st.integers(1, 255).map(format_bits)

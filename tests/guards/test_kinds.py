@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.config.policy import CacheClass, InterferenceGuards
-from podslice.core.guards.resctrl import RESCTRL
+from podslice.config.policy import CacheClass, InterferenceGuards
+from podslice.guards.resctrl import RESCTRL
 from tests.guards.node import IRQ, GuardedNode, cgroups_of
 from tests.guards.test_resctrl import put_resctrl
 

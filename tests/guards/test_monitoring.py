@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.config.policy import InterferenceGuards
-from podslice.core.guards.files import GuardedFile
-from podslice.core.guards.holders import GuardedHolder
-from podslice.core.guards.monitoring import MonitorFacts, monitor_files
-from podslice.core.guards.resctrl import RESCTRL
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.host.kernelfiles import KernelFiles
-from podslice.host.resctrl import read_monitors
+from podslice.config.policy import InterferenceGuards
+from podslice.guards.holders import GuardedHolder
+from podslice.guards.monitoring import MonitorFacts, monitor_files
+from podslice.guards.resctrl import RESCTRL
+from podslice.host.kernel.kernelfiles import KernelFiles
+from podslice.host.kernel.resctrl import read_monitors
+from podslice.node.checkpoints.guard_files import GuardedFile
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.guards.kernel import ONLINE, KilledError
 from tests.guards.node import GuardedNode
 from tests.guards.test_resctrl import CLASSES, ResctrlKernel, put_resctrl

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from podslice.agent.exclusive import DirectoryLock
-from podslice.agent.identity import Identity
 from podslice.agent.records import PodRecord
 from podslice.cli.main import cli
-from podslice.core.config.policy import InterferenceGuards, PowerProfile
+from podslice.config.policy import InterferenceGuards, PowerProfile
+from podslice.service.identity import Identity
 from tests.guards.node import DEFAULT, IRQ, GuardedNode, cgroups_of
 
 

@@ -7,9 +7,8 @@ import errno
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.guards.files import bits_in
-from podslice.core.guards.holders import GuardedHolder, holders
-from podslice.core.guards.partition import (
+from podslice.guards.holders import GuardedHolder, holders
+from podslice.guards.partition import (
     EXCLUSIVE,
     PARTITION,
     PartitionWish,
@@ -17,7 +16,8 @@ from podslice.core.guards.partition import (
     partition_paths,
     partition_wishes,
 )
-from podslice.core.values.cpuset import Bits, format_bits, parse_bits
+from podslice.node.checkpoints.guard_files import bits_in
+from podslice.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
 from tests.mixed import helpers as mixed
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.config.policy import PowerProfile
-from podslice.core.guards.files import GuardedFile
-from podslice.core.guards.power import CPUPower, power_wishes
-from podslice.core.values.cpuset import Bits, iter_bits, parse_bits
-from podslice.host.kernelfiles import KernelFiles
-from podslice.host.powerfiles import CPUS, read_power
+from podslice.config.policy import PowerProfile
+from podslice.guards.power import CPUPower, power_wishes
+from podslice.host.kernel.kernelfiles import KernelFiles
+from podslice.host.kernel.powerfiles import CPUS, read_power
+from podslice.node.checkpoints.guard_files import GuardedFile
+from podslice.values.cpuset import Bits, iter_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
 
 LATENCY = PowerProfile(

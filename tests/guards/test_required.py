@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.metrics import Metrics
-from podslice.agent.nodeguards import NodeGuards
-from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.kernelfiles import KernelFiles, SavedStore
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.guards.nodeguards import NodeGuards
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.status.metrics import Metrics
+from podslice.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore
+from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import World, in_world
 from tests.conftest import make_pod
 from tests.guards.kernel import CGROUPS

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.config.policy import CacheClass
-from podslice.core.guards.files import GuardedFile, same, schemata_in
-from podslice.core.guards.resctrl import RESCTRL, CacheFacts, ResctrlFacts, cache_wishes, domains_of, schemata_of
-from podslice.core.values.cpuset import Bits, format_bits, parse_bits
-from podslice.host.kernelfiles import KernelFiles
-from podslice.host.resctrl import read_resctrl, why_refused
+from podslice.config.policy import CacheClass
+from podslice.guards.resctrl import RESCTRL, CacheFacts, ResctrlFacts, cache_wishes, domains_of, schemata_of
+from podslice.host.kernel.kernelfiles import KernelFiles
+from podslice.host.kernel.resctrl import read_resctrl, why_refused
+from podslice.node.checkpoints.guard_files import GuardedFile, same, schemata_in
+from podslice.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
 
 ROOT = "    L3:0=fff;1=fff\n    MB:0=100;1=100\n"

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from podslice.core.guards.files import SavedFile
-from podslice.host.kernelfiles import SavedStore
-from podslice.statefiles.formats.guard_state import decode, encode
+from podslice.host.kernel.kernelfiles import SavedStore
+from podslice.node.checkpoints.guard_files import SavedFile
+from podslice.node.checkpoints.guard_state import decode, encode
 from tests.documents import read_document
 from tests.guards.kernel import CGROUPS, irq
 

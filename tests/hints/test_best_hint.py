@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.needs import Need, enough
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.needs import Need, enough
 
 ONE_EACH = Need(dict.fromkeys(range(4), 1), 2)
 NODES = (0, 1, 2, 3)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.hint import Hint
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import parse_bits
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.topology.hint import Hint
+from podslice.values.cpuset import parse_bits
 
 TWO = CPUTopology(from_synthetic("pack:2 numa:1 core:4 pu:1"))
 """NUMA node 0 has CPUs 0-3, node 1 has 4-7."""

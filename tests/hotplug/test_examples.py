@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import Hotplug, InputError, KubeletConfig, Machine, Node, PodslicePolicy, without_cpus
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.config.policy import ExclusiveResize
-from podslice.core.machine.model import HugePages
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.config.kubelet import MemoryReservation
+from podslice.config.policy import ExclusiveResize
+from podslice.machine.model import HugePages
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.resize.helpers import guaranteed, pod, resources
 
 MACHINE = from_synthetic("pack:1 core:8 pu:2")

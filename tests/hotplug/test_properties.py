@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import Machine, Node, PodslicePolicy, StartError
-from podslice.core.config.policy import ExclusiveResize, Hotplug
-from podslice.core.machine.delta import machine_delta, without_cpus
-from podslice.core.machine.model import NUMANode
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
+from podslice.config.policy import ExclusiveResize, Hotplug
+from podslice.machine.delta import machine_delta, without_cpus
+from podslice.machine.model import NUMANode
+from podslice.values.cpuset import Bits, bits_of, iter_bits, union
 from tests.explain.random_nodes import random_config, random_machine, random_pod
 
 

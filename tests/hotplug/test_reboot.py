@@ -11,8 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import Hotplug, KubeletConfig, Machine, Pod, PodslicePolicy, StartError, without_cpus
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.drift import (
+from podslice.config.kubelet import MemoryReservation
+from podslice.host.boot import Boot, read_boot
+from podslice.host.filesystem import MemoryFileSystem
+from podslice.host.state.store import NodeStore
+from podslice.machine.drift import (
     AUTO,
     LEGACY,
     OFF,
@@ -22,17 +25,15 @@ from podslice.core.machine.drift import (
     kernel_span,
     resolved,
 )
-from podslice.core.machine.identity import CPUIdentity, MachineRecord, cpu_map, identities, parse_identity
-from podslice.core.machine.model import Core
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
-from podslice.host.boot import Boot, read_boot
-from podslice.host.filesystem import MemoryFileSystem
-from podslice.host.store import NodeStore
-from podslice.statefiles.formats import checkpoint_data, policy_state
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.content import read_content
-from podslice.statefiles.tools.migrate import migrate
+from podslice.machine.identity import CPUIdentity, MachineRecord, cpu_map, identities, parse_identity
+from podslice.machine.model import Core
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints import data as checkpoint_data
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.content import read_content
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.state_files.migrate import migrate
+from podslice.values.cpuset import bits_of, format_bits, parse_bits
 from tests.explain.random_nodes import random_config, random_machine, random_pod
 from tests.hotplug.test_properties import check, check_memory
 from tests.resize.helpers import guaranteed, pod

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from podslice import Hotplug, KubeletConfig, Machine, Node, Pod, PodslicePolicy, without_cpus
-from podslice.core.config.policy import ExclusiveResize
-from podslice.core.decide import restart
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
+from podslice.config.policy import ExclusiveResize
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.decide import restart
+from podslice.values.cpuset import bits_of, format_bits, parse_bits
 from tests.hotplug.test_properties import check
 from tests.resize.helpers import guaranteed, pod
 

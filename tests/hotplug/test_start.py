@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from podslice import Hotplug, KubeletConfig, Machine, Node, PodslicePolicy, StartError, without_cpus
-from podslice.core.config.policy import ExclusiveResize
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import bits_of, parse_bits
+from podslice.config.policy import ExclusiveResize
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import bits_of, parse_bits
 from tests.explain.random_nodes import random_config, random_machine, random_pod
 from tests.hotplug.test_examples import MACHINE, MORE, cpus, node, off
 from tests.hotplug.test_properties import check, check_memory

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import Hotplug, InputError, KubeletConfig, PodslicePolicy, Scenario, without_cpus
-from podslice.advise.whatif import evaluate, populated
-from podslice.cli.whatif import whatif
+from podslice.advise.whatif.command import whatif
+from podslice.advise.whatif.compare import evaluate, populated
 from podslice.host.machine_files import dump_machine
 from tests.documents import read_document
 from tests.hotplug.test_examples import MACHINE

@@ -13,11 +13,11 @@ import pytest
 from podslice import InputError
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.page import Page
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
-from podslice.k8s.manifest import load_pods
-from podslice.render.inspect_page import page_text
+from podslice.advise.inspect.table import page_text
+from podslice.api.manifests.manifest import load_pods
+from podslice.api.pod.spec import pod_from_dict
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quirks import PROFILES
 
 REFUSED = {
     "20230803-device-allocate-hint-apis.md.block0.yaml": "Limit must be set for non overcommitable resources",

@@ -10,12 +10,12 @@ from podslice import KubeletConfig, Node
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Cgroup, Page
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.limitrange import limit_range_from_dict
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gates import FeatureGates, later_gates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.server.limitrange import limit_range_from_dict
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import PROFILES
 
 EIGHT_GI = 8 << 30
 Stanza = dict[str, Any]

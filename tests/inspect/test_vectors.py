@@ -14,10 +14,10 @@ from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.lint.engine import lint_pod
 from podslice.advise.lint.registry import RULES
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.pod.limitrange import limit_range_from_dict
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.values.gates import GateError
+from podslice.api.server.limitrange import limit_range_from_dict
 from podslice.replay.api.case import decode_pod, effective_gates
+from podslice.values.gates import GateError
+from podslice.values.quirks import KUBELET_1_36
 
 SAMPLE = Path(__file__).parents[1] / "vectors" / "api.jsonl.gz"
 ALL = frozenset(rule.id for rule in RULES)

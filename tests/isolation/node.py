@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from podslice.core.isolation.facts import IsolationFacts
-from podslice.core.values.cpuset import parse_bits
 from podslice.host.filesystem import MemoryFileSystem
-from podslice.host.isolation import IsolationSources, OwnedCgroup, read_isolation
+from podslice.isolation.facts import IsolationFacts
+from podslice.isolation.kernel_facts import IsolationSources, OwnedCgroup, read_isolation
+from podslice.values.cpuset import parse_bits
 
 KERNEL, FIXED = 0x00200000, 0x04000000
 

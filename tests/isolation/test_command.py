@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from podslice.core.values.cpuset import parse_bits
+from podslice.values.cpuset import parse_bits
 from tests.audit.test_audit import FakeHost
 from tests.documents import read_document
 

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.agent.contract import Listed
-from podslice.agent.identity import Identity
-from podslice.agent.isolationmetrics import IsolationMetrics
+from podslice.agent.guards.isolationmetrics import IsolationMetrics
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord
-from podslice.agent.report import AgentReporter
-from podslice.core.config.policy import InterferenceGuards, PodslicePolicy
-from podslice.core.isolation.counters import (
+from podslice.agent.status.report import AgentReporter
+from podslice.config.policy import InterferenceGuards, PodslicePolicy
+from podslice.host.filesystem import MemoryFileSystem
+from podslice.isolation.cache_counters import counting_groups
+from podslice.isolation.counters import (
     GAUGES,
     GRADE,
     HELP,
@@ -29,11 +30,10 @@ from podslice.core.isolation.counters import (
     counted,
     grades,
 )
-from podslice.core.values.cpuset import parse_bits
-from podslice.host.cachecounters import counting_groups
-from podslice.host.filesystem import MemoryFileSystem
-from podslice.host.isolation import IsolationSources
-from podslice.host.isolationcounters import read_cpus, read_owned
+from podslice.isolation.kernel_facts import IsolationSources
+from podslice.isolation.samples import read_cpus, read_owned
+from podslice.service.identity import Identity
+from podslice.values.cpuset import parse_bits
 from tests.conftest import make_node, make_pod
 from tests.isolation.node import FakeKernel
 

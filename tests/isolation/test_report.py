@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from podslice.core.isolation.facts import IsolationFacts, OwnedFacts
-from podslice.core.isolation.report import (
+from podslice.isolation.facts import IsolationFacts, OwnedFacts
+from podslice.isolation.report import (
     FAIL,
     PASS,
     UNKNOWN,
@@ -19,7 +19,7 @@ from podslice.core.isolation.report import (
     isolation_report,
     worst,
 )
-from podslice.render.isolation import isolation_page, isolation_text
+from podslice.isolation.table import isolation_page, isolation_text
 from tests.isolation.node import FIXED, KERNEL, FakeKernel
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.core.cluster.events import Stamped
-from podslice.core.cluster.journal import Journal
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import Device, inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.values.quantity import Quantity
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import Device, inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.devices.plugin import SimulatedPlugin
+from podslice.replica.events import Stamped
+from podslice.replica.journal import Journal
+from podslice.values.quantity import Quantity
 from tests.conftest import make_pod
 from tests.properties.test_node import GPU, MACHINES, OPTIONS, with_gpus
 

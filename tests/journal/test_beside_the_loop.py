@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from podslice import Node
-from podslice.cluster import journals as module
-from podslice.cluster.journals import Journals, NodeStream
-from podslice.cluster.nodestates import node_states
-from podslice.core.cluster.events import Stamped, StateTold
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.rulebook import ReadyState, Rulebook
-from podslice.core.cluster.talk import to_bytes
-from podslice.core.holding import digest
-from podslice.k8s.nodestate import node_state, status_of
+from podslice.cluster.journal import journals as module
+from podslice.cluster.journal.journals import Journals, NodeStream
+from podslice.cluster.journal.nodestates import node_states
+from podslice.node.holding import digest
+from podslice.replica.events import Stamped, StateTold
+from podslice.replica.journal import Journal
+from podslice.replica.nodestate import node_state, status_of
+from podslice.replica.rulebook import ReadyState, Rulebook
+from podslice.replica.talk import to_bytes
 from tests.clusterservice.fake_api import FakeClusterApi
 from tests.conftest import make_node, make_pod
 

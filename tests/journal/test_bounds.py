@@ -10,11 +10,11 @@ import weakref
 import msgspec
 from e2e.hollow_nodes import HollowNode, node_rules
 
-from podslice.core.cluster.common import Common
-from podslice.core.cluster.events import StateTold
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import to_bytes
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.replica.common import Common
+from podslice.replica.events import StateTold
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import to_bytes
 
 _MACHINE = "pack:4 numa:2(memory={}kiB) core:16 pu:2"
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import Node
-from podslice.core.cluster.events import PodAdmitted
-from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.decide import decide
-from podslice.core.holding import Holding, digest, holding_of
-from podslice.core.values.cpuset import parse_bits
+from podslice.node.decide import decide
+from podslice.node.holding import Holding, digest, holding_of
+from podslice.replica.events import PodAdmitted
+from podslice.replica.honour import admit_as
+from podslice.replica.journal import Journal
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.values.cpuset import parse_bits
 from tests.conftest import make_node, make_pod
 from tests.journal.lives import VERSION, Life
 from tests.properties.test_node import NodeMachine

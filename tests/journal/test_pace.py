@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cluster import journals
-from podslice.cluster.pace import LONGEST, SHORTEST, STALE_SECONDS, BeatPace
-from podslice.core.cluster.talk import Pace, down_from, to_bytes
-from podslice.core.errors import InputError
-from podslice.wire.journalstream import OPTIONS
+from podslice.cluster.journal import journals
+from podslice.cluster.journal.pace import LONGEST, SHORTEST, STALE_SECONDS, BeatPace
+from podslice.replica.journalstream import OPTIONS
+from podslice.replica.talk import Pace, down_from, to_bytes
+from podslice.values.errors import InputError
 from tests.journal.test_streams import Agent, Certificates, Service, certificates, met, served, until
 
 __all__ = ["certificates"]

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node
-from podslice.core.cluster.differences import differences
-from podslice.core.cluster.events import PodAdmitted, Stamped, StateTold, decode, encode
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.plain import decoded, encoded
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.told_state import told
-from podslice.core.errors import InputError
-from podslice.core.holding import digest
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import ResourceRequirements
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import ResourceRequirements
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.holding import digest
+from podslice.replica.differences import differences
+from podslice.replica.events import PodAdmitted, Stamped, StateTold, decode, encode
+from podslice.replica.journal import Journal
+from podslice.replica.plain import decoded, encoded
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.told_state import told
+from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
 from tests.journal.lives import VERSION, Life
 

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from podslice.core.cluster.common import Common, Latest
-from podslice.core.cluster.events import Stamped, StateTold, decode, encode
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.packing import PackedState, packed, unpacked
-from podslice.core.cluster.replica import Replica
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import Beat, to_bytes, up_from
-from podslice.core.cluster.told_state import told
-from podslice.core.cluster.uids import is_named, names_of
-from podslice.core.errors import InputError
-from podslice.core.holding import digest
+from podslice.node.holding import digest
+from podslice.replica.common import Common, Latest
+from podslice.replica.events import Stamped, StateTold, decode, encode
+from podslice.replica.journal import Journal
+from podslice.replica.packing import PackedState, packed, unpacked
+from podslice.replica.replica import Replica
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import Beat, to_bytes, up_from
+from podslice.replica.told_state import told
+from podslice.replica.uids import is_named, names_of
+from podslice.values.errors import InputError
 from tests.conftest import make_node, make_pod
 from tests.journal.lives import VERSION, Life
 

@@ -18,14 +18,16 @@ from release.schemas import STREAM, stream_text
 from podslice import Node
 from podslice.agent.journal import NodeJournal
 from podslice.agent.reporter import JournalStream, ServiceStreams
-from podslice.cluster import journals as module
-from podslice.cluster.callers import CallerError
-from podslice.cluster.journals import Journals
-from podslice.core.cluster.common import Common, StateRead
-from podslice.core.cluster.events import PodRefused, Stamped
-from podslice.core.cluster.replica import Applied
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.cluster.talk import (
+from podslice.cluster.journal import journals as module
+from podslice.cluster.journal.callers import CallerError
+from podslice.cluster.journal.journals import Journals
+from podslice.node.holding import ContainerHolding, Holding, digest
+from podslice.replica.common import Common, StateRead
+from podslice.replica.events import PodRefused, Stamped
+from podslice.replica.journalstream import METHOD
+from podslice.replica.replica import Applied
+from podslice.replica.rulebook import Rulebook
+from podslice.replica.talk import (
     Ask,
     Beat,
     Hello,
@@ -37,10 +39,8 @@ from podslice.core.cluster.talk import (
     to_bytes,
     up_from,
 )
-from podslice.core.errors import InputError
-from podslice.core.holding import ContainerHolding, Holding, digest
-from podslice.wire.backoff import BackOff
-from podslice.wire.journalstream import METHOD
+from podslice.service.backoff import BackOff
+from podslice.values.errors import InputError
 from tests.clock import until
 from tests.conftest import make_node, make_pod
 

@@ -9,8 +9,8 @@ import json
 import random
 import sys
 
-from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import run_case
+from podslice.values.quirks import KUBELET_1_36
 
 
 def answer(case: dict[str, object]) -> dict[str, object]:

@@ -18,9 +18,9 @@ from judge.hunt import BATCH, DRAW, Batch, drawn, hunt, judged
 from judge.minimise import minimised
 
 from judge import hunt as hunting
-from podslice.core.errors import InputError
-from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import run_case
+from podslice.values.errors import InputError
+from podslice.values.quirks import KUBELET_1_36
 
 ROOT = Path(__file__).parents[2]
 

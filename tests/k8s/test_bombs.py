@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.k8s import build
-from podslice.k8s.yaml import load_documents
+from podslice.reading import yaml_events as build
+from podslice.reading.yaml import load_documents
+from podslice.values.errors import InputError
 from tests.bounded import podslice, refused
 
 PODS = str(Path(__file__).parents[2] / "examples" / "pods.yaml")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice import InputError, load_kubelet_config
-from podslice.k8s.kubeletconfig import config_of_fields
+from podslice.config.kubelet_file import config_of_fields
 
 FIELDS = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-1", "syncFrequency": "1m0s"}
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from podslice import InputError, InputErrors, load_pods
-from podslice.core.pod.field_table import API_VERSIONS, field_table
-from podslice.core.pod.unknown_fields import unknown_fields
+from podslice.api.pod.field_table import API_VERSIONS, field_table
+from podslice.api.pod.unknown_fields import unknown_fields
 from tests.cli.test_cli import run
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - {name: c, image: i, resources: %s}\n"

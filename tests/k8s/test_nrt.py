@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import inventory_from_data
-from podslice.gallery import gallery_names, load_gallery
-from podslice.k8s.manifest import load_pods_text
-from podslice.k8s.noderesourcetopology import amounts_in_use, from_node_resource_topology
-from podslice.k8s.nrt import fingerprint, machine_topology, node_topology
-from podslice.k8s.nrt_peers import koordinator_annotations, numatopology
+from podslice.api.manifests.manifest import load_pods_text
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.node_objects.noderesourcetopology import amounts_in_use, from_node_resource_topology
+from podslice.node_objects.nrt import fingerprint, machine_topology, node_topology
+from podslice.node_objects.nrt_peers import koordinator_annotations, numatopology
 
 STATIC = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", "topology_manager_policy": "restricted"}
 GPUS = inventory_from_data([{"resource": "a.b/gpu", "devices": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]},

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from podslice.agent.settings import load_settings
-from podslice.core.errors import InputError
-from podslice.k8s.kubeletconfig import load_kubelet_config
-from podslice.k8s.scalars import plain_scalar
-from podslice.k8s.yaml import dump, load_documents
+from podslice.config.kubelet_file import load_kubelet_config
+from podslice.reading.scalars import plain_scalar
+from podslice.reading.yaml import dump, load_documents
+from podslice.values.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podslice.cli.kubectl.main import main
+from podslice.kubectl.commands.main import main
 from tests.agent.test_daemon import api_pod
 from tests.cli.test_manners import Answer
 from tests.kubectl.fakeapi import FakeAPI, fake_api, kubeconfig

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.live import LiveTelling
-from podslice.agent.local import status_of
-from podslice.agent.status import AgentStatus
-from podslice.agent.statusport import status_routes, strangers
-from podslice.agent.web import WebServer
-from podslice.core.pod.spec import pod_from_dict
-from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.agent.status.live import LiveTelling
+from podslice.agent.status.local import status_of
+from podslice.agent.status.statusport import status_routes, strangers
+from podslice.api.pod.spec import pod_from_dict
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.service.http.get_server import WebServer
+from podslice.status.status import AgentStatus
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, agent_config
 from tests.clock import PATIENCE

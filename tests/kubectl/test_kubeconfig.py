@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.k8s.kubeconfig import Access, Chosen, find_access
 from podslice.kubectl.connection import server_of
+from podslice.kubectl.kubeconfig import Access, Chosen, find_access
+from podslice.values.errors import InputError
 
 
 def write(path: Path, **fields: Any) -> str:

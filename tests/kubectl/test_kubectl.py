@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from podslice.k8s.yaml import load_documents
 from podslice.kubectl.agents import AgentPod, Agents
+from podslice.reading.yaml import load_documents
 from tests.agent.test_daemon import api_pod
 from tests.cli.test_manners import Answer
 from tests.documents import check_document, read_document

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from podslice.cluster.page.history import room_now
-from podslice.k8s.yaml import load_documents
-from podslice.kubectl import page
+from podslice.cluster_view import client as page
 from podslice.kubectl.client import Reply
+from podslice.reading.yaml import load_documents
 from tests.cli.test_manners import Answer, Shell
 from tests.clusterservice.bench import pod_object
 from tests.clusterservice.pagebench import PageCluster, served

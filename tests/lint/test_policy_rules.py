@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import InputError, KubeletConfig, lint
+from podslice.advise.inspect.command import inspect
+from podslice.advise.lint.command import lint as lint_command
 from podslice.advise.lint.model import Finding
-from podslice.cli.inspect import inspect
-from podslice.cli.lint import lint as lint_command
-from podslice.core.config.policy import (
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import (
     AnnotationRules,
     ClassMatch,
     CPUClass,
@@ -20,7 +21,6 @@ from podslice.core.config.policy import (
     ExclusiveResize,
     PodslicePolicy,
 )
-from podslice.core.pod.spec import Pod
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
 

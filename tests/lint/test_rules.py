@@ -12,13 +12,13 @@ from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import Finding
 from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
 from podslice.advise.lint.subject import NodeSubject, PodSubject
-from podslice.core.config.kubelet import IgnoredField, MemoryReservation
-from podslice.core.config.policy import PodslicePolicy, ReservationRules
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.pod.unknown_fields import unknown_fields
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import pod_from_dict
+from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.config.kubelet import IgnoredField, MemoryReservation
+from podslice.config.policy import PodslicePolicy, ReservationRules
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.quantity import Quantity
 from tests.lint.test_policy_rules import RULES as POLICY_RULES
 
 Stanza = dict[str, Any]

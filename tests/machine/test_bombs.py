@@ -12,8 +12,8 @@ from typing import IO, Any
 
 import pytest
 
-from podslice.core.errors import InputError
 from podslice.host.machine_files import parse_machine
+from podslice.values.errors import InputError
 from tests.bounded import podslice, refused
 
 FORMS = ("tar", "tar.xz", "tar.gz", "tar.bz2")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from podslice.core.machine.model import CPUTopology, Machine, TopologyError
-from podslice.core.values.cpuset import format_bits
 from podslice.host.discover import discover_snapshot
 from podslice.host.machine_files import dump_machine, load_machine
+from podslice.machine.model import CPUTopology, Machine, TopologyError
+from podslice.values.cpuset import format_bits
 
 SHARED = Path(os.environ.get("PODSLICE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 TOPOLOGIES = SHARED / "topologies"

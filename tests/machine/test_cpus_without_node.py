@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Machine, Node
-from podslice.core.errors import StartError
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.errors import StartError
 
 OPTIONS: list[dict[str, str]] = [{}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}]
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from podslice.cli.topology import topology
-from podslice.core.errors import InputError
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.form import from_data
-from podslice.core.machine.model import PCIDevice
-from podslice.core.machine.synthetic import from_synthetic
 from podslice.host.capture import capture_machine
 from podslice.host.discover import discover, discover_snapshot
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.machine_files import load_machine
 from podslice.host.pci import PCI, Function, found_devices, pci_functions, placed_devices, resource_names
-from podslice.k8s.yaml import load_documents
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import PCIDevice
+from podslice.machine.readers.form import from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.reading.yaml import load_documents
+from podslice.topology.command import topology
+from podslice.values.errors import InputError
 from tests.cli.test_cli import run as podslice
 from tests.documents import read_document
 

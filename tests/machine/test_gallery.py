@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.machine.model import CPUTopology
-from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import DumpFormat, dump_machine, parse_machine
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.model import CPUTopology
+from podslice.values.errors import InputError
 
 every_machine = pytest.mark.parametrize("name", gallery_names())
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.machine.model import CPUTopology, HugePages, Machine, TopologyError
 from podslice.host.discover import discover
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kubelet_view import KubeletView, read_kubelet_view
+from podslice.machine.model import CPUTopology, HugePages, Machine, TopologyError
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

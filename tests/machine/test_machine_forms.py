@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.errors import InputError
-from podslice.core.machine.build import MAX_CPUS
-from podslice.core.machine.form import from_data
-from podslice.core.machine.model import (
+from podslice.host.machine_files import dump_machine, load_machine, parse_machine
+from podslice.machine.build import MAX_CPUS
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.model import (
     Cache,
     Core,
     CoreType,
@@ -25,9 +25,9 @@ from podslice.core.machine.model import (
     MaxFrequency,
     NUMANode,
 )
-from podslice.core.values.cpuset import CPUSet, format_bits
-from podslice.gallery import gallery_names, load_gallery
-from podslice.host.machine_files import dump_machine, load_machine, parse_machine
+from podslice.machine.readers.form import from_data
+from podslice.values.cpuset import CPUSet, format_bits
+from podslice.values.errors import InputError
 
 SHORT: dict[str, Any] = {"sockets": 2, "numaPerSocket": 2, "coresPerNuma": 4, "threadsPerCore": 2}
 

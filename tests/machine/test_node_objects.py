@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node
-from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import format_bits
+from podslice.config.kubelet_file import API_VERSION, config_from_dict
 from podslice.host.machine_files import dump_machine, load_machine, parse_described, parse_machine
-from podslice.k8s.described import DescribedNode
-from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode
+from podslice.machine.model import Machine
+from podslice.node.cpu.checkpoint import CPUCheckpoint, encode
+from podslice.node_objects.described import DescribedNode
+from podslice.values.cpuset import format_bits
+from podslice.values.errors import InputError
 from tests.cli.test_manners import Shell
 from tests.cli.test_manners import podslice as podslice
 from tests.conftest import make_pod

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine
 from podslice.host import archive, snapshot
 from podslice.host.capture import capture_machine
 from podslice.host.discover import discover, discover_host, discover_snapshot
 from podslice.host.filesystem import DiskFileSystem, MemoryFileSystem
 from podslice.host.snapshot import open_snapshot
+from podslice.machine.model import Machine
+from podslice.values.errors import InputError
 
 FILES = {
     "sys/devices/system/cpu/online": "0-1\n",

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.errors import InputError
-from podslice.core.machine.form import from_data
-from podslice.core.machine.model import Cache, CPUTopology, Machine
-from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, lost_in_synthetic, to_synthetic
-from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.machine.model import Cache, CPUTopology, Machine
+from podslice.machine.readers.form import from_data
+from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic, lost_in_synthetic, to_synthetic
+from podslice.values.cpuset import CPUSet, format_bits
+from podslice.values.errors import InputError
 
 GIB = 1 << 30
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from podslice.cli.topology import topology
-from podslice.core.errors import InputError
-from podslice.core.machine.machineinfo import to_machineinfo
-from podslice.core.machine.model import Core, Machine, NUMANode
-from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import parse_machine
-from podslice.render.machine_table import cpus_text, to_text
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.model import Core, Machine, NUMANode
+from podslice.machine.readers.machineinfo import to_machineinfo
 from podslice.render.table import format_bytes
+from podslice.topology.command import topology
+from podslice.topology.table import cpus_text, to_text
+from podslice.values.errors import InputError
 from tests.documents import read_document
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.kubelet import Kubelet
-from podslice.core.values.cpuset import Bits, format_bits
+from podslice.node.kubelet import Kubelet
+from podslice.values.cpuset import Bits, format_bits
 from tests.conftest import make_node, make_pod
 
 MACHINE = "pack:2 numa:1(memory=16GB) core:4 pu:1"

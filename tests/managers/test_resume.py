@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice import KubeletConfig, Node
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_pod
 
 MACHINE = from_synthetic("pack:1 numa:2(memory=64GB) core:4 pu:1")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
-from podslice.core.errors import AdmissionError
-from podslice.core.hints.hint import Hint
-from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
-from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
-from podslice.core.managers.context import NodeContext
-from podslice.core.managers.memory import MemoryManager
-from podslice.core.managers.node_rules import MemoryRules
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import PODSLICE, Quirks
-from podslice.core.values.cpuset import bits_of
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.machine.model import Core, HugePages, Machine, NUMANode
+from podslice.node.context import NodeContext
+from podslice.node.memory.manager import MemoryManager
+from podslice.node.rules import MemoryRules
+from podslice.node.topology.hint import Hint
+from podslice.values.cpuset import bits_of
+from podslice.values.errors import AdmissionError
+from podslice.values.gates import FeatureGates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import PODSLICE, Quirks
 
 GiB = 1 << 30
 HUGE = "hugepages-1Gi"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.core.machine.memory import Block
-from podslice.core.managers.memory_reuse import shrink_init_blocks
+from podslice.machine.memory import Block
+from podslice.node.memory.reuse import shrink_init_blocks
 from tests.memory.helpers import STATE, admit, machine, manager, memory, pod, sizes
 
 GIB = 1 << 30

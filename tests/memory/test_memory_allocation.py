@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from podslice.core.errors import AdmissionError
-from podslice.core.hints.hint import Hint
-from podslice.core.machine.model import HugePages
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.machine.model import HugePages
+from podslice.node.topology.hint import Hint
+from podslice.values.errors import AdmissionError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.memory.helpers import (
     ANYWHERE,
     HUGE,

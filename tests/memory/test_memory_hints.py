@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.memory import is_short, memory_hints, sums_wrap
-from podslice.core.machine.memory import MachineState, MemoryTable
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.cpuset import bits_of, iter_bits
+from podslice.machine.memory import MachineState, MemoryTable
+from podslice.node.memory.hints import is_short, memory_hints, sums_wrap
+from podslice.values.cpuset import bits_of, iter_bits
+from podslice.values.errors import UpstreamDefectError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.memory.helpers import (
     ANYWHERE,
     HUGE,

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from podslice.core.errors import StartError
-from podslice.core.machine.memory import Block
-from podslice.core.machine.model import Machine, NUMANode
-from podslice.core.managers.memory import MemoryManager
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, encode, load
+from podslice.machine.memory import Block
+from podslice.machine.model import Machine, NUMANode
+from podslice.node.memory.checkpoint import MemoryCheckpoint, encode, load
+from podslice.node.memory.manager import MemoryManager
+from podslice.values.errors import StartError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.memory.helpers import (
     ANYWHERE,
     HUGE,

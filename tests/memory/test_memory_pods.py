@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.errors import AdmissionError
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.reasons import EMPTY_POD_SHARED_POOL
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import pod_from_dict
+from podslice.values.errors import AdmissionError
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
+from podslice.values.reasons import EMPTY_POD_SHARED_POOL
 from tests.memory.helpers import (
     ANYWHERE,
     HUGE,

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from podslice.core import readmission
-from podslice.core.kubelet import Kubelet
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import PODSLICE
+from podslice.api.pod.spec import Pod
+from podslice.node import readmission
+from podslice.node.kubelet import Kubelet
+from podslice.values.quirks import PODSLICE
 from tests.memory.helpers import HUGE, check_books, config, machine, memory, pod
 
 SIZES = st.sampled_from(["1Gi", "2Gi", "3Gi", "5Gi", "9Gi", "12Gi"])

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import combinations_with_replacement, product
 
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import ResourceHints
-from podslice.core.merge.merge import Merger
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import ResourceHints
+from podslice.node.topology.merge import Merger
 from tests.merge.test_described_hints import of_capacity, some_merge
 
 Listed = tuple[Hint, ...]

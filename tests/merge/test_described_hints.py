@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 
-from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet, ResourceHints
-from podslice.core.hints.memory import memory_hints
-from podslice.core.hints.needs import Need, Reach
-from podslice.core.hints.search import Purse, Span, fewest, lowest
-from podslice.core.machine.memory import MemoryTable, NUMANodeState
-from podslice.core.merge.merge import Merger
-from podslice.core.merge.split import Split
-from podslice.core.merge.spreads import Spreads
-from podslice.core.values.cpuset import bits_of
+from podslice.machine.memory import MemoryTable, NUMANodeState
+from podslice.node.devices.hints import Coverage
+from podslice.node.memory.hints import memory_hints
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet, ResourceHints
+from podslice.node.topology.merge import Merger
+from podslice.node.topology.needs import Need, Reach
+from podslice.node.topology.search import Purse, Span, fewest, lowest
+from podslice.node.topology.split import Split
+from podslice.node.topology.spreads import Spreads
+from podslice.values.cpuset import bits_of
 from tests.merge.test_merge import brute_force
 
 RESOURCES = ("memory", "hugepages-2Mi", "hugepages-1Gi")

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import KubeletConfig, Machine, Node
-from podslice.cli.admit import _print
-from podslice.core.hints.needs import Need, enough
-from podslice.core.hints.search import Purse, Span, fewest, lowest
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.intersect import ClosestFit
-from podslice.core.node import Decision
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.cpuset import Bits, iter_bits, lowest_bits
+from podslice.admit.command import _print
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Decision
+from podslice.node.topology.intersect import ClosestFit
+from podslice.node.topology.needs import Need, enough
+from podslice.node.topology.search import Purse, Span, fewest, lowest
+from podslice.values.cpuset import Bits, iter_bits, lowest_bits
 
 
 def machine(nodes: int) -> Machine:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.config.policy_options import TopologyManagerOptions, check_machine, parse_topology_options
-from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet, ProviderHints
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.merge import Merger
+from podslice.config.policy_options import TopologyManagerOptions, check_machine, parse_topology_options
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet, ProviderHints
+from podslice.node.topology.merge import Merger
+from podslice.values.errors import StartError, UpstreamDefectError
 
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 

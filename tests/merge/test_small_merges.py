@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.fold import reachable
-from podslice.core.merge.merge import Merger
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.topology.fold import reachable
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.merge import Merger
 
 FOUR = CPUTopology(from_synthetic("pack:2 numa:2 core:4 pu:1"))
 """Nodes 0 and 1 are on socket 0, 2 and 3 on socket 1; four CPUs each."""

@@ -8,10 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy, pod_from_dict
-from podslice.core.config.policy import NO_POLICY, ExclusiveResize, MixedCPUs
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import format_bits
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import NO_POLICY, ExclusiveResize, MixedCPUs
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import format_bits
 
 TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2"
 """CPUs 0-15 and 16-31; 0-1, 2-3, … are cores."""

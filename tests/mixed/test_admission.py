@@ -9,14 +9,14 @@ import pytest
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.advise.explain.explain import explain_each
-from podslice.core.config.policy import AnnotationRules, ClassMatch, CPUClass, MixedCPUs
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits
+from podslice.config.policy import AnnotationRules, ClassMatch, CPUClass, MixedCPUs
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
 from podslice.render.picture import picture_of
 from podslice.render.svg import to_svg
 from podslice.render.terminal import to_text
-from podslice.statefiles.formats import policy_state
-from podslice.statefiles.names import POLICY_STATE_FILE
+from podslice.values.cpuset import format_bits
 from tests.mixed.helpers import ELASTIC, TWO_NODES, node, owns, pod, runs_on
 
 WHOLE_PODS: dict[str, Any] = {

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node
-from podslice.core.config.policy import ClassMatch, CPUClass, MixedCPUs, PodslicePolicy
-from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import union
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import ClassMatch, CPUClass, MixedCPUs, PodslicePolicy
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import union
+from podslice.values.errors import InputError
 from tests.mixed.helpers import ELASTIC, TWO_NODES, node, pod
 
 CLASSES = (CPUClass("low", ClassMatch(cpus="0-7,16-19")), CPUClass("high", ClassMatch(cpus="8-15"), shared=False))

@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy
-from podslice.core.config.policy import NO_POLICY, OnError, PluginEntry, PluginRules
-from podslice.core.machine.model import cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.plugins.api import CPUMachine, CPUPlugin
-from podslice.core.plugins.profile import PluginProfile
-from podslice.core.values.cpuset import format_bits
+from podslice.config.policy import NO_POLICY, OnError, PluginEntry, PluginRules
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.plugins.api import CPUMachine, CPUPlugin
+from podslice.node.plugins.profile import PluginProfile
+from podslice.values.cpuset import format_bits
 
 TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2"
 """CPUs 0-15 and 16-31; 0-1, 2-3, … are cores."""

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node, PodslicePolicy
 from podslice.advise.explain.explain import explain_each
-from podslice.core.config.policy import TopologyRules
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.apart import Remoteness
-from podslice.core.merge.merge import Merger
-from podslice.core.merge.scored import ScoredMerge
-from podslice.core.values.cpuset import bits_of
-from podslice.render.explanation import to_text
+from podslice.advise.explain.table import to_text
+from podslice.config.policy import TopologyRules
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.topology.apart import Remoteness
+from podslice.node.topology.merge import Merger
+from podslice.node.topology.scored import ScoredMerge
+from podslice.values.cpuset import bits_of
 from tests.plugins.test_scored import DEVICES, FREE, GPU, NODES, answers, asking, device_node
 
 APART = PodslicePolicy(topology=TopologyRules("scored", mode="perResource"))

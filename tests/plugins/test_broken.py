@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from podslice.core.config.policy import OnError
-from podslice.core.plugins.contract import Stopwatch
-from podslice.core.values.cpuset import union
+from podslice.config.policy import OnError
+from podslice.node.plugins.contract import Stopwatch
 from podslice.plugins import Bits, CPUAsk, CPUEffects, CPUNode, Layer
+from podslice.values.cpuset import union
 from tests.conftest import make_pod
 from tests.plugins.helpers import Base, cpus_of, own
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from podslice import InputError, KubeletConfig, Node, Pod, PodslicePolicy, StartError, without_cpus
 from podslice.advise.defrag.plan import apply_move, defragment
 from podslice.cli.machine_option import machine_named
-from podslice.core.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, Hotplug
-from podslice.core.machine.model import cpu_topology
-from podslice.core.values.cpuset import CPUSet, bits_of, format_bits, ids_of, parse_bits, union
-from podslice.gallery import gallery_names
+from podslice.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, Hotplug
+from podslice.machine.gallery import gallery_names
+from podslice.machine.model import cpu_topology
+from podslice.values.cpuset import CPUSet, bits_of, format_bits, ids_of, parse_bits, union
 from tests.plugins.test_classes import HYBRID, E, P, node, pod
 
 MATCHES = st.one_of(

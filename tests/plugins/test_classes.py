@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
 from podslice.advise.defrag.plan import defragment
 from podslice.cli.machine_option import machine_named
-from podslice.core.cluster.setup import rules_from, setup_of
-from podslice.core.config.policy import (
+from podslice.config.policy import (
     AnnotationRules,
     AssignRule,
     ClassMatch,
@@ -22,13 +21,14 @@ from podslice.core.config.policy import (
     Defragmentation,
     ExclusiveResize,
 )
-from podslice.core.machine.cores import reachable
-from podslice.core.machine.model import Machine, MaxFrequency, cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import CPUSet, bits_of, parse_bits, union
-from podslice.gallery import gallery_names
-from podslice.statefiles.formats import policy_state
-from podslice.statefiles.names import POLICY_STATE_FILE
+from podslice.machine.cores import reachable
+from podslice.machine.gallery import gallery_names
+from podslice.machine.model import Machine, MaxFrequency, cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.replica.setup import rules_from, setup_of
+from podslice.values.cpuset import CPUSet, bits_of, parse_bits, union
 from tests.conftest import make_pod
 
 HYBRID = machine_named("hybrid-i9-12900k", "--machine")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from podslice import Node, PodslicePolicy, StartError
-from podslice.core.config.policy import PluginEntry, PluginRules
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.k8s.policy import load_policy
+from podslice.config.policy import PluginEntry, PluginRules
+from podslice.config.policy_file import load_policy
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_pod
 from tests.plugins.helpers import TWO_NODES, config, cpus_of
 

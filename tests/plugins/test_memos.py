@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import Node, PodslicePolicy
-from podslice.cli.state import state
-from podslice.core.config.policy import PluginEntry, PluginRules
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.plugins import builtin
+from podslice.config.policy import PluginEntry, PluginRules
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.node.plugins import builtin
 from podslice.plugins import Bits, CPUAsk, CPUEffects, CPUNode
-from podslice.statefiles.formats import policy_state
-from podslice.statefiles.names import POLICY_STATE_FILE
+from podslice.state_files.commands.state import state
 from tests.conftest import make_pod
 from tests.plugins.helpers import TWO_NODES, Base, config
 
@@ -50,7 +50,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are there by name, and nobody was asked yet."""
     ASKED.clear()
     monkeypatch.setattr(
-        "podslice.core.plugins.resolve.BUILT_IN", {**builtin.BUILT_IN, "counting": Counting, "refusing": Refusing}
+        "podslice.node.plugins.resolve.BUILT_IN", {**builtin.BUILT_IN, "counting": Counting, "refusing": Refusing}
     )
 
 

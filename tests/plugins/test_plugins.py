@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from podslice import InputError, KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.advise.defrag.plan import apply_move, defragment
-from podslice.core.cluster.setup import rules_from, setup_of
-from podslice.core.config.policy import ExclusiveResize, PluginEntry, PluginRules
-from podslice.core.machine.model import PCIDevice
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.config.policy import ExclusiveResize, PluginEntry, PluginRules
+from podslice.machine.model import PCIDevice
+from podslice.machine.readers.synthetic import from_synthetic
 from podslice.plugins import (
     AskingPod,
     Bits,
@@ -28,6 +27,7 @@ from podslice.plugins import (
     Remedy,
     Shortage,
 )
+from podslice.replica.setup import rules_from, setup_of
 from tests.conftest import make_pod
 from tests.plugins.helpers import TWO_NODES, Base, config, cpus_of, named, own
 

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy
-from podslice.core.allocate.picker import Picker
-from podslice.core.config.policy import OnError, PluginEntry, PluginRules
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.machine.model import Core, cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.plugins.api import CPUMachine
-from podslice.core.plugins.builtin import BUILT_IN
-from podslice.core.plugins.profile import PluginProfile
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import iter_bits, union
+from podslice.config.policy import OnError, PluginEntry, PluginRules
+from podslice.machine.model import Core, cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.plugins.api import CPUMachine
+from podslice.node.plugins.builtin import BUILT_IN
+from podslice.node.plugins.profile import PluginProfile
 from podslice.plugins import AskingPod, Bits, CPUAsk, CPUNode, CPUPlugin, Layer
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import iter_bits, union
+from podslice.values.quirks import PODSLICE
 from tests.conftest import make_pod
 from tests.plugins.helpers import Base, config, own
 
@@ -247,8 +247,8 @@ import json, sys
 from random import Random
 from msgspec.structs import replace
 from podslice import Node, PodslicePolicy
-from podslice.core.config.policy import ClassMatch, CPUClass, PluginEntry, PluginRules
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.config.policy import ClassMatch, CPUClass, PluginEntry, PluginRules
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_pod
 from tests.plugins.helpers import TWO_NODES, config
 

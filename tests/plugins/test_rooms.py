@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from podslice import KubeletConfig, Node, Pod, PodslicePolicy, lint
 from podslice.advise.defrag.plan import apply_move, defragment
 from podslice.advise.explain.explain import explain
-from podslice.advise.whatif import ClassCPUs, Scenario, evaluate
-from podslice.core.cluster.model import ClusterModel
-from podslice.core.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, MixedCPUs
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.render.comparison import classes_text
+from podslice.advise.whatif.compare import ClassCPUs, Scenario, evaluate
+from podslice.advise.whatif.table import classes_text
+from podslice.cluster.model.model import ClusterModel
+from podslice.config.policy import ClassMatch, CPUClass, Defragmentation, ExclusiveResize, MixedCPUs
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.elastic import Elastic
 from tests.audit.test_audit import UID, FakeHost
 from tests.clock import run
@@ -139,10 +139,10 @@ def test_cluster() -> None:
 def test_fleet() -> None:
     """A simulated node of a fleet gives the same CPUs, and refuses what its classes lack."""
     pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
-    from podslice.core.fleet.nodes import FleetClass
-    from podslice.core.fleet.options import CellOptions
-    from podslice.core.fleet.run import run_cell
-    from podslice.core.fleet.workload import Workload
+    from podslice.fleet.engine.nodes import FleetClass
+    from podslice.fleet.engine.options import CellOptions
+    from podslice.fleet.engine.run import run_cell
+    from podslice.fleet.engine.workload import Workload
     from tests.fleet.fleets import fleet_of, shape_of_pod
 
     made = node()

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
 from podslice.advise.explain.explain import explain_each
-from podslice.core.config.policy import TopologyRules
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hintset import HintSet, ProviderHints
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.merge import Merger
-from podslice.core.merge.scored import ScoredMerge
-from podslice.core.values.cpuset import bits_of, format_bits
-from podslice.render.explanation import to_text
+from podslice.advise.explain.table import to_text
+from podslice.config.policy import TopologyRules
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.devices.hints import Coverage
+from podslice.node.topology.hintset import HintSet, ProviderHints
+from podslice.node.topology.merge import Merger
+from podslice.node.topology.scored import ScoredMerge
+from podslice.values.cpuset import bits_of, format_bits
 
 GPU = "example.com/gpu"
 WEIGHTS = {"cpu": 10, "memory": 5, "devices": 3}

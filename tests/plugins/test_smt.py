@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, PodslicePolicy
-from podslice.core.config.policy import AnnotationRules, CPUClass, ExclusiveResize, MixedCPUs
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import parse_bits, union
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import AnnotationRules, CPUClass, ExclusiveResize, MixedCPUs
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import parse_bits, union
 from tests.agent.elastic import ELASTIC, Elastic
 from tests.agent.helpers import agent_config
 from tests.clock import run

@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import KubeletConfig, PodslicePolicy, lint
+from podslice.admit.command import admit
 from podslice.advise.explain.explain import explain
 from podslice.advise.explain.trace import Trace
 from podslice.advise.inspect.build import inspect_pod
-from podslice.cli.admit import admit
-from podslice.core.config.policy import MixedCPUs
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
+from podslice.config.policy import MixedCPUs
+from podslice.node.node import Node
 from podslice.plugins import Bits, CPUAsk, CPUNode
 from tests.conftest import make_pod
 from tests.mixed.helpers import node as mixed_node

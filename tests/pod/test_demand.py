@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.pod.demand import StatusUse, aggregate, own_requests, pod_limits, pod_requests
-from podslice.core.pod.spec import Pod
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.demand import StatusUse, aggregate, own_requests, pod_limits, pod_requests
+from podslice.api.pod.spec import Pod
+from podslice.values.quantity import Quantity
 from tests.effects.helpers import pod, requirements
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.pod.demand import is_container_equivalent_guaranteed
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.demand import is_container_equivalent_guaranteed
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import pod_from_dict
+from podslice.values.gates import FeatureGates
 from tests.conftest import make_pod, resources
 
 

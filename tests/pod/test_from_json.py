@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.pod.spec import Pod, pod_from_dict, pod_from_json
+from podslice.api.pod.spec import Pod, pod_from_dict, pod_from_json
+from podslice.values.errors import InputError
 
 
 def pod(**container: Any) -> dict[str, Any]:

@@ -32,14 +32,14 @@ from prediction.machine import Shape
 from prediction.runtime import FakeRuntime
 
 from podslice import load_machine
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apiserver import ApiSource
-from podslice.agent.observed import ObservedKubelet
-from podslice.agent.observeddevices import ObservedDevices
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiSource
+from podslice.agent.devices.observeddevices import ObservedDevices
+from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.reporter import JournalStream
-from podslice.agent.supervise import Supervisor
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.wire.backoff import BackOff
+from podslice.config.kubelet import KubeletConfig
+from podslice.service.backoff import BackOff
+from podslice.service.supervise import Supervisor
 from tests.cluster.beside import Beside, agent_token, service_beside
 
 OURS, ALONE = "podslice", "default-scheduler"

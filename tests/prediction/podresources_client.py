@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from grpclib.client import Channel, UnaryUnaryMethod
 
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.service.proto import podresources_pb2 as api
 
 
 async def main(socket: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from podslice.wire.proto import podresources_pb2
+from podslice.service.proto import podresources_pb2
 
 _HERE = Path(__file__).parent
 _PROTO = Path(podresources_pb2.__file__).with_name("podresources.proto")

@@ -19,12 +19,12 @@ from e2e.programs import Programs
 from lightkube.config.kubeconfig import KubeConfig
 from prediction.node import NODE, OneNode
 
-from podslice.agent.apiclient import RESOURCES, HTTPApiServer
+from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra import service
 from podslice.agent.dra.driver import Driver, kubelets_claims
 from podslice.agent.settings import DRASettings
-from podslice.core.dra.prepared import PreparedClaim
-from podslice.wire.proto import dra_pb2 as api
+from podslice.dra.prepared import PreparedClaim
+from podslice.service.proto import dra_pb2 as api
 from tests.agent.claimhelpers import Desk
 from tests.prediction.counting import CONFIG, PODS, counting_node
 

@@ -13,7 +13,7 @@ import pytest
 from e2e.programs import Programs
 
 from podslice import KubeletConfig
-from podslice.core.config.validation import ENFORCEMENTS, validate
+from podslice.config.validation import ENFORCEMENTS, validate
 
 _ERROR = re.compile(r'"command failed" err="(.*)"$', re.MULTILINE)
 _OF_THIS_MACHINE = "kubelet is configured to not run on a host using cgroup v1"

@@ -14,8 +14,8 @@ from prediction.model import Model
 from prediction.node import NODE, OneNode, is_over
 from prediction.plugins import FOLDER, Plugins
 
-from podslice.core.machine.devices import inventory_from_data
-from podslice.statefiles.names import DEVICE_STATE_FILE
+from podslice.machine.devices import inventory_from_data
+from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from tests.prediction.counting import PODS, counting_node
 
 Json = dict[str, Any]

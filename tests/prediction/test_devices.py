@@ -18,7 +18,7 @@ from prediction.configurations import ALL, WITH_DEVICES, Configuration
 from prediction.devicelists import changed_list, without_chance
 from prediction.plugins import TellingPlugin
 
-from podslice.core.machine.devices import inventory_from_data
+from podslice.machine.devices import inventory_from_data
 
 
 @pytest.mark.slow

@@ -16,11 +16,11 @@ from google.protobuf.json_format import MessageToDict
 from prediction.machine import Shape
 from prediction.node import OneNode, one_node
 
-from podslice.agent.kubeletresources import KubeletResources
-from podslice.agent.podresources import PodResources
-from podslice.agent.standin import KEPT, OWN, StandIn
-from podslice.agent.unixgrpc import is_served
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.agent.kubelet.kubeletresources import KubeletResources
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.kubelet.standin import KEPT, OWN, StandIn
+from podslice.service.proto import podresources_pb2 as api
+from podslice.service.unixgrpc import is_served
 from tests.agent.helpers import World, agent_config
 from tests.agent.test_grpc import COUNTS, ask
 from tests.clock import until

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from podslice.agent.podresources import PodResources
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.service.proto import podresources_pb2 as api
 from tests.agent.helpers import World, agent_config
 from tests.agent.test_grpc import COUNTS, ask
 from tests.conftest import make_pod

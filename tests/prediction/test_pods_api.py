@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from prediction.node import OneNode
 
-from podslice.agent.identity import Identity
-from podslice.agent.kubelet import HTTPKubelet
-from podslice.agent.podsapi import PodsApiSource
-from podslice.agent.podsclient import GRPCPodsApi
+from podslice.agent.kubelet.kubelet import HTTPKubelet
+from podslice.agent.kubelet.podsapi import PodsApiSource
+from podslice.agent.kubelet.podsclient import GRPCPodsApi
+from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings
-from podslice.agent.sources import Sources
-from podslice.k8s.podlist import ApiError, known_pod
-from podslice.wire.backoff import BackOff
+from podslice.service.backoff import BackOff
+from podslice.service.identity import Identity
+from podslice.service.podlist import ApiError, known_pod
 from tests.clock import PATIENCE, until
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}

@@ -20,12 +20,12 @@ from prediction.machine import Shape
 from prediction.node import NODE, OneNode, one_node
 from prediction.runtime import FakeRuntime as CRIRuntime
 
-from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.daemon import Agent
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.statuspatch import status_patch
-from podslice.core.pod.spec import pod_from_dict
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.api.pod.spec import pod_from_dict
 from tests.agent.test_daemon import RESOURCES, with_agent
 from tests.clock import PATIENCE, until
 from tests.wire.fake_runtime import FakeRuntime
@@ -150,7 +150,7 @@ def test_a_refused_pod_ends(programs: Programs, when: str, tmp_path: Path, monke
     also where a sandbox takes longer than the agent waits for one that nobody makes."""
     if when == "at once":
         for name in ("QUIET_SECONDS", "SANDBOX_SECONDS"):
-            monkeypatch.setattr(f"podslice.agent.refusals.{name}", 0.0)
+            monkeypatch.setattr(f"podslice.agent.api_server.refusals.{name}", 0.0)
     phases: list[str] = []
 
     async def test(agent: Agent, node: OneNode, bridge: Bridge) -> None:

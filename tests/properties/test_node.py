@@ -12,14 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from podslice import Decision, KubeletConfig, Node, Pod
-from podslice.core import readmission
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Container
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
-from podslice.core.values.cpuset import bits_of, format_bits
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import Container
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node import readmission
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
+from podslice.values.cpuset import bits_of, format_bits
+from podslice.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
 
 MACHINES = (

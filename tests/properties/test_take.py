@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.allocate.picker import Picker
-from podslice.core.config.policy_options import EXCLUSIVE_PAIRS
-from podslice.core.errors import AdmissionError
-from podslice.core.machine.model import Core, CPUTopology, Machine, NUMANode
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
-from podslice.core.values.cpuset import format_bits, iter_bits, parse_bits
+from podslice.config.policy_options import EXCLUSIVE_PAIRS
+from podslice.machine.model import Core, CPUTopology, Machine, NUMANode
+from podslice.node.cpu.picking.picker import Picker
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
+from podslice.values.cpuset import format_bits, iter_bits, parse_bits
+from podslice.values.errors import AdmissionError
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Decisions as functions of values say what nodes do, and change nothing that went in (`core.decide`)."""
+"""Decisions as functions of values say what nodes do, and change nothing that went in (`node.decide`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node, NodeState, Pod
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.decide import decide, release, resize, restart, shape_of
-from podslice.core.errors import InputError, UpstreamDefectError
-from podslice.core.holding import Digester, digest, holding_of
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import ids_of, lowest_bits
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.decide import decide, release, resize, restart, shape_of
+from podslice.node.holding import Digester, digest, holding_of
+from podslice.values.cpuset import ids_of, lowest_bits
+from podslice.values.errors import InputError, UpstreamDefectError
 from tests.conftest import make_pod
 from tests.properties.test_node import GPU, with_gpus
 

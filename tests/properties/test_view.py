@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import CPUSet, KubeletConfig, Node, NodeView, load_gallery
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.synthetic import from_synthetic
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_pod
 from tests.properties.test_node import GPU, with_gpus
 

@@ -23,7 +23,7 @@ def test_a_build_can_be_repeated(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     source = {f"podslice/{file.relative_to(ROOT / 'src' / 'podslice')}" for file in (ROOT / "src").rglob("*.py")}
     assert source <= names
-    assert {"podslice/py.typed", "podslice/gallery/__init__.py"} <= names
+    assert {"podslice/py.typed", "podslice/machine/gallery/__init__.py"} <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"podslice"}
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Node, Pod
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import HugePages, Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
-from podslice.gallery import gallery_names, load_gallery
-from podslice.k8s.manifest import load_pods, unique
+from podslice.api.manifests.manifest import load_pods, unique
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.model import HugePages, Machine
+from podslice.machine.readers.synthetic import from_synthetic
 from podslice.render.html import to_html
 from podslice.render.layout import lay_out
 from podslice.render.palette import style_of
@@ -224,7 +224,7 @@ def test_terminal_has_memory_devices_and_distances() -> None:
 
 def test_devices_and_memory_are_at_their_node() -> None:
     """Devices show holder and health, memory its books, on the node they belong to."""
-    from podslice.core.config.kubelet import MemoryReservation
+    from podslice.config.kubelet import MemoryReservation
 
     devices = inventory_from_data(
         [
@@ -278,7 +278,7 @@ MANAGED = {
 
 def managed_node(machine: Machine | None = None) -> Node:
     """A node whose Memory Manager counts, with two GPUs."""
-    from podslice.core.config.kubelet import MemoryReservation
+    from podslice.config.kubelet import MemoryReservation
 
     config = KubeletConfig(
         cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted", eviction_hard={},

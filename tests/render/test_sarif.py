@@ -13,7 +13,7 @@ import pytest
 
 from podslice.advise.lint.model import SEVERITIES, Finding, ObjectReference
 from podslice.advise.lint.registry import RULES
-from podslice.render.sarif import to_sarif
+from podslice.advise.lint.sarif import to_sarif
 
 _OBJECTS = {
     "sarifLog": "$schema inlineExternalProperties properties / version runs",

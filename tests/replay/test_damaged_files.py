@@ -2,8 +2,8 @@
 
 import pytest
 
-from podslice.core.quirks import PROFILES
 from podslice.replay.run import run_case
+from podslice.values.quirks import PROFILES
 
 MACHINE = {
     "nodes": [{"id": 0, "memory": 1 << 33, "cores": [{"socket": 0, "core": c, "threads": [c]} for c in range(4)]}]

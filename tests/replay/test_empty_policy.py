@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from podslice.core.config.policy import NO_POLICY, AnnotationRules, Defragmentation, PodslicePolicy
-from podslice.core.kubelet import Kubelet
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.k8s.policy import load_policy
+from podslice.config.policy import NO_POLICY, AnnotationRules, Defragmentation, PodslicePolicy
+from podslice.config.policy_file import load_policy
+from podslice.node.kubelet import Kubelet
 from podslice.replay import managers
 from podslice.replay.api import cgroups
 from podslice.replay.run import compare, read_cases, run_case
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 HISTORIES = ("managers.jsonl.gz", "managers-cpu.jsonl.gz", "found.jsonl.gz", "api.jsonl.gz", "api-change.jsonl.gz")

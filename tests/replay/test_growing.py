@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.core.pod.demand import pod_limits, pod_requests
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.demand import pod_limits, pod_requests
 from podslice.replay.api.growing import grown
+from podslice.values.quantity import Quantity
 from tests.effects.helpers import pod
 
 OVERHEAD = {"memory": "1Gi"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import Json, compare, first_difference, read_cases
+from podslice.values.quirks import KUBELET_1_36
 
 SAMPLE = Path(__file__).parents[1] / "vectors"
 KINDS = ("cpuset", "quantity", "take", "hints", "merge", "checkpoint", "managers-cpu", "managers", "api")

@@ -16,14 +16,14 @@ from podslice.advise.reserve.formulas import MIB, NAMES
 from podslice.advise.reserve.memory import divide
 from podslice.advise.reserve.placement import PLACEMENTS, place, site_of
 from podslice.cli.main import cli
-from podslice.core.machine.delta import without_cpus
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import bits_of, parse_bits
-from podslice.core.values.quantity import Quantity
-from podslice.gallery import gallery_names, load_gallery
-from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
+from podslice.config.kubelet_file import API_VERSION, config_from_dict
+from podslice.machine.delta import without_cpus
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.cpuset import bits_of, parse_bits
+from podslice.values.quantity import Quantity
 from tests.documents import read_document
 
 GIB = 1 << 30
@@ -32,7 +32,7 @@ NICS = inventory_from_data([{"resource": "x.io/nic", "perNUMANode": {0: 2}}])
 
 def two_sockets() -> Machine:
     """The machine of the specification: siblings n and n+32, 256 GiB."""
-    from podslice.core.machine.build import CPUFacts, NUMANodeFacts, build_nodes
+    from podslice.machine.build import CPUFacts, NUMANodeFacts, build_nodes
 
     facts = (CPUFacts(cpu, cpu % 32, cpu % 32 // 16, cpu % 32 // 16) for cpu in range(64))
     return Machine(nodes=build_nodes(facts, [NUMANodeFacts(node, 128 * GIB, (), None) for node in (0, 1)]))

@@ -14,16 +14,16 @@ from podslice import InputError, Machine
 from podslice.advise.reserve.advise import ReservationWish, advise
 from podslice.advise.reserve.formulas import GIB, MIB, MeasuredAmounts, amounts
 from podslice.advise.reserve.measured import USAGE_FILE, SystemUsage, measured, with_minute
+from podslice.advise.reserve.usage import load_usage
 from podslice.agent.contract import Listed
 from podslice.agent.owner import Owner
-from podslice.agent.report import AgentReporter
-from podslice.agent.systemusage import SystemUsageRecorder
+from podslice.agent.status.report import AgentReporter
+from podslice.agent.status.systemusage import SystemUsageRecorder
 from podslice.cli.main import cli
-from podslice.core.config.policy import PodslicePolicy, ReservationRules, check_policy
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.quirks import KUBELET_1_36
+from podslice.config.policy import PodslicePolicy, ReservationRules, check_policy
 from podslice.host.filesystem import MemoryFileSystem
-from podslice.host.systemusage import load_usage
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.values.quirks import KUBELET_1_36
 from tests.conftest import make_node
 
 MACHINE: Machine = from_synthetic("pack:2 numa:1(memory=64GiB) core:16 pu:2")

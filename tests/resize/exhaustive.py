@@ -20,15 +20,15 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, KubeletConfig, Machine, Node, Pod, PodslicePolicy, StartError
-from podslice.core import node_resize
-from podslice.core.allocate.cpu_resize import ResizePicker
-from podslice.core.errors import AdmissionError
-from podslice.core.machine.model import CPUTopology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, bits_of, ids_of
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.machine.model import CPUTopology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node import node_resize
+from podslice.node.cpu.resize import ResizePicker
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
+from podslice.values.cpuset import Bits, bits_of, ids_of
+from podslice.values.errors import AdmissionError
+from podslice.values.quirks import PODSLICE
 from tests.allocate.test_resize import ALLOWED
 from tests.resize import reference
 from tests.resize.helpers import guaranteed, pod

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from podslice import Node, StartError
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.gates import FeatureGates
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.api.server.defaults import default_pod
+from podslice.values.gates import FeatureGates
 from tests.resize.histories import draw_pod, draw_setting
 
 GATES = FeatureGates.from_overrides({})

@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, InputError, KubeletConfig, Machine, Node, Pod, PodslicePolicy, StartError
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.decision import ResizeDecision
-from podslice.core.machine.model import HugePages
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.managers.memory_elastic import fits
-from podslice.core.managers.node_state import NodeState
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.memory_demand import container_memory, pod_memory
-from podslice.core.pod.spec import ResourceRequirements, map_containers, pod_from_dict
-from podslice.core.state.model import CPUState
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
-from podslice.core.values.cpuset import Bits, union
-from podslice.core.values.quantity import Quantity
-from podslice.host.store import NodeStore
-from podslice.statefiles.formats import policy_state
-from podslice.statefiles.names import POLICY_STATE_FILE, place_of
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.memory_demand import container_memory, pod_memory
+from podslice.api.pod.spec import ResourceRequirements, map_containers, pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.host.state.store import NodeStore
+from podslice.machine.model import HugePages
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.names import POLICY_STATE_FILE, place_of
+from podslice.node.cpu.state import CPUState
+from podslice.node.decision import ResizeDecision
+from podslice.node.memory.elastic import fits
+from podslice.node.state import NodeState
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS
+from podslice.values.cpuset import Bits, union
+from podslice.values.quantity import Quantity
 from tests.allocate.test_resize import ALLOWED
 
 MACHINES = tuple(

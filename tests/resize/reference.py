@@ -11,9 +11,9 @@ from functools import cache
 from itertools import chain, combinations
 from typing import NamedTuple
 
-from podslice.core.machine.model import CPUTopology
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import ids_of
+from podslice.machine.model import CPUTopology
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import ids_of
 
 CPUs = frozenset[int]
 Nodes = frozenset[int]

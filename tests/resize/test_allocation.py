@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.core.effects.settings import CgroupSettings
-from podslice.core.errors import Refusal, RefusalKind
-from podslice.core.pod.spec import Pod, allocated_pod, allocation_of
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, check_resize, try_resize
-from podslice.core.resize.pending import PendingResize, ResizeQueue, in_order
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.series import series
+from podslice.api.pod.spec import Pod, allocated_pod, allocation_of
+from podslice.node.effects.settings import CgroupSettings
+from podslice.node.resize.allocation import ResizeNode, ResizeVerdict, check_resize, try_resize
+from podslice.node.resize.pending import PendingResize, ResizeQueue, in_order
+from podslice.values.errors import Refusal, RefusalKind
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
+from podslice.values.series import series
 from tests.resize.helpers import GATES, burstable, guaranteed, pod, resources
 
 MANAGED = FeatureGates.from_overrides({"PodLevelResourceManagers": True})

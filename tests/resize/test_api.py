@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.core.pod.resize import prepare_for_resize, validate_resize
-from podslice.core.pod.resize_admission import (
+from podslice.api.pod.spec import Container, ContainerState, ContainerStatus, Pod
+from podslice.api.server.resize import prepare_for_resize, validate_resize
+from podslice.api.server.resize_admission import (
     ResizedPodsNode,
     missing_features_error,
     needed_features,
@@ -17,14 +18,13 @@ from podslice.core.pod.resize_admission import (
     node_platform_error,
     resize_refusal,
 )
-from podslice.core.pod.spec import Container, ContainerState, ContainerStatus, Pod
-from podslice.core.pod.update import IMMUTABLE, prepare_for_update, pull_policy, validate_update
-from podslice.core.quirks import KUBELET_1_36
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.quantity import Quantity
+from podslice.api.server.update import IMMUTABLE, prepare_for_update, pull_policy, validate_update
 from podslice.replay.api.case import ApiCase
 from podslice.replay.api.change import SECTIONS
 from podslice.replay.run import first_difference, read_cases
+from podslice.values.gates import FeatureGates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import KUBELET_1_36
 from tests.resize.helpers import GATES, burstable, guaranteed, pod, resources
 
 SAMPLE = Path(__file__).parents[1] / "vectors" / "api-change.jsonl.gz"

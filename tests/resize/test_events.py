@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.resize.events import (
+from podslice.node.resize.events import (
     in_progress_condition,
     is_news,
     pending_condition,
     requested_resizes,
     resize_event,
 )
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.resize.helpers import GATES, burstable, pod, resources
 
 SIDECAR = {"name": "s", "image": "busybox", "restartPolicy": "Always", **burstable("100m", "1Mi")}

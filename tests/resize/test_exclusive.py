@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from podslice import InputError, KubeletConfig, Node, Pod
-from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
-from podslice.core.decide import restart
-from podslice.core.decision import ResizeDecision
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits
+from podslice.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.decide import restart
+from podslice.node.decision import ResizeDecision
+from podslice.values.cpuset import format_bits
 from tests.resize.helpers import guaranteed, pod
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from podslice import InputError, Node, StartError
-from podslice.core import readmission
-from podslice.core.pod.spec import Pod
-from podslice.statefiles.formats.checkpoint_allocation import dump_data, load
-from podslice.statefiles.names import ALLOCATED_STATE_FILE
+from podslice.api.pod.spec import Pod
+from podslice.node import readmission
+from podslice.node.checkpoints.allocation import dump_data, load
+from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE
 from tests.conftest import make_node
 from tests.resize.helpers import burstable, guaranteed, pod, resources
 

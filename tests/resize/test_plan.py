@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.effects.container_cgroup import LinuxResources
-from podslice.core.effects.resize_actions import Actuation, Observed
-from podslice.core.effects.resize_plan import (
+from podslice.api.pod.spec import allocation_of
+from podslice.node.effects.container_cgroup import LinuxResources
+from podslice.node.effects.resize_actions import Actuation, Observed
+from podslice.node.effects.resize_plan import (
     ContainerResize,
     LinuxValues,
     NotifyRuntime,
@@ -25,11 +26,10 @@ from podslice.core.effects.resize_plan import (
     plan_resize,
     tolerates,
 )
-from podslice.core.effects.sandbox import Sandbox
-from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.spec import allocation_of
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.resize.status import in_progress
+from podslice.node.effects.sandbox import Sandbox
+from podslice.node.effects.settings import CgroupSettings
+from podslice.node.resize.status import in_progress
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.resize.helpers import GATES, pod, resources
 
 GI = 1 << 30

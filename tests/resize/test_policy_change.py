@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, Hotplug, InputError, KubeletConfig, Node, PodslicePolicy, StartError, without_cpus
-from podslice.core.cluster.setup import rules_from, setup_of
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.host.boot import Boot
-from podslice.host.store import NodeStore
-from podslice.statefiles.names import POLICY_STATE_FILE
+from podslice.host.state.store import NodeStore
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.replica.setup import rules_from, setup_of
+from podslice.values.cpuset import format_bits, parse_bits
 from tests.resize.helpers import guaranteed, pod
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.pod.spec import Pod
-from podslice.core.values.quantity import Quantity
-from podslice.statefiles.formats.checkpoint_allocation import encode as encode_allocations
-from podslice.statefiles.formats.checkpoint_allocation import load
+from podslice.api.pod.spec import Pod
+from podslice.node.checkpoints.allocation import encode as encode_allocations
+from podslice.node.checkpoints.allocation import load
+from podslice.values.quantity import Quantity
 from tests.resize.helpers import burstable, pod, resources
 from tests.resize.test_node import node
 

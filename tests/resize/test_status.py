@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from podslice.core.pod.spec import Pod, PodAllocation, ResourceRequirements, allocation_of
-from podslice.core.resize.status import ObservedCgroup, allocated_resources, in_progress, status_resources
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import Pod, PodAllocation, ResourceRequirements, allocation_of
+from podslice.node.resize.status import ObservedCgroup, allocated_resources, in_progress, status_resources
+from podslice.values.quantity import Quantity
 from tests.resize.helpers import GATES, burstable, pod, resources
 
 GI = 1 << 30

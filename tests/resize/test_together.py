@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, Hotplug, KubeletConfig, Node, Pod, PodslicePolicy, without_cpus
-from podslice.core.config.policy import TopologyRules
-from podslice.core.plugins.api import CPUAsk, CPUNode
-from podslice.core.values.cpuset import Bits, format_bits, parse_bits
+from podslice.config.policy import TopologyRules
+from podslice.node.plugins.api import CPUAsk, CPUNode
+from podslice.values.cpuset import Bits, format_bits, parse_bits
 from tests.mixed import helpers as mixed
 from tests.plugins import test_classes as classes
 from tests.plugins.helpers import Base, own

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from podslice import ExclusiveResize, KubeletConfig, Node, PodslicePolicy
-from podslice.core.config.policy import AnnotationRules, MixedCPUs
-from podslice.core.pod.mixed import MixedShare
-from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
-from podslice.core.values.cpuset import format_bits
+from podslice.api.pod.mixed import MixedShare
+from podslice.config.policy import AnnotationRules, MixedCPUs
+from podslice.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
+from podslice.values.cpuset import format_bits
 from tests.agent.elastic import Elastic
 from tests.agent.test_resizing import app, in_elastic
 from tests.allocate.test_resize import ALLOWED

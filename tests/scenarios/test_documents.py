@@ -7,10 +7,10 @@ import re
 import pytest
 
 from podslice import CPUSet
-from podslice.core.config.reservation import exclusive_cpus
-from podslice.core.hints.hint import Hint
-from podslice.core.merge.merge import Merger
-from podslice.core.values.gates import FeatureGates, GateError
+from podslice.config.reservation import exclusive_cpus
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.merge import Merger
+from podslice.values.gates import FeatureGates, GateError
 from tests.conftest import make_node, make_pod
 
 KEP_4540 = {"machine": "pack:2 numa:1(memory=64GB) core:16 pu:2", "reserved_system_cpus": "0,32,1,33,16,48"}

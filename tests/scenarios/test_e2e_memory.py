@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from podslice import Decision, KubeletConfig, Node, Pod
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import resources
 
 GIB = 1 << 30

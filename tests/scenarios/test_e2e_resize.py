@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from podslice.core.effects.resize_actions import Actuation, Observed
-from podslice.core.effects.resize_plan import (
+from podslice.api.pod.spec import Pod, allocation_of
+from podslice.node.effects.resize_actions import Actuation, Observed
+from podslice.node.effects.resize_plan import (
     LinuxValues,
     RestartContainer,
     UpdateContainer,
     WritePodCgroup,
 )
-from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.spec import Pod, allocation_of
-from podslice.core.resize.status import in_progress
+from podslice.node.effects.settings import CgroupSettings
+from podslice.node.resize.status import in_progress
 from tests.resize.helpers import GATES, pod, resources
 from tests.resize.test_node import node
 

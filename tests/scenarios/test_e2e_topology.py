@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from podslice import Decision, KubeletConfig, Node, Pod
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.model import Machine, NUMANode
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.model import Machine, NUMANode
+from podslice.machine.readers.synthetic import from_synthetic
 
 NIC = "example.com/nic"
 DEVICES = inventory_from_data(

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from podslice.core.effects.cgroup import pod_cgroup
-from podslice.core.effects.container_cgroup import container_resources
-from podslice.core.effects.cpu_weight import milli_cpu_to_quota, milli_cpu_to_shares
-from podslice.core.effects.oom import oom_score_adjustments
-from podslice.core.effects.settings import CgroupSettings
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos, pod_limits
-from podslice.core.pod.spec import Pod, ResourceRequirements, pod_from_dict
-from podslice.core.pod.validate import validate_pod
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.predicates import filter_requests, non_zero_requests
-from podslice.core.values.gates import FeatureGates, later_gates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.demand import compute_qos, pod_limits
+from podslice.api.pod.spec import Pod, ResourceRequirements, pod_from_dict
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_pod
+from podslice.node.effects.cgroup import pod_cgroup
+from podslice.node.effects.container_cgroup import container_resources
+from podslice.node.effects.cpu_weight import milli_cpu_to_quota, milli_cpu_to_shares
+from podslice.node.effects.oom import oom_score_adjustments
+from podslice.node.effects.settings import CgroupSettings
+from podslice.scheduling.predicates import filter_requests, non_zero_requests
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 
 GI = 1 << 30
 SETTINGS = CgroupSettings(memory_capacity=8 * GI)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podslice import CPUSet, Decision, Node
-from podslice.core.pod.spec import pod_from_dict
+from podslice.api.pod.spec import pod_from_dict
 from tests.conftest import make_node, make_pod
 
 GATES = {"PodLevelResourceManagers": True}

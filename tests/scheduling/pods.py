@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.values.gates import FeatureGates
+from podslice.values.quantity import Quantity
 
 ON = FeatureGates.from_overrides({})
 OFF = FeatureGates.from_overrides({"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False})

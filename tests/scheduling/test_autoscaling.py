@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from podslice.core.pod.demand import aggregate, own_requests
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.autoscaling import (
+from podslice.api.pod.demand import aggregate, own_requests
+from podslice.scheduling.autoscaling import (
     MetricsError,
     Utilization,
     cluster_autoscaler_requests,
@@ -16,6 +15,7 @@ from podslice.core.scheduling.autoscaling import (
     hpa_utilization,
     vpa_recommendation,
 )
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.scheduling.pods import OFF, ON, asks, pod, quantities
 
 SIDECAR = {"name": "s", "restartPolicy": "Always", "resources": asks("300m")}

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.eviction import (
+from podslice.api.pod.spec import Pod
+from podslice.scheduling.eviction import (
     Threshold,
     Usage,
     eviction_requests,
     memory_eviction_message,
     rank_for_memory,
 )
-from podslice.core.values.quantity import Quantity
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.scheduling.pods import OFF, ON, asks, pod, texts
 
 GI = 1 << 30

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.scheduling.predicates import (
+from podslice.scheduling.predicates import (
     InsufficientResource,
     accounted_requests,
     filter_code,
@@ -18,7 +17,7 @@ from podslice.core.scheduling.predicates import (
     no_node_message,
     non_zero_requests,
 )
-from podslice.core.scheduling.scoring import (
+from podslice.scheduling.scoring import (
     NodeLoad,
     balanced_allocation_score,
     balanced_scoring_requests,
@@ -26,7 +25,8 @@ from podslice.core.scheduling.scoring import (
     least_allocated_score,
     most_allocated_score,
 )
-from podslice.core.values.gates import FeatureGates
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import KUBELET_1_36, PODSLICE
 from tests.scheduling.pods import OFF, ON, asks, pod
 
 MI = 1 << 20

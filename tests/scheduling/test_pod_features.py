@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.pod_features import pod_level_refusal
-from podslice.core.values.gates import FeatureGates
+from podslice.scheduling.pod_features import pod_level_refusal
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.resize.helpers import GATES, burstable, pod, resources
 
 OFF = FeatureGates.from_overrides({"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False})

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice import Node, load_machine
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.reservation import node_resources, prepare_reservations
-from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
-from podslice.core.pod.spec import ObjectMeta, pod_from_dict
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.predicates import (
+from podslice.api.pod.spec import ObjectMeta, pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.reservation import node_resources, prepare_reservations
+from podslice.machine.model import Core, HugePages, Machine, NUMANode
+from podslice.scheduling.predicates import (
     NodeObject,
     Others,
     PodOnNode,
@@ -24,8 +23,9 @@ from podslice.core.scheduling.predicates import (
     is_critical,
     pod_on_node,
 )
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.quantity import Quantity
+from podslice.values.gates import FeatureGates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 
 GATES = FeatureGates.from_overrides({})
 ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "3", "hugepages-2Mi": "1Gi", "example.com/gpu": "2"}

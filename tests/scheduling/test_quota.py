@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.errors import InputError
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
-from podslice.core.scheduling.quota import (
+from podslice.scheduling.quota import (
     QuotaError,
     ResourceQuota,
     check_quotas,
@@ -19,7 +17,9 @@ from podslice.core.scheduling.quota import (
     pod_usage,
     resource_quota_from_dict,
 )
-from podslice.core.values.quantity import Quantity
+from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
 from tests.scheduling.pods import OFF, ON, asks, pod, quantities, texts
 
 EVERYTHING = ("cpu", "memory", "limits.cpu", "limits.memory", "pods")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from podslice.core.machine.model import Machine
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.checkpoint_devices import PodDevicesEntry
-from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, MemoryTable, NUMANodeState
-from podslice.statefiles.formats.held_memory import rebuilt
+from podslice.machine.model import Machine
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints import data as checkpoint_data
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.node.devices.checkpoint import PodDevicesEntry
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.node.memory.checkpoint import Block, MemoryCheckpoint, MemoryTable, NUMANodeState
+from podslice.node.memory.held_blocks import rebuilt
 
 GIB = 1 << 30
 CONTAINERS = {"id-a": ("pod-a", "app"), "id-b": ("pod-b", "one"), "id-c": ("pod-b", "two"), "id-d": ("pod-b", "three")}

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from podslice.core.pod.spec import PodAllocation, ResourceRequirements
-from podslice.core.values.quantity import Quantity
-from podslice.statefiles.formats.checkpoint_allocation import dump_data, encode, load, restore_failure
-from podslice.statefiles.go.godump import data_checksum
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import ALLOCATED_STATE_FILE
+from podslice.api.pod.spec import PodAllocation, ResourceRequirements
+from podslice.node.checkpoints.allocation import dump_data, encode, load, restore_failure
+from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE
+from podslice.values.go.godump import data_checksum
+from podslice.values.go.gojson import CheckpointError
+from podslice.values.quantity import Quantity
 
 TWO_PODS = {
     "u2": PodAllocation(),

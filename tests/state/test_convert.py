@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.values.cpuset import parse_bits
-from podslice.statefiles.formats import checkpoint_memory
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode
-from podslice.statefiles.formats.content import read_content
-from podslice.statefiles.formats.releases import Release, release
-from podslice.statefiles.tools.consequence import NodeFacts, start_error
-from podslice.statefiles.tools.convert import convert
-from podslice.statefiles.tools.verify import verify
+from podslice.node.checkpoints.content import read_content
+from podslice.node.checkpoints.releases import Release, release
+from podslice.node.cpu.checkpoint import CPUCheckpoint, encode
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.state_files.consequence import NodeFacts, start_error
+from podslice.state_files.convert import convert
+from podslice.state_files.verify import verify
+from podslice.values.cpuset import parse_bits
+from podslice.values.errors import InputError
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine(), containers=samples.CONTAINERS)

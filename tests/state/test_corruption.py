@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, restore
-from podslice.statefiles.formats.releases import Release, load_cpu, load_memory
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.tools.consequence import NodeFacts, start_error
-from podslice.statefiles.tools.repair import repair_cpu
-from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.verify import verify
+from podslice.node.checkpoints import restore
+from podslice.node.checkpoints.releases import Release, load_cpu, load_memory
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.state_files.consequence import NodeFacts, start_error
+from podslice.state_files.repair import repair_cpu
+from podslice.state_files.repair_memory import repair_memory
+from podslice.state_files.verify import verify
+from podslice.values.go.gojson import CheckpointError
 from tests.state import samples
 
 _PER_FILE = 1200

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from podslice import KubeletConfig, Machine, Pod
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.host.statefile import RealFiles
-from podslice.host.store import NodeStore, StateWriteError
+from podslice.config.kubelet import MemoryReservation
+from podslice.host.state.statefile import RealFiles
+from podslice.host.state.store import NodeStore, StateWriteError
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_pod
 
 CONFIG = KubeletConfig(
@@ -190,7 +190,7 @@ def test_a_running_pod_stays_when_it_is_admitted_again_on_a_full_disk(tmp_path: 
 CHILD = """
     import sys
     from pathlib import Path
-    from podslice.host.store import NodeStore
+    from podslice.host.state.store import NodeStore
     from tests.conftest import make_pod
     from tests.state.test_crash import CONFIG, MACHINE
     store = NodeStore(Path(sys.argv[1]), MACHINE, CONFIG)

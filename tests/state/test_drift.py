@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from podslice import Machine, Node, StartError
-from podslice.core.machine.drift import FREED_DIFFERENTLY as DRIFT
+from podslice.machine.drift import FREED_DIFFERENTLY as DRIFT
 from tests.conftest import make_pod
 from tests.state.test_crash import CONFIG, MACHINE
 

@@ -6,23 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.machine.devices import HEALTHY, Device
-from podslice.core.managers.device_plugin import AllocateResponse
-from podslice.core.managers.device_pool import DevicePool
-from podslice.core.managers.device_records import DeviceStateEncoder, Held, Records, entries_of
-from podslice.core.state.model import CPUState
-from podslice.core.values.cpuset import format_bits
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, CPUStateEncoder
-from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint, PodDevicesEntry
-from podslice.statefiles.formats.checkpoint_memory import (
+from podslice.machine.devices import HEALTHY, Device
+from podslice.node.checkpoints import data as checkpoint_data
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint, CPUStateEncoder
+from podslice.node.cpu.state import CPUState
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.node.devices.checkpoint import DeviceCheckpoint, PodDevicesEntry
+from podslice.node.devices.plugin import AllocateResponse
+from podslice.node.devices.pool import DevicePool
+from podslice.node.devices.records import DeviceStateEncoder, Held, Records, entries_of
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.node.memory.checkpoint import (
     Block,
     MemoryCheckpoint,
     MemoryStateEncoder,
     MemoryTable,
     NUMANodeState,
 )
-from podslice.statefiles.go.godump import Checksum, data_checksum, fnv1a
+from podslice.values.cpuset import format_bits
+from podslice.values.go.godump import Checksum, data_checksum, fnv1a
 from tests.state import samples
 
 _CPU = {

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from podslice import KubeletConfig, Node
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.spec import Pod
-from podslice.statefiles.formats.content import read_content
-from podslice.statefiles.formats.releases import release as release_of
-from podslice.statefiles.tools.convert import convert
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import MemoryReservation
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints.content import read_content
+from podslice.node.checkpoints.releases import release as release_of
+from podslice.state_files.convert import convert
 from tests.conftest import make_pod
 
 ON = {"PodLevelResourceManagers": True}

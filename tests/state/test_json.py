@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
-from podslice.statefiles.go import gofault, gojson
-from podslice.statefiles.go.gofault import syntax_error
-from podslice.statefiles.go.gojson import CheckpointError, dump_string, dump_value, parse
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.values.go import gofault, gojson
+from podslice.values.go.gofault import syntax_error
+from podslice.values.go.gojson import CheckpointError, dump_string, dump_value, parse
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

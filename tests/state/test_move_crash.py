@@ -8,14 +8,14 @@ import pytest
 
 from podslice import ExclusiveResize, Pod, PodslicePolicy
 from podslice.advise.defrag.plan import ContainerMove, Move, apply_move
-from podslice.core.config.policy import Defragmentation
-from podslice.core.managers.node_state import NodeState
-from podslice.core.values.cpuset import CPUSet
-from podslice.host.resize_store import ResizeStore
-from podslice.host.store import StateWriteError
-from podslice.statefiles.formats.policy_state import decode, intents_in
-from podslice.statefiles.names import POLICY_STATE_FILE
-from podslice.statefiles.tools.promises import check_promises
+from podslice.config.policy import Defragmentation
+from podslice.host.state.resize_store import ResizeStore
+from podslice.host.state.store import StateWriteError
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.node.checkpoints.policy_state import decode, intents_in
+from podslice.node.state import NodeState
+from podslice.state_files.promises import check_promises
+from podslice.values.cpuset import CPUSet
 from tests.resize.test_exclusive import MACHINE, budget
 from tests.state.test_crash import FullDisk, KilledError, Killer
 from tests.state.test_resize_crash import CONFIG, OWNER, one

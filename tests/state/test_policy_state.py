@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from podslice import Node
-from podslice.core.decide import restart
-from podslice.core.state.model import CPUState, Loans
-from podslice.core.values.cpuset import Bits, parse_bits
-from podslice.statefiles.formats.policy_state import encode, with_loans
-from podslice.statefiles.names import POLICY_STATE_FILE
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.node.checkpoints.policy_state import encode, with_loans
+from podslice.node.cpu.state import CPUState, Loans
+from podslice.node.decide import restart
+from podslice.values.cpuset import Bits, parse_bits
 from tests.resize.test_exclusive import node, one, resized
 
 HELD = {"u1": {"c": parse_bits("2-7")}}

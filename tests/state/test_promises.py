@@ -11,18 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.errors import InputError
-from podslice.core.machine.identity import CPUIdentity, MachineRecord, NodeRecord
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, policy_state
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.content import read_content
-from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.go.godump import data_checksum, decode_data
-from podslice.statefiles.tools.consequence import NodeFacts
-from podslice.statefiles.tools.migrate import migrate
-from podslice.statefiles.tools.promises import carry_promises, repair_promises
-from podslice.statefiles.tools.repair import repair_cpu
-from podslice.statefiles.tools.verify import verify
+from podslice.machine.identity import CPUIdentity, MachineRecord, NodeRecord
+from podslice.node.checkpoints import data as checkpoint_data
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.content import read_content
+from podslice.node.checkpoints.releases import Release
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.state_files.consequence import NodeFacts
+from podslice.state_files.migrate import migrate
+from podslice.state_files.promises import carry_promises, repair_promises
+from podslice.state_files.repair import repair_cpu
+from podslice.state_files.verify import verify
+from podslice.values.errors import InputError
+from podslice.values.go.godump import data_checksum, decode_data
 from tests.cli.test_state import _items, _run
 from tests.state import samples
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.tools.consequence import NodeFacts
-from podslice.statefiles.tools.convert import Rewritten
-from podslice.statefiles.tools.promises import repair_promises
-from podslice.statefiles.tools.repair import RunningContainer, repair_cpu
-from podslice.statefiles.tools.repair_memory import repair_memory
+from podslice.node.checkpoints.releases import Release
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.state_files.consequence import NodeFacts
+from podslice.state_files.convert import Rewritten
+from podslice.state_files.promises import repair_promises
+from podslice.state_files.repair import RunningContainer, repair_cpu
+from podslice.state_files.repair_memory import repair_memory
+from podslice.values.errors import InputError
 from tests.cli.test_state import _run
 from tests.state import samples
 

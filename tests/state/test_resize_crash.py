@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from podslice import ExclusiveResize, KubeletConfig, Pod, PodslicePolicy
-from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.state.model import Intent
-from podslice.host.resize_store import ResizeStore
-from podslice.host.store import NodeStore, StateWriteError
+from podslice.config.kubelet import MemoryReservation
+from podslice.host.state.resize_store import ResizeStore
+from podslice.host.state.store import NodeStore, StateWriteError
+from podslice.node.cpu.state import Intent
 from tests.resize.helpers import burstable, guaranteed, pod
 from tests.resize.test_exclusive import MACHINE, budget
 from tests.state.test_crash import FullDisk, KilledError, Killer

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from podslice import StartError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.host.store import NodeStore
+from podslice.host.state.store import NodeStore
+from podslice.machine.readers.synthetic import from_synthetic
 from tests.conftest import make_pod
 from tests.state.test_crash import CONFIG, MACHINE
 

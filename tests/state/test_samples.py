@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podslice.statefiles.formats.identify import IdentifiedFile, identify
+from podslice.node.checkpoints.identify import IdentifiedFile, identify
 
 _SAMPLES = 117
 

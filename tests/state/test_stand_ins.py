@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from podslice import Node, StartError
-from podslice.core.machine.devices import inventory_from_data
-from podslice.statefiles.formats.content import read_content
-from podslice.statefiles.names import MANAGER_STATE_FILES
-from podslice.statefiles.tools.stand_ins import stand_ins
+from podslice.machine.devices import inventory_from_data
+from podslice.node.checkpoints.content import read_content
+from podslice.node.checkpoints.names import MANAGER_STATE_FILES
+from podslice.node.checkpoints.stand_ins import stand_ins
 from tests.explain.random_nodes import GPU, Setup, random_config, random_machine, random_pod
 
 

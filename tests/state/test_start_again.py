@@ -7,13 +7,13 @@ import json
 import msgspec
 import pytest
 
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import StartError
-from podslice.core.machine.model import Machine
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.model import Machine
+from podslice.node.checkpoints.releases import Release
+from podslice.node.node import Node
+from podslice.state_files.consequence import NodeFacts, start_consequence
+from podslice.values.errors import StartError
 
 MACHINE = msgspec.convert(
     {

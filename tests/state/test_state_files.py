@@ -8,20 +8,20 @@ import random
 import pytest
 
 from podslice import Node, StartError
-from podslice.core.machine.memory_accounts import default_machine_state
-from podslice.core.machine.model import CPUTopology
-from podslice.core.values.cpuset import parse_bits
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode, load
-from podslice.statefiles.formats.checkpoint_data import CPU_V4
-from podslice.statefiles.formats.restore import (
+from podslice.machine.memory_accounts import default_machine_state
+from podslice.machine.model import CPUTopology
+from podslice.node.checkpoints.data import CPU_V4
+from podslice.node.checkpoints.restore import (
     restore_cpu_state,
     restore_memory_state,
     validate_cpu_state,
     validate_memory_state,
 )
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.tools.consequence import NodeFacts
-from podslice.statefiles.tools.verify import verify
+from podslice.node.cpu.checkpoint import CPUCheckpoint, encode, load
+from podslice.state_files.consequence import NodeFacts
+from podslice.state_files.verify import verify
+from podslice.values.cpuset import parse_bits
+from podslice.values.go.gojson import CheckpointError
 from tests.conftest import make_pod
 from tests.state.test_crash import CONFIG, MACHINE
 

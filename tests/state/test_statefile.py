@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.host.statefile import RealFiles, back_up, read_state, write_atomically
+from podslice.host.state.statefile import RealFiles, back_up, read_state, write_atomically
+from podslice.values.errors import InputError
 
 
 class _FailingDisk(RealFiles):

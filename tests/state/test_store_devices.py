@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from podslice import Pod
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.pod.spec import pod_from_dict
-from podslice.host.store import NodeStore
-from podslice.statefiles.formats.identify import identify
+from podslice.api.pod.spec import pod_from_dict
+from podslice.host.state.store import NodeStore
+from podslice.machine.devices import inventory_from_data
+from podslice.node.checkpoints.identify import identify
 from tests.state.test_crash import CONFIG, MACHINE
 
 DEVICES = inventory_from_data(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, checkpoint_memory
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, Entries
-from podslice.statefiles.formats.checkpoint_devices import PodDevicesEntry
-from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.tools.consequence import NodeFacts, start_consequence, start_error
-from podslice.statefiles.tools.verify import verify
+from podslice.node.checkpoints.releases import Release
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint, Entries
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.node.devices.checkpoint import PodDevicesEntry
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.state_files.consequence import NodeFacts, start_consequence, start_error
+from podslice.state_files.verify import verify
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine(), containers=samples.CONTAINERS)

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import podslice
+from podslice.agent.api_server.rejecting import DENIED_SECONDS
 from podslice.agent.daemon import Agent
 from podslice.agent.journal import NodeJournal
-from podslice.agent.rejecting import DENIED_SECONDS
-from podslice.cli.status import _ago
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.cluster.model.room import Room
 from podslice.cluster.page.history import FragmentationHistory
-from podslice.core.cluster.room import Room
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.node import Node
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.ttrpc import RPCError
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.node import Node
+from podslice.status.command import _ago
+from podslice.values.cpuset import parse_bits
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import MACHINE, World, agent_config, pod_level
@@ -62,18 +62,18 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 TELLING = {
     "agent/admitting.py": "since when a pod is refused, and when CPUs change hands, are told",
-    "agent/apievents.py": "the time of an event is told",
+    "service/apievents.py": "the time of an event is told",
     "agent/daemon.py": "since when the agent runs is told",
     "agent/dra/service.py": "the time of a health report is told",
     "agent/dra/statuses.py": "the time of a condition is told",
     "agent/journal.py": "names an epoch, which is only compared for being the same",
-    "agent/metrics.py": "the age of a socket's folder is told",
-    "agent/rejecting.py": "the time of a mark is told",
-    "agent/topologylease.py": "the time of a renewal is told",
-    "cli/status.py": "how long ago is told",
+    "agent/status/metrics.py": "the age of a socket's folder is told",
+    "agent/api_server/rejecting.py": "the time of a mark is told",
+    "agent/api_server/topologylease.py": "the time of a renewal is told",
+    "status/command.py": "how long ago is told",
     "cluster/loglines.py": "the time of a line is told",
     "cluster/page/watcher.py": "the times of a curve are told",
-    "cluster/waking.py": "a number that is another each time",
+    "cluster/nominate/requeuing.py": "a number that is another each time",
 }
 
 
@@ -150,8 +150,8 @@ def test_a_kubelet_is_not_left_alone_for_years(
     tmp_path: Path, wall: WallClock, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     """How long a refused pod waits for its kubelet is bounded, wherever the clock goes meanwhile."""
-    monkeypatch.setattr("podslice.agent.refusals.QUIET_SECONDS", 2.0)
-    monkeypatch.setattr("podslice.agent.refusals.SANDBOX_SECONDS", 3.0)
+    monkeypatch.setattr("podslice.agent.api_server.refusals.QUIET_SECONDS", 2.0)
+    monkeypatch.setattr("podslice.agent.api_server.refusals.SANDBOX_SECONDS", 3.0)
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         assert agent.refusals is not None

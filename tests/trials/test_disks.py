@@ -13,19 +13,19 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from click.testing import CliRunner
 
+from podslice.agent.api_server.rejected import RejectedPods
 from podslice.agent.daemon import Agent
-from podslice.agent.rejected import RejectedPods
-from podslice.agent.status import RejectedPod
+from podslice.agent.runtime.ttrpc import RPCError
 from podslice.cli.main import cli
-from podslice.core.errors import InputError
-from podslice.core.guards.files import SavedFile
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.fleet.fgd import PUBLISHED, FGDRun, KeptCurves
-from podslice.fleet.starter import sample_cluster
-from podslice.host.kernelfiles import SavedStore
-from podslice.host.statefile import RealFiles, back_up
-from podslice.host.store import NodeStore, StateWriteError
-from podslice.wire.ttrpc import RPCError
+from podslice.fleet.scenario.fgd import PUBLISHED, FGDRun, KeptCurves
+from podslice.fleet.scenario.starter import sample_cluster
+from podslice.host.kernel.kernelfiles import SavedStore
+from podslice.host.state.statefile import RealFiles, back_up
+from podslice.host.state.store import NodeStore, StateWriteError
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.checkpoints.guard_files import SavedFile
+from podslice.status.status import RejectedPod
+from podslice.values.errors import InputError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import MACHINE, World, agent_config, pod_level

@@ -18,17 +18,9 @@ import grpc
 import pytest
 from e2e.certificates import OPENSSL, make
 
-from podslice.agent.deviceplugins import DevicePlugins
-from podslice.agent.podresources import PodResources
-from podslice.agent.ratelimit import RateLimit
-from podslice.agent.unixgrpc import MOST_CONNECTIONS, channel_to
-from podslice.cluster.callers import CallerError
-from podslice.cluster.journals import MOST_STRANGERS, Journals
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.wire.journalstream import METHOD
-from podslice.wire.proto import deviceplugin_pb2 as plugin_api
-from podslice.wire.proto import podresources_pb2 as api
-from podslice.wire.ttrpc import (
+from podslice.agent.devices.deviceplugins import DevicePlugins
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.runtime.ttrpc import (
     HEADER,
     MOST_CALLS,
     MOST_UNSENT,
@@ -45,6 +37,14 @@ from podslice.wire.ttrpc import (
     encode_message,
     encode_request,
 )
+from podslice.cluster.journal.callers import CallerError
+from podslice.cluster.journal.journals import MOST_STRANGERS, Journals
+from podslice.replica.journalstream import METHOD
+from podslice.replica.rulebook import Rulebook
+from podslice.service.proto import deviceplugin_pb2 as plugin_api
+from podslice.service.proto import podresources_pb2 as api
+from podslice.service.ratelimit import RateLimit
+from podslice.service.unixgrpc import MOST_CONNECTIONS, channel_to
 from tests.agent.helpers import World, in_world
 from tests.agent.test_grpc import COUNTS, ask
 from tests.clock import until

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.identity import RESOURCES_ANNOTATION
-from podslice.core.values.cpuset import parse_bits
-from podslice.wire.doors import RESERVED_DESCRIPTORS
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.service.http.doors import RESERVED_DESCRIPTORS
+from podslice.service.identity import RESOURCES_ANNOTATION
+from podslice.values.cpuset import parse_bits
 from tests.agent.test_daemon import settings
 from tests.agent.test_process import POD_LEVEL, Process
 from tests.bounded import podslice, refused
@@ -182,7 +182,7 @@ def test_no_descriptor_at_all(tmp_path: Path) -> None:
 
 SERVICE = """
 import asyncio, sys
-from podslice.cluster.http import PostAnswer, PostServer
+from podslice.service.http.post_server import PostAnswer, PostServer
 
 def answer(body):
     with open("/dev/null", "rb"):

@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import pytest
 
-from podslice.agent import deviceplugins
-from podslice.agent.observeddevices import inventory_of
-from podslice.core.machine.devices import Device
-from podslice.wire.proto import deviceplugin_pb2 as plugin_api
-from podslice.wire.proto import podresources_pb2 as api
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.devices import deviceplugins
+from podslice.agent.devices.observeddevices import inventory_of
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.machine.devices import Device
+from podslice.service.proto import deviceplugin_pb2 as plugin_api
+from podslice.service.proto import podresources_pb2 as api
 from tests.agent.test_grpc import DeviceWorld, SamplePlugin, gpu_pod, gpus, with_devices
 from tests.clock import until
 from tests.conftest import make_pod

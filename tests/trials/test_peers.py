@@ -15,14 +15,14 @@ from typing import Any
 import grpc
 import pytest
 
-from podslice.agent import kubeletresources, podsapi
-from podslice.agent.kubeletresources import KubeletResources
-from podslice.agent.podresources import PodResources
-from podslice.agent.podsapi import PodsApiSource
-from podslice.agent.podsclient import GRPCPodsApi
-from podslice.agent.ratelimit import RateLimit
-from podslice.wire.backoff import BackOff
-from podslice.wire.proto import podresources_pb2 as api
+from podslice.agent.kubelet import kubeletresources, podsapi
+from podslice.agent.kubelet.kubeletresources import KubeletResources
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.kubelet.podsapi import PodsApiSource
+from podslice.agent.kubelet.podsclient import GRPCPodsApi
+from podslice.service.backoff import BackOff
+from podslice.service.proto import podresources_pb2 as api
+from podslice.service.ratelimit import RateLimit
 from tests.agent.helpers import World, in_world
 from tests.agent.test_grpc import COUNTS, DeviceWorld, SamplePlugin, ask, gpu_pod, gpus, with_devices
 from tests.clock import until

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from podslice import KubeletConfig, Node, StartError
-from podslice.core.values.gate_table import NEWEST, OLDEST, gate_states, gate_warnings, unknown_gate_hint
-from podslice.core.values.gates import GATES, FeatureGates, GateError
-from podslice.gallery import load_gallery
+from podslice.machine.gallery import load_gallery
+from podslice.values.gate_table import NEWEST, OLDEST, gate_states, gate_warnings, unknown_gate_hint
+from podslice.values.gates import GATES, FeatureGates, GateError
 from tests.cli.test_cli import run
 
 ON = ("admit", "examples/small.yaml", "--from", "pack:1 numa:1(memory=8GiB) core:4 pu:1")

@@ -10,14 +10,14 @@ import pytest
 
 from podslice import KubeletConfig, Node
 from podslice.advise.explain.explain import explain
-from podslice.agent.identity import Identity
-from podslice.agent.sources import pod_from_annotation
-from podslice.core.effects.huge_pages import page_size_of
-from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.pod.resource_names import hugepage_size
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.quantity import MAX_DIGITS, Quantity, QuantityError
+from podslice.agent.kubelet.sources import pod_from_annotation
+from podslice.api.pod.resource_names import hugepage_size
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.effects.huge_pages import page_size_of
+from podslice.service.identity import Identity
+from podslice.values.errors import InputError
+from podslice.values.quantity import MAX_DIGITS, Quantity, QuantityError
 from tests.conftest import make_pod
 
 MACHINE = from_synthetic("pack:1 numa:1(memory=8GiB) core:4 pu:2")

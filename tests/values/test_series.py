@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.core.values.series import Series, series
+from podslice.values.series import Series, series
 
 
 def test_series_are_values() -> None:

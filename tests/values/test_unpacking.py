@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from podslice.core.errors import InputError
-from podslice.core.unpacking import unpack
+from podslice.reading.unpacking import unpack
+from podslice.values.errors import InputError
 
 
 def test_what_fits_is_unpacked() -> None:

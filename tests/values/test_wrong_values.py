@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from podslice import CPUSet, Quantity
-from podslice.core.values.cpuset import MAX_CPU_ID, CPUSetError
-from podslice.core.values.quantity import QuantityError
+from podslice.values.cpuset import MAX_CPU_ID, CPUSetError
+from podslice.values.quantity import QuantityError
 
 
 @pytest.mark.parametrize("ids", ["0-3", [1, "a"], [-1], 5, [1.5], [MAX_CPU_ID + 1], None])

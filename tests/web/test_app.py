@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from podslice import InputError, Node
-from podslice.web.app import App
-from podslice.web.guard import LARGEST_BODY, Request
-from podslice.web.server import PageServer, check_binding
+from podslice.serve.app import App
+from podslice.service.http.guard import LARGEST_BODY, Request
+from podslice.service.http.page_server import PageServer, check_binding
 from tests.cli.test_cli import run
 from tests.clock import PATIENCE
 from tests.conftest import make_node, make_pod

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.draw import stamps
 from podslice.cli.node_option import start_node
-from podslice.web.app import App
-from podslice.web.server import PageServer
+from podslice.draw.command import stamps
+from podslice.serve.app import App
+from podslice.service.http.page_server import PageServer
 from tests.cli.test_draw import SMALL, write_state
 from tests.web.browser import CHROMIUM, Browser
 from tests.web.test_app import POD

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from podslice import Node
-from podslice.web.app import App
-from podslice.web.guard import LARGEST_BODY, Request
-from podslice.web.server import PageServer
+from podslice.serve.app import App
+from podslice.service.http.guard import LARGEST_BODY, Request
+from podslice.service.http.page_server import PageServer
 from tests.web.test_app import LOCAL, POD, post, small_node
 
 TOKEN = "0123456789abcdef"

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from podslice.wire.nri import PLUGIN_CONNECTION, PLUGIN_SERVICE, RUNTIME_CONNECTION, RUNTIME_SERVICE
-from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNKNOWN, Client, Mux, RPCError, TTRPCServer
+from podslice.agent.runtime.nri import PLUGIN_CONNECTION, PLUGIN_SERVICE, RUNTIME_CONNECTION, RUNTIME_SERVICE
+from podslice.agent.runtime.ttrpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNKNOWN, Client, Mux, RPCError, TTRPCServer
+from podslice.service.proto import nri_pb2 as nri
 
 
 class FakeContainer:

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.wire.apiconnection import ApiConnection
+from podslice.service.http.apiconnection import ApiConnection
 
 
 def test_connections_are_kept() -> None:

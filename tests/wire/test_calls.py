@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from podslice.wire.ttrpc import (
+from podslice.agent.runtime.ttrpc import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     REMOTE_CLOSED,

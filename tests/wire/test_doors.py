@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from podslice.wire.doors import RESERVED_DESCRIPTORS, Doors, is_reserved
+from podslice.service.http.doors import RESERVED_DESCRIPTORS, Doors, is_reserved
 
 
 def test_the_oldest_stranger_goes() -> None:

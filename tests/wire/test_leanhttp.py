@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from podslice.wire.leanhttp import LeanAnswer, LeanClient
+from podslice.service.http.leanhttp import LeanAnswer, LeanClient
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 Test = Callable[[LeanClient, "Server"], Awaitable[None]]

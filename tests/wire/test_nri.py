@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
-from podslice.wire.nri import (
+from podslice.agent.runtime.nri import (
     EVENTS,
     LATER_EVENTS,
     MOST_SYNCHRONIZED,
@@ -20,8 +20,8 @@ from podslice.wire.nri import (
     launch_from_environment,
     run_plugin,
 )
-from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import FAILED_PRECONDITION, UNAVAILABLE, RPCError
+from podslice.agent.runtime.ttrpc import FAILED_PRECONDITION, UNAVAILABLE, RPCError
+from podslice.service.proto import nri_pb2 as nri
 from tests import clock
 from tests.wire.fake_runtime import FakeRuntime
 
@@ -280,7 +280,7 @@ def test_endless_synchronization_is_hung_up_on() -> None:
 
 def test_runtime_that_never_synchronizes_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registration that leads nowhere is given up and tried again."""
-    monkeypatch.setattr("podslice.wire.nri.SYNCHRONIZE_TIMEOUT", 0.05)
+    monkeypatch.setattr("podslice.agent.runtime.nri.SYNCHRONIZE_TIMEOUT", 0.05)
 
     class Mute(FakeRuntime):
         async def _introduce(self) -> None:

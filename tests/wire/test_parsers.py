@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.wire.ttrpc import (
+from podslice.agent.runtime.ttrpc import (
     LARGEST_BODY,
     LARGEST_SENT,
     Call,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from e2e.certificates import OPENSSL, make
 
-from podslice.core.errors import InputError
-from podslice.k8s.podlist import ApiError
-from podslice.wire import podaccess
-from podslice.wire.apiconnection import AnswerError, ApiConnection
-from podslice.wire.podaccess import PodToken, pod_access, pod_namespace
+from podslice.service import podaccess
+from podslice.service.http.apiconnection import AnswerError, ApiConnection
+from podslice.service.podaccess import PodToken, pod_access, pod_namespace
+from podslice.service.podlist import ApiError
+from podslice.values.errors import InputError
 
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)")
 

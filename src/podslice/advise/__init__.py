@@ -1,1 +1,1 @@
-"""What people ask about a node beside its decisions: why, what would make a pod fit, what is wrong, what if."""
+"""Questions about a node beside its decisions: why, what would help, what is wrong, what if."""

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 from podslice.advise.defrag.plan import Plan, moves_for_resize
 from podslice.advise.defrag.plan import defragment as plan_moves
 from podslice.advise.defrag.restarts import RestartPlan, plan_restarts
-from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer, Explanation, explain_each
 from podslice.advise.explain.resize import ResizeExplanation
 from podslice.advise.explain.resize import explain_resize as tell_resize
@@ -22,15 +21,16 @@ from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import Finding
 from podslice.advise.lint.registry import choose
 from podslice.advise.lint.subject import NodeSubject, PodSubject, default_gates
-from podslice.advise.whatif import Outcome, Scenario, evaluate
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
-from podslice.core.machine.model import Machine
-from podslice.core.managers.node_rules import NodeRules
-from podslice.core.managers.node_state import NodeState
-from podslice.core.node import Node, check_pod, identified
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import PROFILES
+from podslice.advise.trial.trial import Trial
+from podslice.advise.whatif.compare import Outcome, Scenario, evaluate
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.machine.model import Machine
+from podslice.node.node import Node, check_pod, identified
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.values.quirks import PROFILES
 
 _FEW_RESTARTS = 3
 _explainers: WeakKeyDictionary[Node, tuple[tuple[NodeRules, NodeState], Explainer]] = WeakKeyDictionary()

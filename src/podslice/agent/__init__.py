@@ -1,1 +1,1 @@
-"""The node agent: one owner of state; everything else sends it messages."""
+"""The node agent: one owner of the node's state; everything else sends it messages."""

@@ -15,28 +15,28 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.agent.contract import RefusedError, RegisteringInventory, Reporter
-from podslice.agent.identity import Identity
 from podslice.agent.journal import NodeJournal
-from podslice.agent.podfiles import PodFiles
 from podslice.agent.records import PodRecord, ReportedRefusal
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
-from podslice.core.decision import Decision
-from podslice.core.errors import PodsliceError, StartError
-from podslice.core.machine.delta import MachineConsequence
-from podslice.core.machine.model import Machine
-from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Pod
-from podslice.core.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
-from podslice.core.state.model import Intent
-from podslice.core.values.gates import FeatureGates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.host.boot import Boot
-from podslice.host.resize_store import ResizeStore
-from podslice.host.statefile import write_atomically
-from podslice.host.store import StateWriteError
+from podslice.host.state.podfiles import PodFiles
+from podslice.host.state.resize_store import ResizeStore
+from podslice.host.state.statefile import write_atomically
+from podslice.host.state.store import StateWriteError
+from podslice.machine.delta import MachineConsequence
+from podslice.machine.model import Machine
+from podslice.node.cpu.state import Intent
+from podslice.node.decision import Decision
+from podslice.node.node import Node
+from podslice.service.identity import Identity
+from podslice.values.errors import PodsliceError, StartError
+from podslice.values.gates import FeatureGates
+from podslice.values.quantity import Quantity
+from podslice.values.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
 
 MOST_BITS = 256
 MOST_CONTAINERS = 200

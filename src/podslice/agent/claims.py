@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from podslice.agent.kubelet.sources import ANY_CONTAINER, unit_uid
 from podslice.agent.records import SandboxRecord
-from podslice.agent.sources import ANY_CONTAINER, unit_uid
-from podslice.agent.translate import claimed_of
-from podslice.core.errors import PodsliceError
-from podslice.core.node import Node
-from podslice.core.state.model import Intent, PodCPUs
-from podslice.core.values.cpuset import Bits, format_bits
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.agent.runtime.translate import claimed_of
+from podslice.node.cpu.state import Intent, PodCPUs
+from podslice.node.node import Node
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import Bits, format_bits
+from podslice.values.errors import PodsliceError
 
 
 class StateLostError(PodsliceError):

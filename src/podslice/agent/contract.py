@@ -7,13 +7,13 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal, SandboxRecord
-from podslice.core.errors import PodsliceError
-from podslice.core.machine.delta import MachineConsequence
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.node import Decision, Node
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.machine.delta import MachineConsequence
+from podslice.machine.devices import DeviceInventory
+from podslice.node.node import Decision, Node
+from podslice.service.identity import Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.errors import PodsliceError
 
 
 class PodFailure(msgspec.Struct, frozen=True):

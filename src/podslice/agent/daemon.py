@@ -14,73 +14,73 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from podslice.agent.actuating import Cgroups, NoCgroups, TreeCgroups
-from podslice.agent.actuator import Actuator
-from podslice.agent.apievents import ApiEvents
-from podslice.agent.apiserver import ApiServer
-from podslice.agent.automatic import Automatic
-from podslice.agent.checkpoint import Checkpoint
-from podslice.agent.chosen import ChosenSources
-from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.crossing import Crossings
-from podslice.agent.deviceplugins import DevicePlugins
+from podslice.agent.api_server.apiserver import ApiServer
+from podslice.agent.api_server.checkpoint import Checkpoint
+from podslice.agent.api_server.refusals import Refusals
+from podslice.agent.api_server.tenantevents import TenantEvents
+from podslice.agent.api_server.topologylease import LeaseName, TopologyLease
+from podslice.agent.api_server.topologyobject import TopologyObject
+from podslice.agent.cgroups.overwritten import Overwritten
+from podslice.agent.cgroups.reconcile import Reconciler, pinned_in
+from podslice.agent.devices.deviceplugins import DevicePlugins
+from podslice.agent.devices.observeddevices import ObservedDevices
 from podslice.agent.dra.driver import ClaimsServer, Driver
 from podslice.agent.exclusive import DirectoryLock, SocketFile
+from podslice.agent.guards.isolationmetrics import IsolationMetrics
+from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.healing import heal
-from podslice.agent.health import Check, Health, Turning, alive, ready
 from podslice.agent.hotplug import MachineSource, MachineWatch
-from podslice.agent.identity import Identity
-from podslice.agent.isolationmetrics import IsolationMetrics
 from podslice.agent.journal import NodeJournal
-from podslice.agent.kubeletresources import KubeletResources
-from podslice.agent.leavingmemory import LeavingMemory
-from podslice.agent.live import LiveTelling
-from podslice.agent.local import status_of
-from podslice.agent.metrics import Metrics
-from podslice.agent.moverules import ThreadReader, kernel_release
-from podslice.agent.moving import Moving
-from podslice.agent.movingmemory import MemoryMoves, free_memory
-from podslice.agent.nodeguards import NodeGuards
+from podslice.agent.kubelet.chosen import ChosenSources
+from podslice.agent.kubelet.kubeletresources import KubeletResources
+from podslice.agent.kubelet.observed import ObservedKubelet
+from podslice.agent.kubelet.podresources import PodResources
+from podslice.agent.kubelet.sources import PodSource, Sources
+from podslice.agent.kubelet.standin import StandIn
+from podslice.agent.moves.automatic import Automatic
+from podslice.agent.moves.moverules import ThreadReader, kernel_release
+from podslice.agent.moves.moving import Moving
+from podslice.agent.moves.movingmemory import MemoryMoves, free_memory
+from podslice.agent.moves.running_move import Crossings
 from podslice.agent.notify import notify, watchdog_interval
-from podslice.agent.observed import ObservedKubelet
-from podslice.agent.observeddevices import ObservedDevices
-from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
-from podslice.agent.plugin import AgentPlugin
-from podslice.agent.podresources import PodResources
-from podslice.agent.reconcile import Reconciler, pinned_in
-from podslice.agent.refusals import Refusals
 from podslice.agent.reloading import Reloading
-from podslice.agent.report import AgentReporter
 from podslice.agent.reporter import JournalStream, ServiceStreams
-from podslice.agent.requests import MoveHandlers, Send, serve_local
-from podslice.agent.resizing import Resizing
+from podslice.agent.resize.actuating import Cgroups, NoCgroups, TreeCgroups
+from podslice.agent.resize.actuator import Actuator
+from podslice.agent.resize.leavingmemory import LeavingMemory
+from podslice.agent.resize.resizing import Resizing
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.nri import Connection, Launch, launch_from_environment, run_plugin
+from podslice.agent.runtime.plugin import AgentPlugin
+from podslice.agent.runtime.vanished import Vanished
 from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
-from podslice.agent.sources import PodSource, Sources
-from podslice.agent.standin import StandIn
 from podslice.agent.statefolder import make_private, state_problem
-from podslice.agent.status import AgentStatus, Drift
-from podslice.agent.statusport import sees_the_node, status_routes, strangers
-from podslice.agent.supervise import Supervisor
-from podslice.agent.systemusage import SystemUsageRecorder
-from podslice.agent.tenantevents import TenantEvents
-from podslice.agent.topologylease import LeaseName, TopologyLease
-from podslice.agent.topologyobject import TopologyObject
+from podslice.agent.status.live import LiveTelling
+from podslice.agent.status.local import status_of
+from podslice.agent.status.metrics import Metrics
+from podslice.agent.status.report import AgentReporter
+from podslice.agent.status.requests import MoveHandlers, Send, serve_local
+from podslice.agent.status.statusport import sees_the_node, status_routes, strangers
+from podslice.agent.status.systemusage import SystemUsageRecorder
 from podslice.agent.upkeep import Upkeep
-from podslice.agent.vanished import Vanished
-from podslice.agent.web import WebServer, metrics_routes
-from podslice.core.errors import InputError
-from podslice.core.machine.devices import Device
-from podslice.core.machine.model import Machine
 from podslice.host.boot import Boot
-from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
-from podslice.host.filewrites import FileWrites
-from podslice.host.isolation import IsolationSources
-from podslice.host.kernelfiles import KernelFiles, SavedStore
-from podslice.host.version import running_version
-from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
-from podslice.wire.podaccess import pod_namespace
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.host.kernel.filewrites import FileWrites
+from podslice.host.kernel.kernelfiles import KernelFiles, SavedStore
+from podslice.isolation.kernel_facts import IsolationSources
+from podslice.machine.devices import Device
+from podslice.machine.model import Machine
+from podslice.service.apievents import ApiEvents
+from podslice.service.health import Check, Health, Turning, alive, ready
+from podslice.service.http.get_server import WebServer, metrics_routes
+from podslice.service.identity import Identity
+from podslice.service.podaccess import pod_namespace
+from podslice.service.supervise import Supervisor
+from podslice.status.status import AgentStatus, Drift
+from podslice.values.errors import InputError
+from podslice.version import running_version
 
 _SOURCE_SECONDS = 10.0
 

@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from podslice.core.errors import InputError
+from podslice.values.errors import InputError
 
 _LOCK = "agent.lock"
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from podslice.agent.owner import Owner
 from podslice.agent.updates import Write
-from podslice.core.errors import PodsliceError
-from podslice.core.machine.model import Machine
+from podslice.host.kernel.uevents import heard, open_uevents
 from podslice.host.machine_reading import Reading
-from podslice.host.uevents import heard, open_uevents
+from podslice.machine.model import Machine
+from podslice.values.errors import PodsliceError
 
 SETTLED_SECONDS = 2.0
 

@@ -11,15 +11,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from podslice.core.cluster.events import PlanFate
-from podslice.core.cluster.honour import admit_as
-from podslice.core.cluster.journal import Journal
-from podslice.core.cluster.talk import PlanGiven
-from podslice.core.decision import Decision, ResizeDecision
-from podslice.core.holding import holding_of
-from podslice.core.managers.node_state import NodeState
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
+from podslice.node.decision import Decision, ResizeDecision
+from podslice.node.holding import holding_of
+from podslice.node.node import Node
+from podslice.node.state import NodeState
+from podslice.replica.events import PlanFate
+from podslice.replica.honour import admit_as
+from podslice.replica.journal import Journal
+from podslice.replica.talk import PlanGiven
 
 _MOST_PLANS = 1024
 

@@ -21,8 +21,8 @@ from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import claimed_in
-from podslice.agent.identity import Identity
 from podslice.agent.journal import NodeJournal
+from podslice.agent.kubelet.sources import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.placing import Placing
 from podslice.agent.records import (
     ISOLATION_ENV,
@@ -33,28 +33,28 @@ from podslice.agent.records import (
     ReportedRefusal,
     SandboxRecord,
 )
-from podslice.agent.resizes import asked_milli, resize_text
+from podslice.agent.resize.resizes import asked_milli, resize_text
+from podslice.agent.runtime.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.seam import Seam
-from podslice.agent.sources import ANY_CONTAINER, pod_from_container, unit_uid
-from podslice.agent.translate import add_claimed, applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
-from podslice.core.dra.prepared import relieved
-from podslice.core.errors import PodsliceError
-from podslice.core.machine.delta import MachineConsequence
-from podslice.core.machine.model import Machine
-from podslice.core.node import Node
-from podslice.core.plugins.contract import Stopwatch
-from podslice.core.pod.claim_holder import claim_of_holder, is_holder
-from podslice.core.pod.spec import Pod
-from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
-from podslice.core.state.model import Intent
-from podslice.core.values.cpuset import Bits
+from podslice.api.pod.claim_holder import claim_of_holder, is_holder
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.dra.prepared import relieved
 from podslice.host.boot import Boot
-from podslice.host.resize_store import ResizeStore
-from podslice.host.statefile import StateReadError
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.host.state.resize_store import ResizeStore
+from podslice.host.state.statefile import StateReadError
+from podslice.machine.delta import MachineConsequence
+from podslice.machine.model import Machine
+from podslice.node.cpu.state import Intent
+from podslice.node.node import Node
+from podslice.node.plugins.contract import Stopwatch
+from podslice.service.identity import Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import Bits
+from podslice.values.errors import PodsliceError
+from podslice.values.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 
 T = TypeVar("T")
 Found = Pod | ReportedRefusal | None

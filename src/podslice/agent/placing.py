@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from podslice.agent.exposure import Exposed, Upcoming, exposed, plainly_exposed
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resizes import is_resized
-from podslice.core.dra.cgroups import NOTHING, ClaimedLimits
-from podslice.core.machine.model import CPUTopology, Machine
-from podslice.core.managers.device_plugin import RunOptions
-from podslice.core.node import Node
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.memory_demand import container_memory
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, union
-from podslice.core.view import NodeView
+from podslice.agent.resize.resizes import is_resized
+from podslice.agent.runtime.exposure import Exposed, Upcoming, exposed, plainly_exposed
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.memory_demand import container_memory
+from podslice.api.pod.spec import Pod
+from podslice.dra.cgroups import NOTHING, ClaimedLimits
+from podslice.machine.model import CPUTopology, Machine
+from podslice.node.devices.plugin import RunOptions
+from podslice.node.node import Node
+from podslice.node.view import NodeView
+from podslice.values.cpuset import Bits, union
 
 
 class Placing:

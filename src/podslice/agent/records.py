@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.agent.identity import Identity
-from podslice.agent.status import waiting_text
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.api.pod.spec import Pod
+from podslice.service.identity import Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.status.status import waiting_text
+from podslice.values.cpuset import Bits, format_bits, iter_bits
 
 ISOLATION_ENV = "PODSLICE_ISOLATION"
 CPUS_ENV = "PODSLICE_CPUS"

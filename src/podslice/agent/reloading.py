@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from podslice.advise.explain.resize_fixes import policy_differences
-from podslice.agent.movingmemory import Aside
+from podslice.advise.explain.fixes.resize_fixes import policy_differences
+from podslice.agent.moves.movingmemory import Aside
 from podslice.agent.owner import Owner
 from podslice.agent.settings import LoadedSettings
-from podslice.core.errors import PodsliceError
+from podslice.values.errors import PodsliceError
 
 
 class Reloading:

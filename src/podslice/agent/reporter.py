@@ -1,7 +1,7 @@
 """Telling the cluster's service what happens on this node: one stream to each of its replicas.
 
 The journal remembers what a stream has yet to send, so nothing queues here, and a service that is slow or away costs
-the node nothing. Whoever was away gets what is missing, or the whole state (`core.cluster.talk`).
+the node nothing. Whoever was away gets what is missing, or the whole state (`replica.talk`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import grpc
 
 from podslice.agent.journal import NodeJournal
-from podslice.core.cluster.events import Stamped, StateTold
-from podslice.core.cluster.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
-from podslice.k8s.podlist import ApiError
-from podslice.wire.backoff import BackOff
-from podslice.wire.journalstream import METHOD, OPTIONS
-from podslice.wire.tokens import read_token
+from podslice.replica.events import Stamped, StateTold
+from podslice.replica.journalstream import METHOD, OPTIONS
+from podslice.replica.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
+from podslice.service.backoff import BackOff
+from podslice.service.podlist import ApiError
+from podslice.service.tokens import read_token
 
 BEAT_SECONDS = 3.0
 """The service takes a node for gone that says nothing for ten."""

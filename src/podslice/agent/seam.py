@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from podslice.agent.contract import PodFailure, RefusedError, Reporter
-from podslice.agent.identity import Identity
-from podslice.wire.ttrpc import RPCError
+from podslice.agent.runtime.ttrpc import RPCError
+from podslice.service.identity import Identity
 
 _LONGEST = 300
 

@@ -19,19 +19,19 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
-from podslice.core.config.validation import validate
-from podslice.core.errors import InputError
-from podslice.core.pod.names import label_problems
-from podslice.core.quirks import PROFILES
-from podslice.core.values.decoding import decoding_problem, with_value
-from podslice.core.values.fields import known_fields
-from podslice.core.values.nearest import did_you_mean
-from podslice.k8s.kubeletconfig import config_of_fields, load_config_data
-from podslice.k8s.policy import allowed_values, load_policy, policy_from_dict
-from podslice.web.access import is_loopback
-from podslice.wire.addresses import parse_address
+from podslice.api.pod.names import label_problems
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet_file import config_of_fields, load_config_data
+from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.config.policy_file import allowed_values, load_policy, policy_from_dict
+from podslice.config.validation import validate
+from podslice.service.http.access import is_loopback
+from podslice.service.http.addresses import parse_address
+from podslice.values.decoding import decoding_problem, with_value
+from podslice.values.errors import InputError
+from podslice.values.fields import known_fields
+from podslice.values.nearest import did_you_mean
+from podslice.values.quirks import PROFILES
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from podslice.agent.rejected import REJECTED_FILE
-from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_DIRECTORY, MEMORY_STATE_FILE
+from podslice.agent.api_server.rejected import REJECTED_FILE
+from podslice.node.checkpoints.names import CPU_STATE_FILE, DEVICE_DIRECTORY, MEMORY_STATE_FILE
 
 
 def state_problem(directory: Path) -> str:

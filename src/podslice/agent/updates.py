@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from podslice.agent.placing import Placing
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.translate import same_effect, update_of
-from podslice.core.values.cpuset import Bits
-from podslice.wire.proto import nri_pb2 as nri
+from podslice.agent.runtime.translate import same_effect, update_of
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import Bits
 
 _LATE_PER_ANSWER = 4
 """The runtime takes tens of milliseconds for each update in an answer."""

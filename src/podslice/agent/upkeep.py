@@ -8,14 +8,14 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 
+from podslice.agent.cgroups.overwritten import Overwritten
+from podslice.agent.cgroups.reconcile import Reconciler
+from podslice.agent.guards.nodeguards import NodeGuards
 from podslice.agent.hotplug import MachineWatch
-from podslice.agent.nodeguards import NodeGuards
-from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
-from podslice.agent.reconcile import Reconciler
-from podslice.agent.report import AgentReporter
-from podslice.agent.status import Drift
-from podslice.agent.vanished import Vanished
+from podslice.agent.runtime.vanished import Vanished
+from podslice.agent.status.report import AgentReporter
+from podslice.status.status import Drift
 
 _ON_THE_WAY_SECONDS = 0.5
 """An update the runtime is just applying looks like drift."""

@@ -1,1 +1,1 @@
-"""Whether a node does what its state files say, without talking to a kubelet or an agent."""
+"""Check whether a node does what its state files say, without a kubelet or an agent."""

@@ -13,11 +13,11 @@ from podslice.audit.containers import POD, FoundContainer, find_containers
 from podslice.audit.promised import outside, rows
 from podslice.audit.report import AuditFinding, AuditReport
 from podslice.audit.written import WrittenState
-from podslice.core.config.policy import PodslicePolicy
-from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
-from podslice.core.values.quantity import cpus_text
-from podslice.host.cgroup2 import CgroupTree, CgroupValues
+from podslice.config.policy import PodslicePolicy
 from podslice.host.filesystem import FileSystem
+from podslice.host.kernel.cgroup2 import CgroupTree, CgroupValues
+from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
+from podslice.values.quantity import cpus_text
 
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _NAME = re.compile(r"^Name:\s*(.*)$", re.MULTILINE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from podslice.host.cgroup2 import CgroupTree
+from podslice.host.kernel.cgroup2 import CgroupTree
 
 POD = re.compile(r"(?:^|[-/])pod([0-9a-fA-F][0-9a-fA-F_-]{7,63}?)(?:\.slice)?$")
 _CONTAINER = re.compile(r"^(?:[a-z0-9-]+?-)?([0-9a-f]{64})(?:\.scope)?$")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from podslice.audit.containers import FoundContainer, find_containers
 from podslice.audit.written import WrittenState
-from podslice.core.isolation.facts import IsolationFacts
-from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem, FileSystem
-from podslice.host.isolation import IsolationSources, OwnedCgroup, read_isolation
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.isolation.facts import IsolationFacts
+from podslice.isolation.kernel_facts import IsolationSources, OwnedCgroup, read_isolation
 
 _PODS = ("kubepods", "kubepods.slice")
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import msgspec
 
+from podslice.api.pod.mixed import MixedShare
 from podslice.audit.report import AuditFinding, PromisedCPUs
-from podslice.core.classes.resolve import OTHERS
-from podslice.core.config.policy import IMPLICIT_CLASS, PodslicePolicy
-from podslice.core.pod.mixed import MixedShare
-from podslice.core.state.model import Intent
-from podslice.core.values.cpuset import Bits, bits_of, format_bits, readable_bits
-from podslice.host.statefile import read_state
-from podslice.statefiles.formats import policy_state
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import POLICY_STATE_FILE
+from podslice.config.policy import IMPLICIT_CLASS, PodslicePolicy
+from podslice.host.state.statefile import read_state
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.node.cpu.state import Intent
+from podslice.node.plugins.classes import OTHERS
+from podslice.values.cpuset import Bits, bits_of, format_bits, readable_bits
+from podslice.values.go.gojson import CheckpointError
 
 Sets = Mapping[str, Mapping[str, Bits]]
 """CPUs by pod UID and container, those of the pod as a whole under the empty name."""

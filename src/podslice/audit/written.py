@@ -8,15 +8,15 @@ import msgspec
 
 from podslice.audit.promised import WrittenPromises, load_promises
 from podslice.audit.report import AuditFinding
-from podslice.core.errors import InputError
-from podslice.core.state import model
-from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits, union
-from podslice.host.statefile import read_state
-from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
-from podslice.statefiles.formats.content import Content, read_content
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.host.state.statefile import read_state
+from podslice.node.checkpoints.content import Content, read_content
+from podslice.node.checkpoints.names import CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.node.cpu import state as model
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.memory.checkpoint import MemoryCheckpoint
+from podslice.values.cpuset import Bits, CPUSetError, parse_bits, union
+from podslice.values.errors import InputError
+from podslice.values.go.gojson import CheckpointError
 
 
 class WrittenState(msgspec.Struct, frozen=True):

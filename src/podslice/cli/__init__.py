@@ -1,0 +1,1 @@
+"""The command line: groups, shared options and output. Each command lies with its subject."""

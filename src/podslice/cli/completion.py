@@ -20,10 +20,10 @@ def complete_setting(ctx: click.Context, param: click.Parameter, incomplete: str
 def _settings() -> Iterator[str]:
     import msgspec
 
-    from podslice.core.config.kubelet import KubeletConfig
-    from podslice.core.config.policy_options import POLICIES, SCOPES, TopologyManagerOptions
-    from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-    from podslice.core.values.gates import GATES
+    from podslice.config.kubelet import KubeletConfig
+    from podslice.config.policy_options import POLICIES, SCOPES, TopologyManagerOptions
+    from podslice.values.cpu_policy_options import CPUPolicyOptions
+    from podslice.values.gates import GATES
 
     booleans = ("true", "false")
     values: dict[str, Iterable[str]] = {

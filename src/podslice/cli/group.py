@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import click
 
 from podslice.cli.completion import completing_files
-from podslice.core.values.nearest import did_you_mean
 from podslice.interrupts import uninterruptible_import
+from podslice.values.nearest import did_you_mean
 
 
 class CommandGroup(click.Group):

@@ -10,9 +10,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from podslice.cli.output import print_warnings, with_options
-from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine
-from podslice.k8s.described import DescribedNode
+from podslice.machine.model import Machine
+from podslice.node_objects.described import DescribedNode
+from podslice.values.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> 
         return DescribedNode(discover_snapshot(sysfs))
     if source is not None:
         from podslice.host.machine_files import load_described, parse_described
-        from podslice.k8s.files import read_text
+        from podslice.reading.files import read_text
 
         return parse_described(read_text("-"), source="stdin") if source == "-" else load_described(source)
     from podslice.host.discover import discover_host
@@ -80,8 +80,8 @@ def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> 
 
 def machine_named(name: str, option: str) -> Machine:
     """What one option names: a ready-made machine, or anything `--from` or `--sysfs` takes. Raises `InputError`."""
-    from podslice.gallery import gallery_names, load_gallery
     from podslice.host.machine_files import load_machine
+    from podslice.machine.gallery import gallery_names, load_gallery
 
     try:
         return load_gallery(name) if name in gallery_names() and not Path(name).exists() else load_machine(name)
@@ -91,7 +91,7 @@ def machine_named(name: str, option: str) -> Machine:
 
 def _named(name: str) -> DescribedNode:
     """A ready-made machine, or the file of that name."""
-    from podslice.gallery import gallery_names, load_gallery
+    from podslice.machine.gallery import gallery_names, load_gallery
 
     if name not in gallery_names() and Path(name).is_file():
         from podslice.host.machine_files import load_described
@@ -105,6 +105,6 @@ def _named(name: str) -> DescribedNode:
 
 def complete_machine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the ready-made machines."""
-    from podslice.gallery import gallery_names
+    from podslice.machine.gallery import gallery_names
 
     return [CompletionItem(name) for name in gallery_names() if name.startswith(incomplete)]

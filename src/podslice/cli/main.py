@@ -10,33 +10,37 @@ import click
 from podslice.cli.completion import register
 from podslice.cli.group import LazyCommand, top_group
 from podslice.cli.output import coloured, print_error
-from podslice.core.errors import PodsliceError
 from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
+from podslice.values.errors import PodsliceError
 
 _COMMANDS = {
-    "admit": LazyCommand("podslice.cli.admit", "Decide where pods land on a node, and show it."),
-    "agent": LazyCommand("podslice.cli.agent", "Run the node agent."),
-    "audit": LazyCommand("podslice.cli.audit", "Compare a node's cgroups with its state files."),
-    "cluster": LazyCommand("podslice.cli.cluster", "Let a kube-scheduler ask every node's exact model."),
-    "defrag": LazyCommand("podslice.cli.defrag", "Plan the fewest moves that make room for a pod."),
-    "draw": LazyCommand("podslice.cli.draw", "Draw a node: terminal, SVG or HTML; watch it live."),
-    "explain": LazyCommand("podslice.cli.explain", "Say why a pod is refused, and what would make it fit."),
-    "fleet": LazyCommand("podslice.cli.fleet", "Simulate and compare whole clusters."),
-    "guards": LazyCommand("podslice.cli.guards", "Show what the agent changed in the kernel, give it back."),
-    "inspect": LazyCommand("podslice.cli.inspect", "Show what Kubernetes makes of a pod's resources, on one page."),
-    "lint": LazyCommand("podslice.cli.lint", "Warn about pods and kubelet configurations before they hurt."),
+    "admit": LazyCommand("podslice.admit.command", "Decide where pods land on a node, and show it."),
+    "agent": LazyCommand("podslice.agent.command", "Run the node agent."),
+    "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files."),
+    "cluster": LazyCommand("podslice.cluster.command", "Let a kube-scheduler ask every node's exact model."),
+    "defrag": LazyCommand("podslice.advise.defrag.command", "Plan the fewest moves that make room for a pod."),
+    "draw": LazyCommand("podslice.draw.command", "Draw a node: terminal, SVG or HTML; watch it live."),
+    "explain": LazyCommand("podslice.advise.explain.command", "Say why a pod is refused, and what would make it fit."),
+    "fleet": LazyCommand("podslice.fleet.commands", "Simulate and compare whole clusters."),
+    "guards": LazyCommand("podslice.guards.command", "Show what the agent changed in the kernel, give it back."),
+    "inspect": LazyCommand(
+        "podslice.advise.inspect.command", "Show what Kubernetes makes of a pod's resources, on one page."
+    ),
+    "lint": LazyCommand("podslice.advise.lint.command", "Warn about pods and kubelet configurations before they hurt."),
     "man": LazyCommand("podslice.cli.man", "Print manual pages."),
-    "probe": LazyCommand("podslice.cli.probe", "Measure how late a thread wakes on its CPUs."),
-    "replay": LazyCommand("podslice.cli.replay", "Run recorded decisions of Kubernetes and compare."),
-    "reserve": LazyCommand("podslice.cli.reserve", "Advise what a node should keep for its system."),
+    "probe": LazyCommand("podslice.isolation.command", "Measure how late a thread wakes on its CPUs."),
+    "replay": LazyCommand("podslice.replay.command", "Run recorded decisions of Kubernetes and compare."),
+    "reserve": LazyCommand("podslice.advise.reserve.command", "Advise what a node should keep for its system."),
     "schema": LazyCommand("podslice.cli.schema", "Print the JSON Schema of a kind of document."),
-    "serve": LazyCommand("podslice.cli.serve", "Show a node on a local page and try pods there."),
-    "state": LazyCommand("podslice.cli.state", "Show, verify, convert and repair state files."),
-    "status": LazyCommand("podslice.cli.status", "Show what the agent on this node does."),
-    "topology": LazyCommand("podslice.cli.topology", "Show a machine as the kubelet sees it."),
+    "serve": LazyCommand("podslice.serve.command", "Show a node on a local page and try pods there."),
+    "state": LazyCommand("podslice.state_files.commands.state", "Show, verify, convert and repair state files."),
+    "status": LazyCommand("podslice.status.command", "Show what the agent on this node does."),
+    "topology": LazyCommand("podslice.topology.command", "Show a machine as the kubelet sees it."),
     "version": LazyCommand("podslice.cli.version", "Print the version."),
-    "whatif": LazyCommand("podslice.cli.whatif", "Compare kubelet configurations and machines for the same pods."),
+    "whatif": LazyCommand(
+        "podslice.advise.whatif.command", "Compare kubelet configurations and machines for the same pods."
+    ),
 }
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from podslice.cli.output import write_text
-from podslice.core.errors import InputError
-from podslice.host.version import running_version
 from podslice.render.ansi import echo
 from podslice.render.manual import manual_page
+from podslice.values.errors import InputError
+from podslice.version import running_version
 
 
 @click.command()
@@ -32,7 +32,7 @@ def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> Non
 
     Exit codes: 0 printed or written, 2 no such command, or the folder cannot be written.
     """
-    from podslice.cli.kubectl.main import NAME, kubectl
+    from podslice.kubectl.commands.main import NAME, kubectl
 
     pages = dict((*manual_pages(context.find_root().command, "podslice"), *manual_pages(kubectl, NAME)))
     if out is None:

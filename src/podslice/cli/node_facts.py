@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from podslice.advise.inspect.facts import KnownNode
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.reservation import node_resources
-from podslice.core.effects.huge_pages import page_size_of
-from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine
-from podslice.core.node import Node
-from podslice.core.pod.demand import HUGEPAGES_PREFIX
-from podslice.core.pod.spec import ResourceList
-from podslice.core.values.quantity import Quantity, QuantityError
+from podslice.api.pod.demand import HUGEPAGES_PREFIX
+from podslice.api.pod.spec import ResourceList
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.reservation import node_resources
+from podslice.machine.model import Machine
+from podslice.node.effects.huge_pages import page_size_of
+from podslice.node.node import Node
+from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity, QuantityError
 
 _REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"
 
@@ -52,8 +52,8 @@ def _with_fact(view: KnownNode, key: str, value: str) -> KnownNode:
 
 
 def _with_node(view: KnownNode, path: str) -> KnownNode:
-    from podslice.k8s.files import read_text
-    from podslice.k8s.yaml import load_documents
+    from podslice.reading.files import read_text
+    from podslice.reading.yaml import load_documents
 
     documents = load_documents(read_text(path), path)
     node: Any = documents[0] if documents else None
@@ -71,7 +71,7 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
 
 def _with_zones(view: KnownNode, topology: dict[str, Any], path: str) -> KnownNode:
     """All NUMA nodes together; other resources the object does not tell."""
-    from podslice.k8s.noderesourcetopology import total_amounts
+    from podslice.node_objects.noderesourcetopology import total_amounts
 
     try:
         capacity, allocatable = total_amounts(topology)

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 import msgspec
 
+from podslice.api.pod.spec import Pod
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_node
 from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
-from podslice.core.config.validation import validate
-from podslice.core.decision import Decision
-from podslice.core.errors import InputError, StartError, raise_all
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.managers.container import STATE_FILE_OF_STAGE
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import PROFILES
-from podslice.core.values.gate_table import gate_warnings
-from podslice.k8s.described import DescribedNode
-from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.config.validation import validate
+from podslice.machine.devices import DeviceInventory
+from podslice.node.checkpoints.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES
+from podslice.node.container import STATE_FILE_OF_STAGE
+from podslice.node.decision import Decision
+from podslice.node.node import Node
+from podslice.node_objects.described import DescribedNode
+from podslice.values.errors import InputError, StartError, raise_all
+from podslice.values.gate_table import gate_warnings
+from podslice.values.quirks import PROFILES
 
 if TYPE_CHECKING:
-    from podslice.k8s.kubeletconfig import LoadedConfig
+    from podslice.config.kubelet_file import LoadedConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING: Mapping[str, Any] = {}
@@ -142,8 +142,8 @@ def read_running(
     **_: Any,
 ) -> Running:
     """What the `running_options` name; other options are passed over. Raises `InputError`."""
-    from podslice.host.state_directory import read_state_directory
-    from podslice.k8s.running import ENDED
+    from podslice.host.state.state_directory import read_state_directory
+    from podslice.state_files.running import ENDED
 
     given = read_pods(
         (pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate, none_is_fine=True
@@ -248,9 +248,9 @@ def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:
 
 
 def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
-    from podslice.statefiles.formats.content import read_content
-    from podslice.statefiles.go.gojson import CheckpointError
-    from podslice.statefiles.tools.stand_ins import stand_ins
+    from podslice.node.checkpoints.content import read_content
+    from podslice.node.checkpoints.stand_ins import stand_ins
+    from podslice.values.go.gojson import CheckpointError
 
     contents = {}
     for name in files.keys() & {*MANAGER_STATE_FILES, ALLOCATED_STATE_FILE}:
@@ -267,7 +267,7 @@ def agents_pods(directory: Path) -> dict[str, Pod] | None:
     them, before them what holds the CPUs of claims; None for a directory that is none. Raises `InputError` for one that
     cannot be read."""
     from podslice.agent.dra.claimfiles import ClaimFiles
-    from podslice.agent.podfiles import PodFiles
+    from podslice.host.state.podfiles import PodFiles
 
     try:
         pods, problems = PodFiles(directory).read()
@@ -286,8 +286,8 @@ def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | 
     What refused and removed pods held stays in its files until the next admission. But it makes a folder for each pod
     that it takes and removes it with the pod, and it grants nothing to pods that it refuses.
     """
-    from podslice.statefiles.formats.checkpoint_allocation import load
-    from podslice.statefiles.go.gojson import CheckpointError
+    from podslice.node.checkpoints.allocation import load
+    from podslice.values.go.gojson import CheckpointError
 
     try:
         return frozenset(entry.name for entry in (directory / "pods").iterdir())
@@ -305,8 +305,8 @@ def load_config(
 ) -> LoadedConfig:
     """A configuration with `--set FIELD=VALUE` on top; `told` are fields where no file is given. Raises `InputError`,
     for unknown fields only when `strict`."""
-    from podslice.k8s.files import read_text
-    from podslice.k8s.kubeletconfig import API_VERSION, KIND, ConfigDocument, load_document, read_document
+    from podslice.config.kubelet_file import API_VERSION, KIND, ConfigDocument, load_document, read_document
+    from podslice.reading.files import read_text
 
     document = ConfigDocument({"apiVersion": API_VERSION, "kind": KIND, **told})
     try:
@@ -337,8 +337,8 @@ def load_config_and_gates(
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:
     """Set a field; `featureGates.MemoryQoS` is a key of a map, and what comes after the first dot is that key."""
-    from podslice.core.config.schema import is_text
-    from podslice.k8s.yaml import load_documents
+    from podslice.config.schema import is_text
+    from podslice.reading.yaml import load_documents
 
     documents = load_documents(value, f"--set {field}")
     given = value if is_text(field) else documents[0] if documents else ""
@@ -356,9 +356,9 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     """The devices of a node from a file. Raises `InputError`."""
     if path is None:
         return None
-    from podslice.core.machine.devices import inventory_from_data
-    from podslice.k8s.files import read_text
-    from podslice.k8s.yaml import load_documents
+    from podslice.machine.devices import inventory_from_data
+    from podslice.reading.files import read_text
+    from podslice.reading.yaml import load_documents
 
     documents = load_documents(read_text(path), path)
     if not documents:
@@ -370,7 +370,7 @@ def load_policy(path: str | None, profile: str) -> PodslicePolicy:
     """The policy of a file, for a profile; the empty one without a file. Raises `InputError`."""
     if path is None:
         return NO_POLICY
-    from podslice.k8s.policy import load_policy as load
+    from podslice.config.policy_file import load_policy as load
 
     policy = load(path)
     try:
@@ -435,8 +435,8 @@ def _whose(state: GivenState, name: str, config: KubeletConfig) -> str:
 def written_with_gate(data: bytes) -> bool | None:
     """Whether the kubelet that wrote a CPU or Memory Manager's file had the gate PodLevelResourceManagers on; None for
     another file, and for one that is not intact."""
-    from podslice.statefiles.formats.content import read_content
-    from podslice.statefiles.go.gojson import CheckpointError
+    from podslice.node.checkpoints.content import read_content
+    from podslice.values.go.gojson import CheckpointError
 
     try:
         content = read_content(data)

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from podslice.contract.kinds import KINDS
-from podslice.core.errors import InputError
+from podslice.documents.kinds import KINDS
 from podslice.render.ansi import echo, is_safe, json_text, style, visible
 from podslice.render.prose import folded
+from podslice.values.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,8 +97,8 @@ def error_width() -> int | None:
 
 
 def emit(answer: msgspec.Struct, output: str) -> None:
-    """Print a document of the kinds in `podslice.contract` as JSON or YAML."""
-    from podslice.core.document import document
+    """Print a document of the kinds in `podslice.documents` as JSON or YAML."""
+    from podslice.values.document import document
 
     assert type(answer).__name__ in KINDS, "programs read documents of known kinds only"
     print_data(document(answer), output)
@@ -109,7 +109,7 @@ def print_data(data: Any, output: str) -> None:
     if output == "json":
         echo(json_text(json.dumps(data, indent=2, ensure_ascii=False)))
     else:
-        from podslice.k8s.yaml import dump
+        from podslice.reading.yaml import dump
 
         text = dump(data)
         echo(text if is_safe(text) else dump(data, only_ascii=True), nl=False)
@@ -139,7 +139,7 @@ def page_name(out: Path | None) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a drawing or a page; on a full disk an older one stays as it is, and no half one is left. Raises
     `InputError`."""
-    from podslice.host.statefile import taking_place
+    from podslice.host.state.statefile import taking_place
 
     data = (text + "\n").encode()
     try:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from podslice.cli.output import with_options
-from podslice.core.errors import InputError, raise_all
+from podslice.values.errors import InputError, raise_all
 
 if TYPE_CHECKING:
-    from podslice.core.machine.devices import DeviceInventory
-    from podslice.k8s.manifest import LoadedPod
+    from podslice.api.manifests.manifest import LoadedPod
+    from podslice.machine.devices import DeviceInventory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def read_pods(
 
     Raises `InputError` with everything that is wrong in any of them.
     """
-    from podslice.k8s.manifest import load_pods, unique
+    from podslice.api.manifests.manifest import load_pods, unique
 
     loaded: list[LoadedPod] = []
     errors: list[InputError] = []
@@ -86,7 +86,7 @@ def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[
     """Warnings about devices that pods ask for and the node has none of. A kubelet takes such pods without them, as
     their plugin may be away (memory-device 3.4, step 6); who only left out `--devices` must not take that for an
     answer."""
-    from podslice.core.machine.devices import is_extended_resource_name
+    from podslice.machine.devices import is_extended_resource_name
 
     names = {resource.resource for resource in known.resources}
     asking: dict[str, str] = {}
@@ -106,7 +106,7 @@ def unknown_devices(pods: Iterable[LoadedPod], known: DeviceInventory) -> tuple[
 
 def _ended_beside_others(loaded: list[LoadedPod]) -> list[LoadedPod]:
     """Those that have ended; none where all have, since then they are what is asked about."""
-    from podslice.k8s.running import ENDED
+    from podslice.state_files.running import ENDED
 
     ended = [one for one in loaded if one.pod.status.phase in ENDED]
     return ended if len(ended) < len(loaded) else []

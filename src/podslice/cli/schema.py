@@ -7,7 +7,7 @@ import json
 import click
 from click.shell_completion import CompletionItem
 
-from podslice.contract.kinds import KINDS, known_kind
+from podslice.documents.kinds import KINDS, known_kind
 from podslice.render.ansi import echo
 
 
@@ -39,6 +39,6 @@ def schema(kind: str | None) -> None:
 
         print_table(["KIND", "PRINTED BY"], [[name, found.command] for name, found in KINDS.items()])
         return
-    from podslice.contract.schema import shipped_schema
+    from podslice.documents.schema import shipped_schema
 
     echo(json.dumps(shipped_schema(known_kind(kind)), indent=2, ensure_ascii=False))

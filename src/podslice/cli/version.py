@@ -7,9 +7,9 @@ import platform
 import click
 
 from podslice.cli.output import OUTPUT, emit
-from podslice.contract.version import Version
-from podslice.host.version import running_version
+from podslice.documents.version import Version
 from podslice.render.ansi import echo
+from podslice.version import running_version
 
 KUBERNETES = "1.36.2"
 

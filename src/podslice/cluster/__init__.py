@@ -1,1 +1,1 @@
-"""`podslice cluster`: the service beside a kube-scheduler that knows what every node will say."""
+"""`podslice cluster`: the service beside a kube-scheduler that knows what every node answers."""

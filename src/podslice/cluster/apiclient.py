@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from podslice.k8s.nodestate import NODE_STATES
-from podslice.k8s.podlist import LARGEST_ITEM, ApiError, GoneError, ItemStream
-from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
+from podslice.replica.nodestate import NODE_STATES
+from podslice.service.http.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
+from podslice.service.podlist import LARGEST_ITEM, ApiError, GoneError, ItemStream
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"

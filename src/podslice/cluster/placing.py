@@ -1,6 +1,6 @@
 """What the service knows and decides: the model of all nodes, fed by watches and journals, asked by the scheduler.
 
-One object on one event loop; nothing here waits for anybody. The model is pure (`core.cluster.model`), the clock
+One object on one event loop; nothing here waits for anybody. The model is pure (`cluster.model.model`), the clock
 is given, and whoever calls the API server does so with what `filter`, `bind` and `Nominator` say.
 """
 
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from podslice.cluster.eligible import Places
-from podslice.cluster.messages import BindRequest, FilterAnswer, FilterRequest, PreemptRequest, ToldVictims
+from podslice.cluster.extender.eligible import Places
+from podslice.cluster.extender.messages import BindRequest, FilterAnswer, FilterRequest, PreemptRequest, ToldVictims
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import BindVerdict, ClusterModel, Told
 from podslice.cluster.pods import ClusterPods
 from podslice.cluster.turns import LoopTurn
-from podslice.core.answers import called
-from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, Stamped
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.model import BindVerdict, ClusterModel, Told
-from podslice.core.cluster.replica import Applied, Replica
-from podslice.core.cluster.talk import PlanGiven
-from podslice.core.errors import PodsliceError
-from podslice.core.managers.node_state import NodeState
-from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
-from podslice.k8s.podlist import ApiError
+from podslice.node.answers import called
+from podslice.node.state import NodeState
+from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped
+from podslice.replica.replica import Applied, Replica
+from podslice.replica.talk import PlanGiven
+from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
+from podslice.service.podlist import ApiError
+from podslice.values.errors import PodsliceError
 
 BOUND_ALREADY = "the pod is bound already, to node "
 NOT_READABLE = "the pod cannot be read: "

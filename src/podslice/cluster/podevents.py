@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from podslice.agent.apievents import ApiEvents, EventTaker
-from podslice.agent.identity import Identity
-from podslice.agent.ratelimit import RateLimit
 from podslice.cluster.placing import NodeWord
-from podslice.core.answers import PodHolding
-from podslice.core.values.cpuset import format_bits
-from podslice.k8s.clusterobjects import ScheduledPod
+from podslice.node.answers import PodHolding
+from podslice.service.apievents import ApiEvents, EventTaker
+from podslice.service.clusterobjects import ScheduledPod
+from podslice.service.identity import Identity
+from podslice.service.ratelimit import RateLimit
+from podslice.values.cpuset import format_bits
 
 DISPUTED, REFUSED, EVICTED = "PodsliceDisputed", "PodsliceRefused", "PodslicePreempted"
 PER_SECOND, BURST = 2.0, 20.0

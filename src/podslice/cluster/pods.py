@@ -19,8 +19,8 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from podslice.cluster.packed import LARGEST_VALUE, PackedTable
-from podslice.core.cluster.uids import packed_uid, unpacked_uid
-from podslice.k8s.clusterobjects import KeptPod, ScheduledPod
+from podslice.replica.uids import packed_uid, unpacked_uid
+from podslice.service.clusterobjects import KeptPod, ScheduledPod
 
 T = TypeVar("T")
 

@@ -12,21 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from podslice.agent.tokenfile import read_token
 from podslice.cluster.apiclient import HTTPClusterApi
-from podslice.cluster.callers import TokenCallers
-from podslice.cluster.journals import Journals
+from podslice.cluster.journal.callers import TokenCallers
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.journal.nodestates import GoneStates, node_states
 from podslice.cluster.loglines import LogLevel, LogLines
-from podslice.cluster.nodestates import GoneStates, node_states
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.turns import TURN_SECONDS
-from podslice.core.cluster.rulebook import Rulebook
-from podslice.core.errors import InputError
-from podslice.host.version import UNPACKAGED, running_version
-from podslice.web.access import is_loopback
-from podslice.wire.addresses import parse_address
+from podslice.replica.rulebook import Rulebook
+from podslice.service.http.access import is_loopback
+from podslice.service.http.addresses import parse_address
+from podslice.service.tokenfile import read_token
+from podslice.values.errors import InputError
+from podslice.version import UNPACKAGED, running_version
 
 if TYPE_CHECKING:
     from podslice.cluster.page.serving import PageHost

@@ -12,27 +12,27 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from podslice.agent.health import Check, alive, ready
-from podslice.agent.supervise import Supervisor
-from podslice.agent.web import WebServer, metrics_routes
 from podslice.cluster.apiclient import ClusterApi
-from podslice.cluster.evicting import Evictor
-from podslice.cluster.extender import Extender
-from podslice.cluster.http import PostServer
-from podslice.cluster.messages import LARGEST_REQUEST
+from podslice.cluster.extender.extender import Extender
+from podslice.cluster.extender.messages import LARGEST_REQUEST
+from podslice.cluster.journal.sources import ReplicaSource
 from podslice.cluster.metrics import ClusterMetrics
-from podslice.cluster.nominating import NominationLimits, Nominator
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.cluster.nominate.evicting import Evictor
+from podslice.cluster.nominate.nominating import NominationLimits, Nominator
+from podslice.cluster.nominate.requeuing import Waker
 from podslice.cluster.placing import NodeWord, Placements
 from podslice.cluster.podevents import PodEvents
-from podslice.cluster.sources import ReplicaSource
-from podslice.cluster.waking import Waker
 from podslice.cluster.watching import node_table, pod_table
 from podslice.cluster.writes import CountedApi
-from podslice.core.cluster.events import Stamped
-from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.model import ClusterModel, ModelLimits
-from podslice.core.cluster.replica import Applied
-from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod
+from podslice.replica.events import Stamped
+from podslice.replica.replica import Applied
+from podslice.service.clusterobjects import ScheduledNode, ScheduledPod
+from podslice.service.health import Check, alive, ready
+from podslice.service.http.get_server import WebServer, metrics_routes
+from podslice.service.http.post_server import PostServer
+from podslice.service.supervise import Supervisor
 
 _LOOK_SECONDS = 0.5
 _LOOKED_AT = 8

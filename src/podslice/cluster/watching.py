@@ -14,11 +14,11 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectData, ObjectPage, list_pages
 from podslice.cluster.packed import PackedTable
 from podslice.cluster.turns import LoopTurn
-from podslice.core.cluster.uids import packed_uid
-from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
-from podslice.k8s.podlist import ApiError
-from podslice.wire.backoff import BackOff
-from podslice.wire.listwatch import ListWatch
+from podslice.replica.uids import packed_uid
+from podslice.service.backoff import BackOff
+from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
+from podslice.service.listwatch import ListWatch
+from podslice.service.podlist import ApiError
 
 LIST_SECONDS = 300.0
 

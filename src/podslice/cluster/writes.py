@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from podslice.cluster.apiclient import Binding, ClusterApi, ObjectChange, ObjectPage
-from podslice.wire.apiconnection import AnswerError
+from podslice.service.http.apiconnection import AnswerError
 
 
 class CountedApi:

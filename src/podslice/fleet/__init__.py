@@ -1,1 +1,1 @@
-"""Simulations of clusters: traces, scenarios and tables around `core.fleet`."""
+"""Simulate whole clusters: traces, scenarios, a scheduler, and nodes that refuse pods as kubelets do."""

@@ -1,0 +1,1 @@
+"""Read a machine from sysfs and procfs, of this host or of a snapshot."""

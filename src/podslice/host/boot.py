@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from podslice.core.machine.drift import kernel_span
 from podslice.host.filesystem import FileSystem
+from podslice.machine.drift import kernel_span
 
 _BOOT_ID, _IOMEM = "proc/sys/kernel/random/boot_id", "proc/iomem"
 _LONGEST = 64

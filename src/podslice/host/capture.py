@@ -10,10 +10,10 @@ import io
 import tarfile
 from pathlib import Path
 
-from podslice.core.errors import InputError
 from podslice.host.discover import discover
 from podslice.host.filesystem import DiskFileSystem, FileSystem
 from podslice.host.pci import pci_functions
+from podslice.values.errors import InputError
 
 
 class RecordingFileSystem:

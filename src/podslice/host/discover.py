@@ -6,15 +6,15 @@ import platform
 import re
 from pathlib import Path
 
-from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import CPUSet
 from podslice.host.filesystem import DiskFileSystem, FileSystem
 from podslice.host.hardware import Hardware
 from podslice.host.kernel_text import read_optional_text
 from podslice.host.kubelet_view import CPU, NODE, read_kubelet_view
 from podslice.host.pci import placed_devices
 from podslice.host.snapshot import open_snapshot
+from podslice.machine.model import Machine
+from podslice.values.cpuset import CPUSet
+from podslice.values.errors import InputError
 
 _MODEL = re.compile(r"^(?:model name|cpu model|uarch|cpu)\s*:\s*(\S.*)$", re.MULTILINE)
 _ARCHITECTURES = (

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from podslice.core.machine.model import Cache, CoreType, CPUGroup, KernelNode, MaxFrequency
-from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel_text import (
     kilobytes,
@@ -29,6 +27,8 @@ from podslice.host.kubelet_view import (
     node_directories,
     read_hugepages,
 )
+from podslice.machine.model import Cache, CoreType, CPUGroup, KernelNode, MaxFrequency
+from podslice.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits
 
 _SIZE = re.compile(r"(\d+)([KM]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}

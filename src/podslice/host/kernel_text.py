@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, iter_bits, parse_bits
-from podslice.core.values.golang import GoSyntaxError, atoi
 from podslice.host.filesystem import FileSystem
+from podslice.values.cpuset import Bits, CPUSetError, bits_of, iter_bits, parse_bits
+from podslice.values.golang import GoSyntaxError, atoi
 
 _LONGEST_MASK = 1 << 16
 _KB_LINE = r"^(?:Node\s+\d+\s+)?{key}:\s*(\d+) kB"

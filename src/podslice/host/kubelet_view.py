@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from podslice.core.machine.model import Core, HugePages, NUMANode
-from podslice.core.values.cpuset import Bits, CPUSetError, iter_bits, parse_bits
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel_text import (
     MalformedError,
@@ -23,6 +21,8 @@ from podslice.host.kernel_text import (
     read_optional_text,
     read_text,
 )
+from podslice.machine.model import Core, HugePages, NUMANode
+from podslice.values.cpuset import Bits, CPUSetError, iter_bits, parse_bits
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -14,18 +14,18 @@ from typing import Any, Literal, get_args
 import msgspec
 import yaml
 
-from podslice.core.document import with_header
-from podslice.core.errors import InputError
-from podslice.core.machine.form import from_data, to_data
-from podslice.core.machine.hwloc_xml import from_hwloc_xml
-from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
-from podslice.core.machine.model import Machine
-from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
 from podslice.host.discover import discover_snapshot
-from podslice.k8s.described import DescribedNode
-from podslice.k8s.files import MAX_TEXT_BYTES, read_stream
-from podslice.k8s.nodes import described_node, describes_node
-from podslice.k8s.yaml import Dumper, load_documents
+from podslice.machine.model import Machine
+from podslice.machine.readers.form import from_data, to_data
+from podslice.machine.readers.hwloc_xml import from_hwloc_xml
+from podslice.machine.readers.machineinfo import from_machineinfo, to_machineinfo
+from podslice.machine.readers.synthetic import from_synthetic, looks_synthetic, to_synthetic
+from podslice.node_objects.described import DescribedNode
+from podslice.node_objects.nodes import described_node, describes_node
+from podslice.reading.files import MAX_TEXT_BYTES, read_stream
+from podslice.reading.yaml import Dumper, load_documents
+from podslice.values.document import with_header
+from podslice.values.errors import InputError
 
 Format = Literal["auto", "snapshot", "yaml", "json", "machineinfo", "hwloc-xml", "synthetic"]
 DumpFormat = Literal["yaml", "json", "machineinfo", "synthetic"]

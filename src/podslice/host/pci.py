@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from podslice.core.errors import InputError
-from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource, is_extended_resource_name
-from podslice.core.machine.model import Machine, PCIDevice
-from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel_text import parse_mask, read_optional_text
+from podslice.machine.devices import Device, DeviceInventory, DeviceResource, is_extended_resource_name
+from podslice.machine.model import Machine, PCIDevice
+from podslice.values.cpuset import CPUSetError, parse_bits
+from podslice.values.errors import InputError
 
 PCI = "sys/bus/pci/devices"
 GPU, NIC, VF = "gpu", "nic", "vf"

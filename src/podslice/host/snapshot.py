@@ -13,9 +13,9 @@ import tarfile
 import zlib
 from pathlib import Path
 
-from podslice.core.errors import InputError
 from podslice.host.archive import AbsurdArchiveError, members
 from podslice.host.filesystem import MAX_FILE_BYTES, DiskFileSystem, FileSystem, MemoryFileSystem
+from podslice.values.errors import InputError
 
 _MAX_KEPT_BYTES = 48 << 20
 

@@ -1,1 +1,1 @@
-"""`kubectl podslice`: a cluster's nodes from afar, through its API server and the agents' status listeners."""
+"""`kubectl podslice`: a cluster's nodes from afar, through its API server and the agents."""

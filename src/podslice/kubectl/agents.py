@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from podslice.core.errors import InputError
-from podslice.core.pod.names import subdomain_problems
+from podslice.api.manifests.typed_names import node_name
+from podslice.api.pod.names import subdomain_problems
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
 from podslice.kubectl.credentials import TOKEN_HEADER, sendable
-from podslice.kubectl.names import node_name
 from podslice.kubectl.portforward import forwarded
 from podslice.kubectl.reply import Reply
+from podslice.values.errors import InputError
 
 LABEL = "app.kubernetes.io/name=podslice"
 DEFAULT_PORT = 9096

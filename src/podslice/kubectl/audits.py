@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from podslice.audit.report import AuditFinding, AuditReport
-from podslice.contract.cluster import NodeAudit
-from podslice.core.document import without_header
-from podslice.core.errors import InputError
+from podslice.kubectl.documents import NodeAudit
 from podslice.kubectl.pod import read_status
+from podslice.values.document import without_header
+from podslice.values.errors import InputError
 
 _POD = re.compile(r"\bpod (\S+)")
 

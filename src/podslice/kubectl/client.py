@@ -7,12 +7,12 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from podslice.host.version import running_version
-from podslice.k8s.kubeconfig import Access
 from podslice.kubectl.connection import ClusterError, connect, server_of, shown, unreachable
 from podslice.kubectl.credentials import TOKEN_HEADER, Credential, Credentials
+from podslice.kubectl.kubeconfig import Access
 from podslice.kubectl.reply import Reply, read_reply, without_secrets
 from podslice.kubectl.websocket import WebSocket, open_websocket
+from podslice.version import running_version
 
 _ROLES = "the roles podslice-kubectl have what this needs (deploy/manifests/kubectl.yaml)"
 Query = dict[str, str]

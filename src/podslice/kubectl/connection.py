@@ -16,11 +16,11 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from podslice.core.errors import InputError
-from podslice.k8s.kubeconfig import Access
-from podslice.k8s.trust import trust_as_go
 from podslice.kubectl.credentials import Credential, content
+from podslice.kubectl.kubeconfig import Access
 from podslice.kubectl.reply import timed
+from podslice.service.trust import trust_as_go
+from podslice.values.errors import InputError
 
 _TLS_RECORD = "WRONG_VERSION_NUMBER"
 _PASSWORD = re.compile(r"(//)?[^/@]*@")

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.errors import InputError
-from podslice.k8s.files import read_bytes
-from podslice.k8s.kubeconfig import Access, ClusterEntry, ExecPlugin
-from podslice.wire.tokens import token_in
+from podslice.kubectl.kubeconfig import Access, ClusterEntry, ExecPlugin
+from podslice.reading.files import read_bytes
+from podslice.service.tokens import token_in
+from podslice.values.errors import InputError
 
 TOKEN_HEADER = "X-Podslice-Token"
 _LARGEST_TOKEN = 1 << 20

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from podslice.core.config.policy import API_VERSION as POLICY_VERSION
-from podslice.core.config.policy import KIND as POLICY_KIND
-from podslice.core.config.policy import PodslicePolicy
-from podslice.core.document import without_header
-from podslice.core.errors import InputError, StartError
-from podslice.core.machine.devices import inventory_from_data
-from podslice.core.machine.form import from_data
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.k8s.kubeletconfig import config_of_fields
-from podslice.k8s.policy import policy_from_dict
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.kubelet_file import config_of_fields
+from podslice.config.policy import API_VERSION as POLICY_VERSION
+from podslice.config.policy import KIND as POLICY_KIND
+from podslice.config.policy import PodslicePolicy
+from podslice.config.policy_file import policy_from_dict
+from podslice.machine.devices import inventory_from_data
+from podslice.machine.readers.form import from_data
+from podslice.node.node import Node
+from podslice.values.document import without_header
+from podslice.values.errors import InputError, StartError
 
 _REMEDY = "give the agent and kubectl-podslice the same version"
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import msgspec
 
+from podslice.advise.explain.documents import explained
 from podslice.advise.explain.explain import Explanation, explain
-from podslice.agent.status import AgentStatus, PodReport, RefusalStatus
-from podslice.contract.cluster import PodEventLine, PodPlacement
-from podslice.contract.explanation import explained
-from podslice.core.document import without_header
-from podslice.core.errors import InputError
-from podslice.core.node import Node
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.k8s.podlist import mirror_of
+from podslice.api.manifests.typed_names import namespace_name, pod_name
+from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.kubectl.agents import AgentPod, Agents
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.documents import PodEventLine, PodPlacement
 from podslice.kubectl.live import remote_node
-from podslice.kubectl.names import namespace_name, pod_name
+from podslice.node.node import Node
+from podslice.service.podlist import mirror_of
+from podslice.status.status import AgentStatus, PodReport, RefusalStatus
+from podslice.values.document import without_header
+from podslice.values.errors import InputError
 
 _MOST_EVENTS = 500
 

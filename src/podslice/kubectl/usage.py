@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.contract.cluster import NodeUsage, NUMANodeUsage
+from podslice.kubectl.documents import NodeUsage, NUMANodeUsage
 from podslice.kubectl.live import RemoteNode
 
 

@@ -9,7 +9,7 @@
 A package offers its plugins as entry points `podslice.cpu_plugins`; a PodslicePolicy names those that a node uses.
 """
 
-from podslice.core.plugins.api import (
+from podslice.node.plugins.api import (
     AskingPod,
     CPUAsk,
     CPUEffects,
@@ -25,8 +25,8 @@ from podslice.core.plugins.api import (
     Shortage,
     Wait,
 )
-from podslice.core.plugins.arguments import Arguments
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.node.plugins.arguments import Arguments
+from podslice.values.cpuset import Bits, format_bits, iter_bits
 
 __all__ = [
     "Arguments",

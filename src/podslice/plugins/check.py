@@ -13,18 +13,18 @@ import sys
 from random import Random
 from time import perf_counter
 
-from podslice.core.allocate.picker import Picker
-from podslice.core.config.policy import PodslicePolicy
-from podslice.core.errors import AdmissionError, PodsliceError
-from podslice.core.machine.model import cpu_topology
-from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
-from podslice.core.plugins.contract import Stopwatch
-from podslice.core.plugins.profile import PluginProfile
-from podslice.core.plugins.resolve import made
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.k8s.policy import load_policy
+from podslice.config.policy import PodslicePolicy
+from podslice.config.policy_file import load_policy
+from podslice.machine.model import cpu_topology
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
+from podslice.node.plugins.contract import Stopwatch
+from podslice.node.plugins.profile import PluginProfile
+from podslice.node.plugins.resolve import made
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.errors import AdmissionError, PodsliceError
+from podslice.values.quirks import PODSLICE
 
 QUESTIONS = 200
 MACHINE = "pack:2 numa:2(memory=64GB) l3:2 core:8 pu:2"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import htpy as h
 from markupsafe import Markup
 
-from podslice.core.values.cpuset import format_bits
 from podslice.render.picture import POOLED, Picture
 from podslice.render.svg import svg_element, swatch
+from podslice.values.cpuset import format_bits
 
 PAGE_STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#d0d7de;--hover:#eaeef2;--link:#0550ae}

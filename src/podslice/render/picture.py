@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from podslice.core.effects.cgroup import pod_cgroup_path
-from podslice.core.machine.model import CPUTopology, Machine, NUMANode
-from podslice.core.pod.claim_holder import HOLDER_NAMESPACE, claim_of_holder
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits
-from podslice.core.view import NodeView
+from podslice.api.pod.claim_holder import HOLDER_NAMESPACE, claim_of_holder
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.machine.model import CPUTopology, Machine, NUMANode
+from podslice.node.effects.cgroup import pod_cgroup_path
+from podslice.node.view import NodeView
 from podslice.render.table import format_bytes
+from podslice.values.cpuset import Bits, format_bits, iter_bits
 
 RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusive", "pod shared", "shared pool"
 

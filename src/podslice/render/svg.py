@@ -9,11 +9,11 @@ from typing import Any
 import htpy
 from markupsafe import Markup
 
-from podslice.core.values.cpuset import Bits, format_bits
 from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Rectangle, lay_out
 from podslice.render.palette import Style, style_of
 from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, Picture, tip
 from podslice.render.table import format_bytes
+from podslice.values.cpuset import Bits, format_bits
 
 _TOP = 58
 _INK = "var(--ink)"

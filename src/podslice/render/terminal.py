@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from podslice.core.values.cpuset import Bits, format_bits
 from podslice.render.ansi import style
 from podslice.render.picture import CPU, RESERVED, CoreBox, DeviceBox, Memory, NUMABox, Picture
 from podslice.render.prose import folded
 from podslice.render.table import format_bytes
+from podslice.values.cpuset import Bits, format_bits
 
 RESERVED_SYMBOL = "×"
 SHARED_SYMBOL = "·"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from podslice.core.quirks import Quirks
-from podslice.core.values.gates import FeatureGates
-from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
-from podslice.statefiles.go.gojson import CheckpointError
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.values.gates import FeatureGates
+from podslice.values.go.gojson import CheckpointError
+from podslice.values.quirks import Quirks
 
 TYPES = ("checkpoint", "verifyCheckpoint")
 Json = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import CPUSet, CPUSetError, format_ranges, merge_ranges, parse_ranges
+from podslice.values.cpuset import CPUSet, CPUSetError, format_ranges, merge_ranges, parse_ranges
+from podslice.values.quirks import Quirks
 
 TYPES = ("cpuset", "cpusetOp")
 Json = dict[str, Any]

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.config.policy_options import parse_cpu_policy_options
-from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.hint import Hint
-from podslice.core.machine.model import CPUTopology, Machine
-from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import iter_bits, parse_bits
-from podslice.core.values.gates import FeatureGates
+from podslice.config.policy_options import parse_cpu_policy_options
+from podslice.machine.model import CPUTopology, Machine
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.topology.hint import Hint
+from podslice.values.cpuset import iter_bits, parse_bits
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import Quirks
 
 TYPES = ("cpuHints",)
 

@@ -1,6 +1,6 @@
 """Histories of a node: start, admit, stop, restart … in the shape of the recordings (FORMAT.md, "Sequences").
 
-The kubelet itself is `core.kubelet`; this module only feeds it the recorded operations and writes down what a
+The kubelet itself is `node.kubelet`; this module only feeds it the recorded operations and writes down what a
 recording writes down.
 """
 
@@ -11,24 +11,24 @@ from typing import Any
 
 import msgspec
 
-from podslice.core import readmission
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.validation import validate
-from podslice.core.effects.cgroup import PodCgroup, pod_cgroup
-from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.kubelet import Kubelet, StartedContainer
-from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.core.machine.memory import Block
-from podslice.core.machine.model import Machine
-from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import format_bits, iter_bits
-from podslice.core.values.gate_table import gate_states
+from podslice.api.pod.spec import pod_from_dict
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.validation import validate
+from podslice.machine.devices import DeviceInventory, inventory_from_data
+from podslice.machine.memory import Block
+from podslice.machine.model import Machine
+from podslice.node import readmission
+from podslice.node.checkpoints.names import CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.node.effects.cgroup import PodCgroup, pod_cgroup
+from podslice.node.kubelet import Kubelet, StartedContainer
+from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.replay.hints import hint_to_json
-from podslice.statefiles.formats import checkpoint_memory
-from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE
-from podslice.statefiles.tools.convert import Containers, rewrite
+from podslice.state_files.convert import Containers, rewrite
+from podslice.values.cpuset import format_bits, iter_bits
+from podslice.values.errors import StartError, UpstreamDefectError
+from podslice.values.gate_table import gate_states
+from podslice.values.go.gojson import CheckpointError
+from podslice.values.quirks import Quirks
 
 TYPES = ("managers",)
 _FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.config.policy_options import parse_topology_options
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import ProviderHints
-from podslice.core.merge.merge import Merger
-from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import bits_of
+from podslice.config.policy_options import parse_topology_options
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import ProviderHints
+from podslice.node.topology.merge import Merger
 from podslice.replay.hints import hint_to_json
+from podslice.values.cpuset import bits_of
+from podslice.values.quirks import Quirks
 
 TYPES = ("mergeHints",)
 

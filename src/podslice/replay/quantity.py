@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from podslice.core.quirks import Quirks
-from podslice.core.values.quantity import Quantity, QuantityError
-from podslice.statefiles.go.gofault import syntax_error
+from podslice.values.go.gofault import syntax_error
+from podslice.values.quantity import Quantity, QuantityError
+from podslice.values.quirks import Quirks
 
 TYPES = ("quantity", "quantityJSON", "quantityOp")
 Json = dict[str, Any]

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.errors import InputError, UpstreamDefectError
-from podslice.core.quirks import Quirks
+from podslice.values.errors import InputError, UpstreamDefectError
+from podslice.values.quirks import Quirks
 
 Json = dict[str, Any]
 

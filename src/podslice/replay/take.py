@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.allocate.picker import Picker
-from podslice.core.config.policy_options import parse_cpu_policy_options
-from podslice.core.errors import AdmissionError
-from podslice.core.machine.model import CPUTopology, Machine
-from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import format_bits, parse_bits
-from podslice.core.values.gates import FeatureGates
+from podslice.config.policy_options import parse_cpu_policy_options
+from podslice.machine.model import CPUTopology, Machine
+from podslice.node.cpu.picking.picker import Picker
+from podslice.values.cpuset import format_bits, parse_bits
+from podslice.values.errors import AdmissionError
+from podslice.values.gates import FeatureGates
+from podslice.values.quirks import Quirks
 
 TYPES = ("takeByTopology",)
 

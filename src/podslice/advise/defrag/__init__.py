@@ -1,1 +1,1 @@
-"""The fewest moves of running containers that make room for a pod (docs/defrag.md)."""
+"""Find the fewest moves of running containers that make room for a pod (docs/defrag.md)."""

@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 from podslice.advise.defrag.groups import Group
 from podslice.advise.defrag.space import State
-from podslice.core.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
-from podslice.core.errors import AdmissionError
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.view import NodeView
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.node.view import NodeView
+from podslice.values.errors import AdmissionError
 
 IMPOSSIBLE = 1 << 30
 _MOST_SETS = 300

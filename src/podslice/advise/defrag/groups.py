@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from podslice.advise.drive.trial import Standing
-from podslice.core.config.annotations import movable
-from podslice.core.config.policy import Defragmentation
-from podslice.core.machine.memory import Block
-from podslice.core.machine.model import CPUTopology
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.state import model
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
-from podslice.core.view import NodeView
+from podslice.advise.trial.trial import Standing
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.config.annotations import movable
+from podslice.config.policy import Defragmentation
+from podslice.machine.memory import Block
+from podslice.machine.model import CPUTopology
+from podslice.node.cpu import state as model
+from podslice.node.view import NodeView
+from podslice.values.cpuset import Bits, bits_of, iter_bits, union
 
 Counts = tuple[int, ...]
 """CPUs on each NUMA node, in the order of the topology."""

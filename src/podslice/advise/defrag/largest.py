@@ -8,13 +8,13 @@ import msgspec
 
 from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.restarts import RestartPlan
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.bench import Asking, Bench
-from podslice.advise.explain.edits import POD, with_amounts
-from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
-from podslice.core.values.quantity import Quantity
+from podslice.advise.explain.fixes.bench import Asking, Bench
+from podslice.advise.explain.fixes.edits import POD, with_amounts
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
+from podslice.api.server.defaults import default_pod
+from podslice.node.node import Node
+from podslice.values.quantity import Quantity
 
 PROBE = "largest-pod"
 

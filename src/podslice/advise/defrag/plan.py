@@ -10,12 +10,12 @@ from podslice.advise.defrag.bound import IMPOSSIBLE, Bound, GrowthBound, LowerBo
 from podslice.advise.defrag.groups import no_worse
 from podslice.advise.defrag.search import MOST_STATES, Found, fewest_moves
 from podslice.advise.defrag.space import Space, put
-from podslice.advise.drive.trial import Moved, Trial
-from podslice.core.node import Node, identified
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, CPUSet, bits_of, union
-from podslice.core.view import NodeView
+from podslice.advise.trial.trial import Moved, Trial
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.node.node import Node, identified
+from podslice.node.view import NodeView
+from podslice.values.cpuset import Bits, CPUSet, bits_of, union
 
 _SHORT, _NOT_TOO_LONG = 3, 500
 """Moves and states of a plan that is one way among others."""

@@ -13,16 +13,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.alternatives import Alternatives
-from podslice.advise.explain.removals import FEW_PODS, Removals
-from podslice.core.node import Node
-from podslice.core.pod.critical import is_critical
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import CPUSet
-from podslice.core.view import NodeView
+from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.removals import FEW_PODS, Removals
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.critical import is_critical
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.node.node import Node
+from podslice.node.view import NodeView
+from podslice.values.cpuset import CPUSet
 
 MOST_TRIES = 1500
 

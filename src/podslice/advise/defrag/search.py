@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from podslice.advise.defrag.bound import IMPOSSIBLE, LowerBound
 from podslice.advise.defrag.space import Place, Space, State, Step
-from podslice.core.pod.spec import Pod
+from podslice.api.pod.spec import Pod
 
 MOST_STATES = 10_000
 _BEAM, _NARROWEST = 40, 3

@@ -19,15 +19,15 @@ from podslice.advise.defrag.groups import (
     movable_groups,
     no_worse,
 )
-from podslice.advise.drive.trial import Standing, Trial
-from podslice.core.allocate.picker import Picker
-from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.hints.memory import memory_hints
-from podslice.core.machine.memory import Block, MachineState
-from podslice.core.machine.memory_accounts import rebook, release
-from podslice.core.pod.spec import Pod
-from podslice.core.state.model import assignable
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits, lowest_bits, union
+from podslice.advise.trial.trial import Standing, Trial
+from podslice.api.pod.spec import Pod
+from podslice.machine.memory import Block, MachineState
+from podslice.machine.memory_accounts import rebook, release
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.cpu.state import assignable
+from podslice.node.memory.hints import memory_hints
+from podslice.values.cpuset import Bits, bits_of, iter_bits, lowest_bits, union
+from podslice.values.errors import AdmissionError, UpstreamDefectError
 
 MOST_SPLITS = 64
 """More ways than these of dividing a group among several NUMA nodes are not all tried."""

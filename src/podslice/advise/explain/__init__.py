@@ -1,1 +1,1 @@
-"""Why a decision came out as it did, and what would change it. Everything here is derived; it decides nothing."""
+"""Explain a decision and what would change it (docs/explain.md). Nothing here decides."""

@@ -8,16 +8,16 @@ from itertools import chain, combinations, islice
 
 import msgspec
 
-from podslice.advise.drive.record import HintRound
-from podslice.core.errors import AdmissionError
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet
-from podslice.core.machine.devices import DeviceResource
-from podslice.core.pod.demand import limits_of, pod_limits
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
-from podslice.core.view import NodeView
+from podslice.advise.trial.record import HintRound
+from podslice.api.pod.demand import limits_of, pod_limits
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.machine.devices import DeviceResource
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet
+from podslice.node.view import NodeView
+from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
+from podslice.values.errors import AdmissionError
 
 MOST_CANDIDATES = 1024
 _BADNESS = {

@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.alternatives import Alternatives, GivenUpError
-from podslice.advise.explain.changes import EditPod
-from podslice.advise.explain.edits import is_valid
-from podslice.advise.explain.fix import Fix
-from podslice.advise.explain.losses import losses
-from podslice.advise.explain.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
-from podslice.advise.explain.pod_fixes import PodFixes
+from podslice.advise.explain.fixes.alternatives import Alternatives, GivenUpError
+from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.explain.fixes.edits import is_valid
+from podslice.advise.explain.fixes.fix import Fix
+from podslice.advise.explain.fixes.losses import losses
+from podslice.advise.explain.fixes.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
+from podslice.advise.explain.fixes.pod_fixes import PodFixes
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
-from podslice.core.errors import Refusal, RefusalKind, UpstreamDefectError
-from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod
-from podslice.core.reasons import UPSTREAM_DEFECT
-from podslice.core.view import NodeView
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.node.node import Node
+from podslice.node.view import NodeView
+from podslice.values.errors import Refusal, RefusalKind, UpstreamDefectError
+from podslice.values.reasons import UPSTREAM_DEFECT
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from podslice.core.machine.model import CPUTopology
-from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
+from podslice.machine.model import CPUTopology
+from podslice.values.cpuset import Bits, CPUSet, iter_bits
 
 _LEVELS = (
     ("NUMA node", "numa_nodes"),

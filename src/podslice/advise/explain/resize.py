@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.advise.drive.trial import Moved, Trial
-from podslice.advise.explain.fix import Fix, text_of
-from podslice.advise.explain.resize_fixes import MovesFor, ResizeFixes
-from podslice.core.node import Node, identified
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.resizable import restarting
-from podslice.core.pod.spec import Pod
-from podslice.core.refusal import free_cpus, policy_demand
-from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict
-from podslice.core.resize.events import restart_note
-from podslice.core.values.cpuset import CPUSet
-from podslice.core.view import NodeView
+from podslice.advise.explain.fixes.fix import Fix, text_of
+from podslice.advise.explain.fixes.resize_fixes import MovesFor, ResizeFixes
+from podslice.advise.trial.trial import Moved, Trial
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.resizable import restarting
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.node.node import Node, identified
+from podslice.node.refusal import free_cpus, policy_demand
+from podslice.node.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict
+from podslice.node.resize.events import restart_note
+from podslice.node.view import NodeView
+from podslice.values.cpuset import CPUSet
 
 _GRANTED = ("Allocated", "Unchanged")
 _FINAL = {

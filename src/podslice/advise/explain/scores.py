@@ -8,9 +8,9 @@ from itertools import combinations
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.hints.hintset import ProviderHints
-from podslice.core.merge.merge import Merged, Merger
-from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.node.topology.hintset import ProviderHints
+from podslice.node.topology.merge import Merged, Merger
+from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 _FEW_NODES = 4
 _MOST = 16

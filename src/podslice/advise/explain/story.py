@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from podslice.advise.explain.candidates import Candidate, Cell
 from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
-from podslice.core.values.quantity import BINARY_SI, Quantity
+from podslice.values.quantity import BINARY_SI, Quantity
 
 _ROWS_TOLD = 4
 _MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device Manager"}

@@ -9,23 +9,23 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podslice.advise.drive.record import HintRound, Record, Taking
 from podslice.advise.explain.candidates import Candidate, candidates
 from podslice.advise.explain.picks import Unit, units
 from podslice.advise.explain.scores import ScoredNodes, scores_of
 from podslice.advise.explain.verdict import refusal_code
-from podslice.core.allocate.pod_level import POD_POOL_EMPTY
-from podslice.core.errors import Refusal, UpstreamDefectError
-from podslice.core.hints.hint import NO_AFFINITY, Hint
-from podslice.core.hints.hintset import HintSet
-from podslice.core.merge.merge import Merged, Merger
-from podslice.core.pod.demand import overflows
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.spec import ResourceList, ResourceRequirements
-from podslice.core.refusal import POD_POOL_CODES
-from podslice.core.values.cpuset import CPUSet, format_bits
-from podslice.core.view import NodeView
-from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
+from podslice.advise.trial.record import HintRound, Record, Taking
+from podslice.api.pod.demand import overflows
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.spec import ResourceList, ResourceRequirements
+from podslice.node.checkpoints.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
+from podslice.node.cpu.pod_level import POD_POOL_EMPTY
+from podslice.node.refusal import POD_POOL_CODES
+from podslice.node.topology.hint import NO_AFFINITY, Hint
+from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.merge import Merged, Merger
+from podslice.node.view import NodeView
+from podslice.values.cpuset import CPUSet, format_bits
+from podslice.values.errors import Refusal, UpstreamDefectError
 
 
 class Requested(msgspec.Struct, frozen=True, rename="camel"):

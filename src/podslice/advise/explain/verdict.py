@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from podslice.advise.explain.candidates import Candidate
 from podslice.advise.explain.codes import REFUSALS
-from podslice.core.config.policy_options import SINGLE_NUMA_NODE
-from podslice.core.errors import Refusal
-from podslice.core.managers.cpu_plugins import FILTERED
-from podslice.core.managers.topology import ALLOCATION_FAILED, NOT_ALIGNED
-from podslice.core.plugins.contract import BROKEN
-from podslice.core.pod.demand import HUGEPAGES_PREFIX
-from podslice.core.reasons import UNEXPECTED_ADMISSION
+from podslice.api.pod.demand import HUGEPAGES_PREFIX
+from podslice.config.policy_options import SINGLE_NUMA_NODE
+from podslice.node.cpu.plugin_calls import FILTERED
+from podslice.node.plugins.contract import BROKEN
+from podslice.node.topology.manager import ALLOCATION_FAILED, NOT_ALIGNED
+from podslice.values.errors import Refusal
+from podslice.values.reasons import UNEXPECTED_ADMISSION
 
 _OF_PLUGINS = (FILTERED.code, BROKEN.code)
 

@@ -14,17 +14,17 @@ from podslice.advise.inspect.formula import PodDefaults, effective
 from podslice.advise.inspect.page import Page, Placement
 from podslice.advise.inspect.qos_reason import qos
 from podslice.advise.inspect.remarks import remarks
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.node import Node
-from podslice.core.pod.create import is_live, prepare_for_create, stored
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.limitrange import POD, LimitRange, apply_defaults
-from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.spec import Pod
-from podslice.core.pod.validate import validate_create, validate_pod
-from podslice.core.pod.warnings import create_warnings
-from podslice.core.quirks import Quirks
-from podslice.core.reasons import UPSTREAM_DEFECT
+from podslice.api.pod.spec import Pod
+from podslice.api.server.create import is_live, prepare_for_create, stored
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange import POD, LimitRange, apply_defaults
+from podslice.api.server.limitrange_check import limit_range_refusals
+from podslice.api.server.validate import validate_create, validate_pod
+from podslice.api.server.warnings import create_warnings
+from podslice.node.node import Node
+from podslice.values.errors import UpstreamDefectError
+from podslice.values.quirks import Quirks
+from podslice.values.reasons import UPSTREAM_DEFECT
 
 _NOBODY: Mapping[str, bool] = {}
 

@@ -11,7 +11,10 @@ import msgspec
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Cgroup
 from podslice.advise.inspect.written import kind_of
-from podslice.core.effects.cgroup import (
+from podslice.api.pod.critical import is_node_critical
+from podslice.api.pod.demand import BURSTABLE, is_pod_level_resources_set, own_limits, own_requests, pod_qos
+from podslice.api.pod.spec import Container, Pod, is_restartable_init
+from podslice.node.effects.cgroup import (
     declares_limit,
     pod_cgroup,
     pod_cgroup_path,
@@ -19,16 +22,13 @@ from podslice.core.effects.cgroup import (
     pod_unified,
     quota_disabled,
 )
-from podslice.core.effects.container_cgroup import container_resources, container_unified
-from podslice.core.effects.cpu_weight import shares_to_weight
-from podslice.core.effects.files import container_files, pod_files
-from podslice.core.effects.huge_pages import page_size_name
-from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
-from podslice.core.pod.critical import is_node_critical
-from podslice.core.pod.demand import BURSTABLE, is_pod_level_resources_set, own_limits, own_requests, pod_qos
-from podslice.core.pod.spec import Container, Pod, is_restartable_init
-from podslice.core.quirks import Quirks
-from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
+from podslice.node.effects.container_cgroup import container_resources, container_unified
+from podslice.node.effects.cpu_weight import shares_to_weight
+from podslice.node.effects.files import container_files, pod_files
+from podslice.node.effects.huge_pages import page_size_name
+from podslice.node.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
+from podslice.values.quantity import BINARY_SI, ZERO, Quantity
+from podslice.values.quirks import Quirks
 
 _UID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 Owners: TypeAlias = Mapping[str, bool]

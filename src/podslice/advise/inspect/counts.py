@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Count
 from podslice.advise.inspect.written import in_order
-from podslice.core.pod.demand import BEST_EFFORT, is_pod_level_resources_set, pod_qos
-from podslice.core.pod.limitrange_check import pod_totals
-from podslice.core.pod.spec import Pod
-from podslice.core.quirks import Quirks
-from podslice.core.scheduling.autoscaling import MetricsError, cluster_autoscaler_requests, hpa_request
-from podslice.core.scheduling.eviction import eviction_requests
-from podslice.core.scheduling.predicates import amounts, filter_requests, insufficient_resources
-from podslice.core.scheduling.quota import LIMITS_PREFIX, REQUESTS_PREFIX, pod_usage
-from podslice.core.scheduling.scoring import balanced_scoring_requests, fit_scoring_requests
-from podslice.core.values.quantity import BINARY_SI, Quantity
+from podslice.api.pod.demand import BEST_EFFORT, is_pod_level_resources_set, pod_qos
+from podslice.api.pod.spec import Pod
+from podslice.api.server.limitrange_check import pod_totals
+from podslice.scheduling.autoscaling import MetricsError, cluster_autoscaler_requests, hpa_request
+from podslice.scheduling.eviction import eviction_requests
+from podslice.scheduling.predicates import amounts, filter_requests, insufficient_resources
+from podslice.scheduling.quota import LIMITS_PREFIX, REQUESTS_PREFIX, pod_usage
+from podslice.scheduling.scoring import balanced_scoring_requests, fit_scoring_requests
+from podslice.values.quantity import BINARY_SI, Quantity
+from podslice.values.quirks import Quirks
 
 _PODS = Quantity.of(110)
 _SCORED = ("cpu", "memory")

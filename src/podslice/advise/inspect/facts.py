@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
-from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US
-from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, DEFAULT_THROTTLING_FACTOR, CgroupSettings
-from podslice.core.pod.spec import ResourceList
-from podslice.core.values.duration import DurationError, parse_duration
+from podslice.api.pod.spec import ResourceList
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US
+from podslice.node.effects.settings import DEFAULT_HUGE_PAGES, DEFAULT_THROTTLING_FACTOR, CgroupSettings
+from podslice.values.duration import DurationError, parse_duration
 
 
 class KnownNode(msgspec.Struct, frozen=True):

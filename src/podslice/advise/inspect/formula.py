@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from podslice.advise.inspect.facts import Gates
 from podslice.advise.inspect.page import Effective
 from podslice.advise.inspect.written import in_order
-from podslice.core.pod.demand import (
+from podslice.api.pod.demand import (
     aggregate,
     is_pod_level_requests_set,
     is_pod_level_resources_set,
@@ -18,8 +18,8 @@ from podslice.core.pod.demand import (
     pod_limits,
     pod_requests,
 )
-from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.values.quantity import ZERO, Quantity
 
 _Own = Callable[[Container], ResourceList]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from podslice.advise.inspect.facts import Gates
 from podslice.advise.inspect.page import QOS
-from podslice.core.pod.demand import (
+from podslice.api.pod.demand import (
     BEST_EFFORT,
     GUARANTEED,
     compute_qos,
     containers_in_order,
     is_pod_level_resources_set,
 )
-from podslice.core.pod.spec import Pod, ResourceRequirements
-from podslice.core.values.quantity import ZERO
+from podslice.api.pod.spec import Pod, ResourceRequirements
+from podslice.values.quantity import ZERO
 
 _RESOURCES = ("cpu", "memory")
 _SHOWN = 3

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.inspect.facts import Gates, KnownNode
-from podslice.core.config.annotations import annotation_problems, resize_wishes
-from podslice.core.config.mixed import admission_of
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos
-from podslice.core.pod.spec import Pod
-from podslice.core.pod.validate import validate_create
-from podslice.core.quirks import Quirks
-from podslice.core.scheduling.pod_features import pod_level_refusal
-from podslice.core.values.gates import GATES
+from podslice.api.pod.demand import compute_qos
+from podslice.api.pod.spec import Pod
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_create
+from podslice.config.annotations import annotation_problems, resize_wishes
+from podslice.config.mixed import admission_of
+from podslice.scheduling.pod_features import pod_level_refusal
+from podslice.values.gates import GATES
+from podslice.values.quirks import Quirks
 
 
 def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> tuple[str, ...]:

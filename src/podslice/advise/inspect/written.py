@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from podslice.advise.inspect.page import Amounts, Value
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
+from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
 
 DEFAULTING, LIMIT_RANGE, GATE = "defaulting", "LimitRange", "gate"
 _CONTAINERS = ("container", "init", "sidecar")

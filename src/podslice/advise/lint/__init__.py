@@ -1,0 +1,1 @@
+"""Check pods and kubelet configurations against rules (docs/lint.md)."""

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 
 from podslice.advise.lint.model import ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.effects.cgroup import declares_limit
-from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quota
-from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import BEST_EFFORT, HUGEPAGES_PREFIX, add_into, requests_of
-from podslice.core.pod.spec import Pod, ResourceList
-from podslice.core.pod.validate import budget_errors, validate_create
-from podslice.core.pod.validate_resources import LONE_HUGEPAGES
-from podslice.core.values.duration import DurationError, parse_duration
-from podslice.core.values.gates import GATES
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.api.pod.demand import BEST_EFFORT, HUGEPAGES_PREFIX, add_into, requests_of
+from podslice.api.pod.spec import Pod, ResourceList
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import budget_errors, validate_create
+from podslice.api.server.validate_resources import LONE_HUGEPAGES
+from podslice.node.effects.cgroup import declares_limit
+from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quota
+from podslice.values.duration import DurationError, parse_duration
+from podslice.values.gates import GATES
+from podslice.values.quantity import ZERO, Quantity
 
 _SHARED = ("cpu", "memory")
 _BYTES = ("memory", "ephemeral-storage")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CLAIMS, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.pod.counted_claims import counted_claims
-from podslice.core.pod.demand import BEST_EFFORT, add_into
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.api.pod.counted_claims import counted_claims
+from podslice.api.pod.demand import BEST_EFFORT, add_into
+from podslice.values.quantity import ZERO, Quantity
 
 _GATE = "DRANodeAllocatableResources"
 

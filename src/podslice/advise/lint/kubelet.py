@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy_options import OptionError, parse_topology_options, refuse_options_of_none_policy
-from podslice.core.errors import StartError
-from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits, union
-from podslice.core.values.gate_table import gate_states
-from podslice.core.values.quantity import ZERO, Quantity, QuantityError
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy_options import OptionError, parse_topology_options, refuse_options_of_none_policy
+from podslice.values.cpuset import CPUSetError, format_bits, parse_bits, union
+from podslice.values.errors import StartError
+from podslice.values.gate_table import gate_states
+from podslice.values.quantity import ZERO, Quantity, QuantityError
 
 _STAGE_FIELDS = {
     "reservedSystemCPUs": "reservedSystemCPUs",

@@ -8,14 +8,14 @@ from podslice.advise.explain.codes import ADVICE, OTHER_ADVICE
 from podslice.advise.explain.explain import explain
 from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
-from podslice.core.decision import Decision
-from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.node import identified
-from podslice.core.pod.memory_demand import container_memory, pod_memory
-from podslice.core.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
-from podslice.core.values.quantity import BINARY_SI, Quantity
-from podslice.core.view import NodeView
+from podslice.api.pod.memory_demand import container_memory, pod_memory
+from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.node.decision import Decision
+from podslice.node.node import identified
+from podslice.node.view import NodeView
+from podslice.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
+from podslice.values.errors import AdmissionError, UpstreamDefectError
+from podslice.values.quantity import BINARY_SI, Quantity
 
 _CPU = "cpu"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import ContainerPath, PodSubject
-from podslice.core.allocate.pod_pool import empty_cpu_pool, empty_memory_pool
-from podslice.core.pod.demand import (
+from podslice.api.pod.demand import (
     BEST_EFFORT,
     GUARANTEED,
     aggregate,
@@ -16,9 +15,10 @@ from podslice.core.pod.demand import (
     limits_of,
     requests_of,
 )
-from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
-from podslice.core.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.api.pod.eligibility import AdmissionPod, integral_cpus
+from podslice.node.cpu.pod_pool import empty_cpu_pool, empty_memory_pool
+from podslice.values.quantity import ZERO, Quantity
+from podslice.values.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
 
 _SHARED = ("cpu", "memory")
 

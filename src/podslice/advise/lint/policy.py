@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
-from podslice.core.config.annotations import (
+from podslice.api.pod.resizable import restarts_for
+from podslice.config.annotations import (
     CPU_CLASS,
     KNOWN,
     LONGEST_DELAY,
@@ -19,9 +20,8 @@ from podslice.core.config.annotations import (
     may_annotate,
     resize_wishes,
 )
-from podslice.core.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
-from podslice.core.pod.resizable import restarts_for
-from podslice.core.values.nearest import did_you_mean
+from podslice.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
+from podslice.values.nearest import did_you_mean
 
 _EVERYTHING = PodslicePolicy(
     resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"), mixed=MixedCPUs(free=1)

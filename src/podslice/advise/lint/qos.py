@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import ContainerPath, PodSubject
-from podslice.core.pod.demand import BURSTABLE, GUARANTEED, is_pod_level_resources_set
-from podslice.core.pod.eligibility import integral_cpus
-from podslice.core.pod.spec import ResourceList
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.api.pod.demand import BURSTABLE, GUARANTEED, is_pod_level_resources_set
+from podslice.api.pod.eligibility import integral_cpus
+from podslice.api.pod.spec import ResourceList
+from podslice.values.quantity import ZERO, Quantity
 
 _RESOURCES = ("cpu", "memory")
 _ONE_CPU = Quantity.of(1)

@@ -8,10 +8,10 @@ from podslice.advise.lint.model import INFO, MACHINE, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import NodeSubject
 from podslice.advise.reserve.formulas import DEFAULT, FORMULAS, MEASURED, amounts
 from podslice.advise.reserve.placement import site_of
-from podslice.core.config.reservation import max_pods
-from podslice.core.values.cpuset import format_bits
-from podslice.core.values.quantity import Quantity, bytes_text, cpus_text
-from podslice.core.view import NodeView
+from podslice.config.reservation import max_pods
+from podslice.node.view import NodeView
+from podslice.values.cpuset import format_bits
+from podslice.values.quantity import Quantity, bytes_text, cpus_text
 
 _OF_MAX = ("GKE and EKS keep", "EKS keeps")
 

@@ -6,26 +6,26 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from podslice.core.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
-from podslice.core.config.mixed import admission_of
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
-from podslice.core.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.core.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
-from podslice.core.config.validation import validate
-from podslice.core.errors import InputError, StartError
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
-from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos, limits_of, pod_limits, pod_requests, requests_of
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
-from podslice.core.pod.unknown_fields import UnknownField
-from podslice.core.quirks import PROFILES
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.gates import FeatureGates, GateError, later_gates
-from podslice.core.values.quantity import Quantity
-from podslice.core.view import NodeView
+from podslice.api.pod.demand import compute_qos, limits_of, pod_limits, pod_requests, requests_of
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.api.pod.unknown_fields import UnknownField
+from podslice.api.server.defaults import default_pod
+from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
+from podslice.config.mixed import admission_of
+from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.config.policy_options import OptionError, parse_cpu_policy_options
+from podslice.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
+from podslice.config.validation import validate
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node.node import Node
+from podslice.node.view import NodeView
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.errors import InputError, StartError
+from podslice.values.gates import FeatureGates, GateError, later_gates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import PROFILES
 
 
 class NodeSubject:

@@ -1,1 +1,1 @@
-"""What a node should keep for its system, by which provider's formula, on which CPUs and NUMA nodes."""
+"""Advise what a node keeps for its system, and on which CPUs and NUMA nodes (docs/reserve.md)."""

@@ -21,14 +21,14 @@ from podslice.advise.reserve.formulas import (
 )
 from podslice.advise.reserve.memory import divide
 from podslice.advise.reserve.placement import PlacedReservation, Site, place, site_of
-from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
-from podslice.core.config.reservation import node_resources, prepare_reservations
-from podslice.core.errors import InputError, StartError
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine, TopologyError
-from podslice.core.node import Node
-from podslice.core.values.cpuset import Bits, format_bits
-from podslice.core.values.quantity import Quantity, QuantityError, bytes_text
+from podslice.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
+from podslice.config.reservation import node_resources, prepare_reservations
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine, TopologyError
+from podslice.node.node import Node
+from podslice.values.cpuset import Bits, format_bits
+from podslice.values.errors import InputError, StartError
+from podslice.values.quantity import Quantity, QuantityError, bytes_text
 
 
 class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):

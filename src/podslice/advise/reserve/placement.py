@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from podslice.core.allocate.picker import Picker
-from podslice.core.errors import InputError
-from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import CPUTopology, Machine, cpu_topology, whole_objects
-from podslice.core.quirks import PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, format_bits, union
-from podslice.core.values.nearest import did_you_mean
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import CPUTopology, Machine, cpu_topology, whole_objects
+from podslice.node.cpu.picking.picker import Picker
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import Bits, format_bits, union
+from podslice.values.errors import InputError
+from podslice.values.nearest import did_you_mean
+from podslice.values.quirks import PODSLICE
 
 FIRST, DEVICE_FREE, PER_NODE, EFFICIENCY, ISOLATE_AWARE = (
     "first",

@@ -1,1 +1,1 @@
-"""The driver for claims of CPUs and memory, in the agent (docs/dra.md)."""
+"""The driver for claims of CPUs and memory (docs/dra.md)."""

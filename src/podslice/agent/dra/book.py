@@ -17,14 +17,14 @@ from podslice.agent.contract import RefusedError, Reporter
 from podslice.agent.dra.cdi import CDIFiles, short
 from podslice.agent.dra.claimfiles import ClaimFiles, is_uid
 from podslice.agent.records import ClaimedDevice, Pinning, ReportedRefusal
-from podslice.core.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
-from podslice.core.dra.names import device_name, numa_part
-from podslice.core.dra.prepared import ClaimError, ImpossibleClaimError, PreparedClaim, PreparedDevice, check_memory
-from podslice.core.managers.node_rules import claim_memory
-from podslice.core.pod.claim_holder import class_of_holder
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, bits_of, format_bits, union
-from podslice.core.view import NodeView
+from podslice.api.pod.claim_holder import class_of_holder
+from podslice.api.pod.spec import Pod
+from podslice.dra.cgroups import NOTHING, ClaimedLimits, claimed_limits, counted_memory
+from podslice.dra.names import device_name, numa_part
+from podslice.dra.prepared import ClaimError, ImpossibleClaimError, PreparedClaim, PreparedDevice, check_memory
+from podslice.node.rules import claim_memory
+from podslice.node.view import NodeView
+from podslice.values.cpuset import Bits, bits_of, format_bits, union
 
 
 class ClaimBook:

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from podslice.agent.records import ClaimedDevice, Pinning
-from podslice.core.dra.prepared import PreparedClaim
-from podslice.host.statefile import RealFiles, remove_file, remove_temporaries, write_atomically
+from podslice.dra.prepared import PreparedClaim
+from podslice.host.state.statefile import RealFiles, remove_file, remove_temporaries, write_atomically
 
 KIND = "podslice.io/claim"
 VARIABLE = "PODSLICE_CLAIM_"

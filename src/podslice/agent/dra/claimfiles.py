@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from podslice.core.dra.prepared import PreparedClaim
-from podslice.host.statefile import RealFiles, remove_file, remove_temporaries, write_atomically
+from podslice.dra.prepared import PreparedClaim
+from podslice.host.state.statefile import RealFiles, remove_file, remove_temporaries, write_atomically
 
 _FOLDER = "claims"
 _LARGEST = 1 << 20

@@ -21,17 +21,17 @@ from podslice.agent.dra.service import DRAService
 from podslice.agent.dra.statuses import ClaimStatuses, ClaimStatusServer
 from podslice.agent.owner import Owner
 from podslice.agent.settings import DRASettings, NUMAOrder
-from podslice.core.dra.cgroups import kubelet_adds
-from podslice.core.dra.devices import ClaimableAmounts
-from podslice.core.dra.names import device_name, numa_part, pool_name
-from podslice.core.dra.prepared import ClaimError, NodeDevices, node_devices, reserved_pods
-from podslice.core.dra.slices import machine_slices
-from podslice.core.machine.model import cpu_topology
-from podslice.core.managers.node_rules import NodeRules, claim_memory
-from podslice.core.node import Node
-from podslice.core.values.cpuset import Bits, CPUSet, format_bits
-from podslice.core.view import NodeView
-from podslice.k8s.podlist import ApiError
+from podslice.dra.cgroups import kubelet_adds
+from podslice.dra.devices import ClaimableAmounts
+from podslice.dra.names import device_name, numa_part, pool_name
+from podslice.dra.prepared import ClaimError, NodeDevices, node_devices, reserved_pods
+from podslice.dra.slices import machine_slices
+from podslice.machine.model import cpu_topology
+from podslice.node.node import Node
+from podslice.node.rules import NodeRules, claim_memory
+from podslice.node.view import NodeView
+from podslice.service.podlist import ApiError
+from podslice.values.cpuset import Bits, CPUSet, format_bits
 
 CLEAN_SECONDS = 60.0
 STALE_SECONDS = 600.0

@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
-from podslice.core.dra.accounting import accounted, accounting_field
-from podslice.core.dra.names import DRIVER
-from podslice.core.dra.publish import SliceNames, slice_writes
-from podslice.k8s.podlist import ApiError
-from podslice.wire.backoff import BackOff
-from podslice.wire.listwatch import ListWatch
+from podslice.dra.accounting import accounted, accounting_field
+from podslice.dra.names import DRIVER
+from podslice.dra.publish import SliceNames, slice_writes
+from podslice.service.backoff import BackOff
+from podslice.service.listwatch import ListWatch
+from podslice.service.podlist import ApiError
 
 Json = dict[str, Any]
 LOOK_SECONDS = 1.0

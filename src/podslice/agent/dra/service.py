@@ -18,14 +18,14 @@ import grpc
 from podslice.agent.dra.book import ClaimBook
 from podslice.agent.dra.cdi import device_id
 from podslice.agent.exclusive import SocketFile
-from podslice.agent.local import owner_only
-from podslice.agent.unixgrpc import local_server
-from podslice.core.dra.names import DRIVER
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepared_from
-from podslice.core.errors import PodsliceError
-from podslice.k8s.podlist import ApiError
-from podslice.wire.proto import dra_pb2 as api
+from podslice.agent.status.local import owner_only
+from podslice.dra.names import DRIVER
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import ClaimError, ImpossibleClaimError, NodeDevices, PreparedClaim, prepared_from
+from podslice.service.podlist import ApiError
+from podslice.service.proto import dra_pb2 as api
+from podslice.service.unixgrpc import local_server
+from podslice.values.errors import PodsliceError
 
 REGISTRATION = "pluginregistration.Registration"
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")

@@ -11,15 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
+from podslice.agent.api_server.moments import rfc3339
 from podslice.agent.dra.service import ClaimReader
-from podslice.agent.moments import rfc3339
-from podslice.core.dra.conditions import Patch, status_patch
-from podslice.core.dra.names import pool_name
-from podslice.core.dra.objects import ResourceClaim
-from podslice.core.dra.prepared import ImpossibleClaimError
-from podslice.k8s.podlist import ApiError
-from podslice.wire.apiconnection import AnswerError
-from podslice.wire.backoff import BackOff
+from podslice.dra.conditions import Patch, status_patch
+from podslice.dra.names import pool_name
+from podslice.dra.objects import ResourceClaim
+from podslice.dra.prepared import ImpossibleClaimError
+from podslice.service.backoff import BackOff
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError
 
 PAUSE_SECONDS = 1.0
 LEFT_ALONE_SECONDS = 600.0

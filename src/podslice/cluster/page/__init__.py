@@ -1,1 +1,1 @@
-"""What people see of a cluster: where pods could go and why not elsewhere, who waits, and what is scattered."""
+"""The cluster's page: where pods could go, who waits, and how scattered free CPUs are."""

@@ -19,17 +19,17 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace
 
-from podslice.cluster.page.documents import PendingPodList, PodFit, PodFitList, WayOut
+from podslice.api.manifests.manifest import LoadedPod, load_pods_text
 from podslice.cluster.page.shell import node_fragment, shell
 from podslice.cluster.page.survey import AskedPod
 from podslice.cluster.page.watcher import ClusterWatcher, FitLook, PendingKind
 from podslice.cluster.page.waysout import CrowdedNode, ways_out
-from podslice.core.answers import called
-from podslice.core.document import document
-from podslice.core.errors import InputError, PodsliceError
-from podslice.k8s.clusterobjects import read_terms
-from podslice.k8s.manifest import LoadedPod, load_pods_text
-from podslice.web.guard import LARGEST_BODY, Guard, Request, Response, html, page_policy, plain
+from podslice.cluster_view.answers import PendingPodList, PodFit, PodFitList, WayOut
+from podslice.node.answers import called
+from podslice.service.clusterobjects import read_terms
+from podslice.service.http.guard import LARGEST_BODY, Guard, Request, Response, html, page_policy, plain
+from podslice.values.document import document
+from podslice.values.errors import InputError, PodsliceError
 
 MOST_PODS = 20
 MOST_CONTAINERS = 200
@@ -75,7 +75,7 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
 
 
 class ClusterPage:
-    """Implements `web.server.PageApp`. `ask` answers the watcher's questions; `token` is asked each time, because
+    """Implements `service.http.page_server.PageApp`. `ask` answers the watcher's questions; `token` is asked each time, because
     secrets are replaced, and empty where none is needed."""
 
     def __init__(

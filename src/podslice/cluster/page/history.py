@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.cluster.page.documents import ClusterFragmentation, FragmentationPoint, ScatteredNode, SizeRoom
-from podslice.core.cluster.model import ClusterModel
-from podslice.core.cluster.room import SIZES, Room, room_of
+from podslice.cluster.model.model import ClusterModel
+from podslice.cluster.model.room import SIZES, Room, room_of
+from podslice.cluster_view.answers import ClusterFragmentation, FragmentationPoint, ScatteredNode, SizeRoom
 
 MOST_POINTS = 360
 MOST_SCATTERED = 20

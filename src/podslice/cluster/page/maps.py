@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import TypeAlias
 
-from podslice.cluster.page.documents import ClusterNodes, NodeTile
+from podslice.cluster.model.classes import NodeKind
+from podslice.cluster.model.holds import HeldNode
+from podslice.cluster.model.verdicts import NOT_CONFIRMED
 from podslice.cluster.page.slices import Slices
 from podslice.cluster.placing import Placements
-from podslice.core.cluster.classes import NodeKind
-from podslice.core.cluster.holds import HeldNode
-from podslice.core.cluster.verdicts import NOT_CONFIRMED
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.cluster_view.answers import ClusterNodes, NodeTile
+from podslice.values.cpuset import Bits, iter_bits
 
 _MOST_GONE = 20_000
 _MOST_DRAWN = 8192

@@ -7,13 +7,13 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from podslice.agent.supervise import Supervisor
-from podslice.agent.tokenfile import read_token
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
-from podslice.web.server import PageServer
+from podslice.service.http.page_server import PageServer
+from podslice.service.supervise import Supervisor
+from podslice.service.tokenfile import read_token
 
 
 class PageHost:

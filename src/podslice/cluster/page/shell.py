@@ -9,7 +9,7 @@ import htpy as h
 from markupsafe import Markup
 
 from podslice.cluster.page.watcher import NodeLook
-from podslice.core.node import Node
+from podslice.node.node import Node
 from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, section
 from podslice.render.picture import picture_of
 

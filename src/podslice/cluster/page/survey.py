@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from podslice.cluster.eligible import why_not
-from podslice.cluster.page.documents import FittingNode, PodFit, RefusingNodes
+from podslice.api.pod.spec import Pod
+from podslice.cluster.extender.eligible import why_not
 from podslice.cluster.page.slices import Slices
 from podslice.cluster.placing import Placements
-from podslice.core.cluster.signature import Signature
-from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import format_bits
-from podslice.k8s.clusterobjects import PlacementTerms
+from podslice.cluster_view.answers import FittingNode, PodFit, RefusingNodes
+from podslice.replica.signature import Signature
+from podslice.service.clusterobjects import PlacementTerms
+from podslice.values.cpuset import format_bits
 
 MOST_BEST = 10
 NOT_LOOKED_AT = "affinity, topology spread, volumes, claims and host ports of the pod are not looked at"

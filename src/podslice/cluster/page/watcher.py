@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from podslice.cluster.page.documents import ClusterFragmentation, ClusterNodes, PendingPod, PendingState, PodFit
+from podslice.cluster.model.eviction import Evictable
+from podslice.cluster.model.holds import HeldNode
 from podslice.cluster.page.history import SAMPLE_SECONDS, FragmentationHistory, room_now
 from podslice.cluster.page.maps import NodeMaps
 from podslice.cluster.page.slices import Slices
 from podslice.cluster.page.survey import AskedPod, Survey, fit_of, survey
 from podslice.cluster.page.waysout import CrowdedNode
 from podslice.cluster.placing import Placements
-from podslice.core.cluster.eviction import Evictable
-from podslice.core.cluster.holds import HeldNode
-from podslice.core.errors import InputError, PodsliceError
-from podslice.core.managers.node_rules import NodeRules
-from podslice.core.managers.node_state import NodeState
-from podslice.k8s.clusterobjects import ScheduledPod
+from podslice.cluster_view.answers import ClusterFragmentation, ClusterNodes, PendingPod, PendingState, PodFit
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.service.clusterobjects import ScheduledPod
+from podslice.values.errors import InputError, PodsliceError
 
 MOST_PENDING = 1000
 MOST_KINDS = 64

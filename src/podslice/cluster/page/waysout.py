@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.advise.defrag.plan import Move, apply_move, defragment
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.alternatives import Alternatives
-from podslice.advise.explain.changes import EditPod
-from podslice.advise.explain.fix import price
-from podslice.advise.explain.pod_fixes import PodFixes
-from podslice.cluster.page.documents import WayOut
-from podslice.core.cluster.eviction import Evictable, victims_on
-from podslice.core.decide import decide, release, shape_of
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.managers.node_rules import NodeRules
-from podslice.core.managers.node_state import NodeState
-from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod
+from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.explain.fixes.fix import price
+from podslice.advise.explain.fixes.pod_fixes import PodFixes
+from podslice.advise.trial.trial import Trial
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.cluster.model.eviction import Evictable, victims_on
+from podslice.cluster_view.answers import WayOut
+from podslice.node.decide import decide, release, shape_of
+from podslice.node.node import Node
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.values.errors import UpstreamDefectError
 
 _MOST_MOVES = 6
 _MOST_STATES = 400

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from podslice.core.pod.create import prepare_for_create, stored
-from podslice.core.pod.decode import decode_error
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.limitrange import LimitRange, apply_defaults, limit_range_from_dict
-from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.quirks import Quirks
-from podslice.core.values.gates import FeatureGates, dependents_to_disable, later_gates
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.decode import decode_error
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange import LimitRange, apply_defaults, limit_range_from_dict
+from podslice.values.gates import FeatureGates, dependents_to_disable, later_gates
+from podslice.values.quirks import Quirks
 
 Json = dict[str, Any]
 

@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_quota_disabled, pod_unified, quota_disabled
-from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
-from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
-from podslice.core.effects.huge_pages import applied, page_size_from_name, page_size_name
-from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
-from podslice.core.effects.sandbox import Sandbox, sandbox, sandbox_update
-from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLICIES, CgroupSettings
-from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.hints.hint import NO_AFFINITY
-from podslice.core.kubelet import Kubelet
-from podslice.core.machine.model import Core, Machine, NUMANode
-from podslice.core.pod.spec import Container, containers_with_kind
-from podslice.core.values.cpuset import format_bits
-from podslice.core.values.duration import parse_duration
-from podslice.core.values.gate_table import gate_states
-from podslice.core.values.gates import later_gates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import Container, containers_with_kind
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.model import Core, Machine, NUMANode
+from podslice.node.effects.cgroup import PodCgroup, pod_cgroup, pod_quota_disabled, pod_unified, quota_disabled
+from podslice.node.effects.container_cgroup import LinuxResources, container_resources, container_unified
+from podslice.node.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
+from podslice.node.effects.huge_pages import applied, page_size_from_name, page_size_name
+from podslice.node.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
+from podslice.node.effects.sandbox import Sandbox, sandbox, sandbox_update
+from podslice.node.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLICIES, CgroupSettings
+from podslice.node.kubelet import Kubelet
+from podslice.node.topology.hint import NO_AFFINITY
 from podslice.replay.api.case import ABSENT, ApiCase, Json
 from podslice.replay.api.growing import grown
+from podslice.values.cpuset import format_bits
+from podslice.values.duration import parse_duration
+from podslice.values.errors import AdmissionError, UpstreamDefectError
+from podslice.values.gate_table import gate_states
+from podslice.values.gates import later_gates
+from podslice.values.quantity import Quantity
 
 _GI = 1 << 30
 

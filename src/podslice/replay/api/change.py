@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.pod.create import prepare_for_create, stored
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import compute_qos, pod_qos
-from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.resize import prepare_for_resize, validate_resize
-from podslice.core.pod.resize_admission import node_capacity_error
-from podslice.core.pod.spec import Pod
-from podslice.core.pod.update import comparable, prepare_for_update, validate_update
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.demand import compute_qos, pod_qos
+from podslice.api.pod.spec import Pod
+from podslice.api.server.create import prepare_for_create, stored
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.limitrange_check import limit_range_refusals
+from podslice.api.server.resize import prepare_for_resize, validate_resize
+from podslice.api.server.resize_admission import node_capacity_error
+from podslice.api.server.update import comparable, prepare_for_update, validate_update
 from podslice.replay.api.case import ABSENT, ApiCase, Json, decode_pod, effective_gates
 from podslice.replay.api.server import errors_to_json, resources_to_json
+from podslice.values.quantity import Quantity
 
 replace = msgspec.structs.replace
 

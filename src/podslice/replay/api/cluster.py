@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.spec import Pod, ResourceList
-from podslice.core.quirks import Quirks
-from podslice.core.scheduling import predicates, quota, scoring
-from podslice.core.scheduling.eviction import Usage, eviction_requests, rank_for_memory
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.api.pod.spec import Pod, ResourceList
+from podslice.api.server.defaults import default_pod
 from podslice.replay.api.case import ApiCase, Json, decode_pod, effective_gates
 from podslice.replay.api.growing import grown
 from podslice.replay.api.node import amount, amounts, qos_cgroups_to_json
 from podslice.replay.api.server import gates_to_json
+from podslice.scheduling import predicates, quota, scoring
+from podslice.scheduling.eviction import Usage, eviction_requests, rank_for_memory
+from podslice.values.quantity import ZERO, Quantity
+from podslice.values.quirks import Quirks
 
 Count = Callable[[Pod, Mapping[str, bool]], dict[str, int]]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.core.pod.demand import is_pod_level_requests_set, is_pod_level_resources_set
-from podslice.core.pod.spec import Pod, ResourceList
+from podslice.api.pod.demand import is_pod_level_requests_set, is_pod_level_resources_set
+from podslice.api.pod.spec import Pod, ResourceList
 
 replace = msgspec.structs.replace
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from podslice.core.pod.limitrange import ANNOTATION, LimitRange
-from podslice.core.pod.limitrange_check import limit_range_refusals, pod_totals
-from podslice.core.pod.validate_limitrange import limit_range_errors
+from podslice.api.server.limitrange import ANNOTATION, LimitRange
+from podslice.api.server.limitrange_check import limit_range_refusals, pod_totals
+from podslice.api.server.validate_limitrange import limit_range_errors
 from podslice.replay.api.case import ABSENT, ApiCase, Json
 from podslice.replay.api.node import amounts
 from podslice.replay.api.server import errors_to_json, resources_to_json, texts

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from podslice.core.effects import cpu_weight
-from podslice.core.effects.qos_cgroup import qos_cgroups
-from podslice.core.effects.settings import RESERVATION_POLICIES
-from podslice.core.pod.demand import (
+from podslice.api.pod.demand import (
     StatusUse,
     aggregate,
     compute_qos,
@@ -21,13 +18,16 @@ from podslice.core.pod.demand import (
     pod_qos,
     pod_requests,
 )
-from podslice.core.pod.spec import Pod, ResourceList
-from podslice.core.quirks import Quirks
-from podslice.core.values.gates import FeatureGates, later_gates
-from podslice.core.values.quantity import Quantity
+from podslice.api.pod.spec import Pod, ResourceList
+from podslice.node.effects import cpu_weight
+from podslice.node.effects.qos_cgroup import qos_cgroups
+from podslice.node.effects.settings import RESERVATION_POLICIES
 from podslice.replay.api import cgroups
 from podslice.replay.api.case import ApiCase, Json
 from podslice.replay.api.growing import grown
+from podslice.values.gates import FeatureGates, later_gates
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import Quirks
 
 SCORING_DEFAULTS: ResourceList = {"cpu": Quantity.parse("100m"), "memory": Quantity.of(209715200)}
 

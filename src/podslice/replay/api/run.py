@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from podslice.core.quirks import Quirks
 from podslice.replay.api import change, cluster, limits, node, server
 from podslice.replay.api.case import ABSENT, ApiCase, Json
+from podslice.values.quirks import Quirks
 
 TYPES = ("pod", "gates", "cpuconv", "eviction")
 

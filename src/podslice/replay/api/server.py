@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.pod.demand import compute_qos
-from podslice.core.pod.field_error import FieldError
-from podslice.core.pod.limitrange import ANNOTATION
-from podslice.core.pod.limitrange_check import limit_range_refusals
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
-from podslice.core.pod.unknown_fields import unknown_fields
-from podslice.core.pod.validate import validate_create
-from podslice.core.pod.warnings import create_warnings
-from podslice.core.quirks import Quirks
-from podslice.core.values.gate_table import gate_dependencies
-from podslice.core.values.gates import GATES, FeatureGates, GateError, dependents_to_disable, later_gates
+from podslice.api.pod.demand import compute_qos
+from podslice.api.pod.field_error import FieldError
+from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.api.pod.unknown_fields import unknown_fields
+from podslice.api.server.limitrange import ANNOTATION
+from podslice.api.server.limitrange_check import limit_range_refusals
+from podslice.api.server.validate import validate_create
+from podslice.api.server.warnings import create_warnings
 from podslice.replay.api.case import ABSENT, ApiCase, Json, effective_gates
+from podslice.values.gate_table import gate_dependencies
+from podslice.values.gates import GATES, FeatureGates, GateError, dependents_to_disable, later_gates
+from podslice.values.quirks import Quirks
 
 SHOWN_GATES = (
     "CustomCPUCFSQuotaPeriod",

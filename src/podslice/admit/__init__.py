@@ -1,0 +1,1 @@
+"""`podslice admit`: decide which pods land on a node, and where."""

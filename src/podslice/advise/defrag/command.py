@@ -1,0 +1,273 @@
+"""`podslice defrag`: the fewest container moves, or pod restarts, that make room."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from podslice.advise.defrag.apply_command import LAST, apply_plan, undo_plan
+from podslice.advise.defrag.documents import DefragmentationPlanList, LargestPod, PodPlan
+from podslice.advise.defrag.plan import Plan, apply_move, defragment, defragment_for_resize
+from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
+from podslice.advise.defrag.search import MOST_STATES
+from podslice.api.pod.spec import Pod
+from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
+from podslice.cli.output import (
+    OUTPUT,
+    emit,
+    only_refused_option,
+    print_warnings,
+    prose_width,
+    quiet_option,
+    socket_option,
+)
+from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.cli.progress import progress
+from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.machine.model import CPUTopology
+from podslice.node.holding import digest
+from podslice.node.node import Node
+from podslice.render.ansi import echo
+from podslice.render.prose import wrapped
+from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity, QuantityError
+
+_MOST_RESTARTS = 3
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@node_options
+@running_options
+@resize_option
+@click.option(
+    "--restarts", is_flag=True, help="Plan restarts of pods, as a kubelet without an agent can do, instead of moves."
+)
+@click.option(
+    "--largest", is_flag=True, help="Size the pod of FILE: the most CPUs it could ask for (implied by no FILE)."
+)
+@click.option(
+    "--memory", default="1Mi", show_default=True, metavar="QUANTITY", help="Memory of the largest pod, without FILE."
+)
+@click.option(
+    "--moves",
+    "most",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"At most so many container moves [default: any], or restarted pods [default: {_MOST_RESTARTS}].",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Tries before the search settles for a good plan [default: {MOST_STATES}, with --restarts {MOST_TRIES}].",
+)
+@only_refused_option
+@click.option("--agent", "live", is_flag=True, help="Plan on the node of the agent on this machine, as it is now.")
+@click.option("--apply", "apply_path", metavar="PLAN", help="Have the agent carry out a plan that -o json printed.")
+@click.option(
+    "--undo",
+    "undo_path",
+    metavar="[RESULT]",
+    is_flag=False,
+    flag_value=LAST,
+    help="Have it take back the moves of a result, or without one of its last plan.",
+)
+@socket_option
+@quiet_option
+@OUTPUT("table", "wide")
+def defrag(
+    *,
+    files: tuple[str, ...],
+    resize_paths: tuple[str, ...],
+    restarts: bool,
+    largest: bool,
+    memory: str,
+    most: int | None,
+    limit: int | None,
+    only_refused: bool,
+    live: bool,
+    apply_path: str | None,
+    undo_path: str | None,
+    socket: str,
+    output: str,
+    **options: Any,
+) -> None:
+    """Plan the fewest moves of running containers that make the pods of FILE... fit, one pod after the other, and after
+    which those of --resize can be resized in place; or that make room for the largest such pod.
+
+    A move gives a running container other CPUs, and other NUMA nodes for its memory. An agent can do that through NRI,
+    a kubelet cannot: --restarts plans with pods that end and are admitted again. Every plan was tried on a copy of the
+    node, step by step, with the pod admitted at the end. Nothing is moved but with --apply, on a node whose agent's
+    policy says so, and only while who has what is as the plan knows it; --undo takes that back.
+
+    \b
+    Examples:
+      podslice defrag big.yaml --state /var/lib/kubelet --config kubelet.yaml --pods running.yaml
+      podslice defrag big.yaml --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml --restarts
+      podslice defrag --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml     # the largest pod
+      podslice defrag --resize db-8.yaml --pods running.yaml --policy policy.yaml --config kubelet.yaml
+      podslice defrag big.yaml --agent -o json > plan.json && podslice defrag --apply plan.json
+      podslice defrag --undo
+
+    Exit codes: 0 all fit, with the plan or without, or all is carried out; 1 some do not, or it is not; 2 bad input.
+    """
+    if apply_path is not None or undo_path is not None:
+        _check_alone(apply_path, undo_path, files=files, resize_paths=resize_paths, live=live)
+        if apply_path is not None:
+            apply_plan(apply_path, socket, output)
+        undo_plan(undo_path or LAST, socket, output)
+    size = _quantity(memory)
+    started = _agents_node(socket) if live else start_node(**options)
+    node = started.node
+    read = read_pods(files, taken=set(node.pods), **options)
+    print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
+    pods = [one.pod for one in read.pods]
+    wishes = read_wishes(resize_paths, **options)
+    mode = _Mode(restarts, most, limit)
+    if wishes and (restarts or largest):
+        raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
+    if not largest and (pods or wishes):
+        _fit_pods(node, pods, wishes, mode, output, only_refused=only_refused)
+        return
+    if len(pods) > 1:
+        raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
+    _fit_largest(node, pods[0] if pods else None, size, mode, output)
+
+
+def _check_alone(apply_path: str | None, undo_path: str | None, **others: object) -> None:
+    """Raises `InputError` for a command that asks for two things."""
+    option = "--apply" if apply_path is not None else "--undo"
+    if any(others.values()) or (apply_path is not None and undo_path is not None):
+        raise InputError("goes with -o and --socket only", path=option, remedy="plan first, then carry out")
+
+
+def _agents_node(socket: str) -> StartedNode:
+    """Raises `InputError`, also where the command line describes another node."""
+    from podslice.advise.defrag.apply_command import live_node
+
+    ctx = click.get_current_context()
+    chosen = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    for option in ctx.command.params:
+        if option.name in chosen & _OF_A_NODE:
+            raise InputError("does not go with --agent, which knows its node", path=option.opts[0])
+    node = live_node(socket)
+    return StartedNode(node, tuple(pod.spec for pod in node.view.pods.values()), ())
+
+
+_OF_A_NODE = {
+    "machine", "sysfs", "source", "config_path", "overrides", "policy_path", "profile", "devices_path", "predicates",
+    "pods_path", "state_path",
+}  # fmt: skip
+
+
+class _Mode(NamedTuple):
+    """Moves or restarts, and the bounds of the search."""
+
+    restarts: bool
+    most: int | None
+    limit: int | None
+
+    @property
+    def bound(self) -> int | None:
+        return _MOST_RESTARTS if self.restarts and self.most is None else self.most
+
+    def plan(self, node: Node, pod: Pod) -> Plan | RestartPlan:
+        if self.restarts:
+            return plan_restarts(node, pod, most=self.bound or 0, limit=self.limit or MOST_TRIES)
+        return defragment(node, pod, most=self.bound, limit=self.limit or MOST_STATES)
+
+    def planner(self, node: Node) -> Callable[[Pod], Plan | RestartPlan]:
+        return lambda pod: self.plan(node, pod)
+
+
+def _quantity(text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except QuantityError as error:
+        raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
+
+
+def _fit_pods(
+    node: Node, pods: list[Pod], wishes: list[ResizeWish], mode: _Mode, output: str, *, only_refused: bool
+) -> None:
+    from podslice.advise.defrag.table import plan_text
+
+    data, fits = list[PodPlan](), True
+    topology = _topology(node, output)
+    plans = chain(_planned(node, pods, mode), _planned_resizes(node, wishes, mode))
+    told = progress(plans, total=len(pods) + len(wishes), what="pods planned")
+    for number, (plan, pod, state) in enumerate(told):
+        fits = fits and plan.fits
+        if only_refused and plan.fits:
+            continue
+        resized = number >= len(pods)
+        who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        if output in ("table", "wide"):
+            title = f"The resize of {who}" if resized else who
+            text = plan_text(plan, title, most=mode.bound, topology=topology, resized=resized)
+            text = wrapped(text, prose_width())
+            echo(f"\n{text}" if data else text)
+            sys.stdout.flush()
+        data.append(PodPlan(who, plan, resized, state))
+    if output not in ("table", "wide"):
+        emit(DefragmentationPlanList(tuple(data)), output)
+    sys.exit(0 if fits else 1)
+
+
+def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod, str]]:
+    """One plan after the other, each carried out before the next, with the digest of the state it begins on."""
+    for pod in pods:
+        state = digest(node.state).named
+        plan = mode.plan(node, pod)
+        if isinstance(plan, RestartPlan):
+            carry_out(node, plan, pod)
+        elif plan.fits:
+            for move in plan.moves:
+                apply_move(node, move)
+            node.admit(pod)
+        yield plan, pod, state
+
+
+def _planned_resizes(node: Node, wishes: list[ResizeWish], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
+    """The same for resizes of pods that are on the node."""
+    for wish in wishes:
+        pod, state = wish.among(node.view.pods), digest(node.state).named
+        try:
+            plan = defragment_for_resize(node, pod, most=mode.bound, limit=mode.limit or MOST_STATES)
+        except InputError as error:
+            raise wish.at(error) from None
+        if plan.fits:
+            for move in plan.moves:
+                apply_move(node, move)
+            node.resize(pod)
+        yield plan, pod, state
+
+
+def _fit_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
+    from podslice.advise.defrag.largest import largest_pod, probe
+    from podslice.advise.defrag.table import largest_text
+
+    if not node.view.pins_cpus:
+        raise InputError("the CPU Manager policy is none: nobody owns CPUs", remedy="--set cpuManagerPolicy=static")
+    found = largest_pod(node, shape or probe(memory), mode.planner(node))
+    _show(largest_text(found, topology=_topology(node, output)), LargestPod(**msgspec.structs.asdict(found)), output)
+    sys.exit(0 if found.after else 1)
+
+
+def _topology(node: Node, output: str) -> CPUTopology | None:
+    """With `-o wide`: how many CPUs of which NUMA nodes is part of the answer."""
+    return node.topology if output == "wide" else None
+
+
+def _show(text: str, answer: msgspec.Struct, output: str) -> None:
+    if output in ("table", "wide"):
+        echo(wrapped(text, prose_width()))
+    else:
+        emit(answer, output)

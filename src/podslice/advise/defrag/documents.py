@@ -1,0 +1,33 @@
+"""The answers of `podslice defrag`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.advise.defrag.largest import Largest
+from podslice.advise.defrag.moves import DefragmentationResult
+from podslice.advise.defrag.plan import Plan
+from podslice.advise.defrag.restarts import RestartPlan
+
+__all__ = ["DefragmentationPlanList", "DefragmentationResult", "LargestPod", "PodPlan"]
+
+
+class PodPlan(msgspec.Struct, frozen=True):
+    """The plan that makes room for one pod, or with `resized` for the resize of one that runs, after the plans before
+    it. `state` is the digest of who has what on the node on which the plan begins: an agent carries it out on no
+    other."""
+
+    pod: str
+    plan: Plan | RestartPlan
+    resized: bool = False
+    state: str = ""
+
+
+class DefragmentationPlanList(msgspec.Struct, frozen=True):
+    """One plan for each pod, in the order of the files."""
+
+    items: tuple[PodPlan, ...]
+
+
+class LargestPod(Largest, frozen=True, rename="camel"):
+    """CPUs of the largest pod that is admitted now, and after the plan, which is null where nothing larger fits."""

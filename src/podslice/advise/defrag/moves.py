@@ -1,0 +1,148 @@
+"""What is asked of the agent about moves of running containers, and what became of them: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from podslice.advise.defrag.plan import WHOLE_POD, ContainerMove, Lent, Move
+from podslice.node.cpu.state import PodCPUs
+from podslice.values.cpuset import CPUSet, CPUSetError, bits_of, format_bits, iter_bits
+from podslice.values.decoding import decoding_problem
+from podslice.values.errors import InputError
+
+T = TypeVar("T")
+LARGEST_REQUEST = 1 << 20
+MOST_MOVES = 256
+LentCPUs = dict[str, tuple[int, ...]]
+"""As `advise.defrag.plan.Lent`."""
+
+
+Result = Literal["done", "failed", "notBegun"]
+
+
+class MoveRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Moves in order, on the node whose state has this digest. `undo`: they take back what was done; `lent`, move by
+    move, then says what containers have again beyond what they were promised."""
+
+    state: str
+    moves: tuple[Move, ...]
+    lent: tuple[LentCPUs, ...] = ()
+    undo: bool = False
+
+
+class MoveProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """Move `step` of `of` has ended; `text` is who went where."""
+
+    step: int
+    of: int
+    text: str
+    result: str
+    problem: str = ""
+
+
+class MoveOutcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of a move: `done`, `failed` (begun, and undone unless `problem` says otherwise), `notBegun`. `lent`:
+    what its containers had beyond the promised CPUs before, and the pod as a whole under the empty name."""
+
+    move: Move
+    result: Result
+    problem: str = ""
+    milliseconds: int = 0
+    lent: LentCPUs = {}
+
+
+class DefragmentationResult(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of a plan. `problem` says what stopped it, and is empty where all moves are done; `state_before` and
+    `state_after` are digests of who has what. `undo`: the moves took back others."""
+
+    moves: tuple[MoveOutcome, ...]
+    state_before: str
+    state_after: str
+    problem: str = ""
+    undo: bool = False
+
+
+def read_request(data: Mapping[str, Any]) -> MoveRequest:
+    """Raises `InputError`."""
+    request = converted(data, MoveRequest)
+    if len(request.moves) > MOST_MOVES:
+        raise InputError(f"has {len(request.moves)} moves, at most {MOST_MOVES} are carried out", path="moves")
+    if request.lent and len(request.lent) != len(request.moves):
+        raise InputError("does not say what is lent of every move", path="lent")
+    return request
+
+
+def read_result(data: Mapping[str, Any]) -> DefragmentationResult:
+    """Raises `InputError`."""
+    return converted(data, DefragmentationResult)
+
+
+def converted(data: Mapping[str, Any], kind: type[T]) -> T:
+    """Plain data as a value with sets of CPUs in it. Raises `InputError` with the field."""
+    try:
+        return msgspec.convert(data, kind, strict=True, dec_hook=_cpu_set)
+    except (msgspec.ValidationError, RecursionError) as error:
+        path, problem, remedy, *_ = decoding_problem(str(error))
+        raise InputError(problem[:200], path=path, remedy=remedy) from None
+
+
+def _cpu_set(kind: type[Any], value: Any) -> Any:
+    if kind is not CPUSet or not isinstance(value, str) or len(value) > 1 << 16:
+        raise ValueError("is not a CPU list")
+    try:
+        return CPUSet.parse(value)
+    except CPUSetError as error:
+        raise ValueError(error.problem) from None
+
+
+def undoing(result: DefragmentationResult) -> MoveRequest:
+    """The way back: the moves that were done, from the last to the first."""
+    done = [outcome for outcome in reversed(result.moves) if outcome.result == "done"]
+    moves = tuple(inverse(outcome.move) for outcome in done)
+    return MoveRequest(result.state_after, moves, tuple(outcome.lent for outcome in done), undo=True)
+
+
+def inverse(move: Move) -> Move:
+    """From where a move went to where it came from."""
+    back = tuple(
+        ContainerMove(one.name, one.cpus_after, one.cpus_before, one.memory_nodes_after, one.memory_nodes_before)
+        for one in move.containers
+    )
+    return msgspec.structs.replace(
+        move, containers=back, pod_cpus_before=move.pod_cpus_after, pod_cpus_after=move.pod_cpus_before
+    )
+
+
+def lent_of(had: PodCPUs) -> LentCPUs:
+    """What a pod has beyond what it was promised."""
+    whole = {WHOLE_POD: tuple(iter_bits(had.bubble_loans))} if had.bubble_loans else {}
+    return {**had.loans, **whole}
+
+
+def lent_problem(had: PodCPUs, gets: PodCPUs, lent: Lent) -> str:
+    """Why a pod that had and gets this cannot have these CPUs as those beyond the promised ones; empty if it can."""
+    now = lent_of(had)
+    for name in {*now, *lent}:
+        cpus, own = lent.get(name, ()), gets.bubble if name == WHOLE_POD else gets.assignments.get(name, 0)
+        known = all(0 <= cpu < own.bit_length() for cpu in cpus) and len(set(cpus)) == len(cpus)
+        if not known or bits_of(cpus) & ~own or len(cpus) != len(now.get(name, ())):
+            return f"{name or 'the pod'} was promised another number of CPUs than the request has"
+    return ""
+
+
+def move_text(move: Move) -> str:
+    """Who goes where, for people."""
+    parts = []
+    for one in move.containers:
+        if one.cpus_before != one.cpus_after:
+            parts.append(f"{one.name}: {_set(one.cpus_before)} -> {_set(one.cpus_after)}")
+        elif one.memory_nodes_before != one.memory_nodes_after:
+            parts.append(f"{one.name}: NUMA {_set(one.memory_nodes_before)} -> {_set(one.memory_nodes_after)}")
+    return f"{move.namespace}/{move.name} {'; '.join(parts)}"
+
+
+def _set(cpus: CPUSet) -> str:
+    return format_bits(cpus.bits) or "-"

@@ -1,1 +1,0 @@
-"""Copies of nodes that are driven. All other advice reads views and asks trials."""

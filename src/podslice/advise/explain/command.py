@@ -1,0 +1,168 @@
+"""`podslice explain`: why a pod lands where it does, or why not, and the smallest changes that help."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from podslice.api.pod.spec import Pod
+from podslice.cli.node_option import node_options, resize_option, running_options, start_node
+from podslice.cli.output import (
+    OUTPUT,
+    emit,
+    only_refused_option,
+    page_name,
+    print_warnings,
+    prose_width,
+    quiet_option,
+    write_text,
+)
+from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.dra.commands.options import ClaimAnswers, claim_options, with_claims
+from podslice.node.node import Node
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError, UpstreamDefectError
+
+if TYPE_CHECKING:
+    from podslice.admit.documents import ClaimAnswer
+    from podslice.advise.explain.explain import Explained, Explanation
+    from podslice.advise.explain.resize import ResizeExplanation, ToldResize
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@node_options
+@running_options
+@resize_option
+@claim_options
+@click.option(
+    "--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod or grant a resize."
+)
+@click.option(
+    "--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well."
+)
+@only_refused_option
+@quiet_option
+@OUTPUT("table", "wide")
+def explain(
+    *,
+    files: tuple[str, ...],
+    resize_paths: tuple[str, ...],
+    claim_paths: tuple[str, ...],
+    slice_paths: tuple[str, ...],
+    fixes: bool,
+    out: Path | None,
+    only_refused: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Tell the story of every pod of FILE...: what it asks for, which NUMA nodes could give it, what decided, and for
+    a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.
+
+    Admitted pods stay on the node for the pods after them. --pods and --state say what runs there before. Then the
+    pods of --resize are resized, one after the other: why each is granted, put off or refused, and the smallest changes
+    that let it in. With --claims and --slices the claims of the pods are allocated first, as kube-scheduler does it,
+    and of those that cannot be it is said which device is kept from which request by what.
+
+    \b
+    Examples:
+      podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+      podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out why.html
+      podslice explain pod.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
+      podslice explain pods.yaml --claims claims.yaml --slices slices.yaml   # Dynamic Resource Allocation
+      podslice explain db.yaml --resize db-8.yaml --policy policy.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+      kubectl get pods --field-selector spec.nodeName=n7 -o yaml | podslice explain new.yaml --pods - ...
+
+    Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
+    """
+    from podslice.advise.explain.documents import ExplanationList, explained, explained_resize
+    from podslice.advise.explain.explain import explain_each
+    from podslice.advise.explain.page import ShownExplanation, ShownResize, answer_page
+    from podslice.cli.progress import progress
+
+    claims = ClaimAnswers(claim_paths, slice_paths) if claim_paths or slice_paths else None
+    if not files and not resize_paths and claims is None:
+        raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
+    page_name(out)
+    node, _, warnings = start_node(**options)
+    read = read_pods(files, taken=set(node.pods), **options)
+    print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
+    answers: list[ClaimAnswer] = []
+    pods = list(with_claims(claims, read.pods, answers, node.rules.gates))
+    wishes = read_wishes(resize_paths, **options)
+    shown: list[Explained] = []
+    all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
+    if claims is not None and output in ("table", "wide"):
+        from podslice.dra.commands.table import print_answers
+
+        print_answers([answer for answer in answers if not (only_refused and answer.allocated)])
+        echo("")
+    for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):
+        admitted = one.explanation.trace.admitted
+        all_granted = all_granted and admitted
+        if not (only_refused and admitted):
+            printer.show(one.explanation)
+            shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
+    told = _resizes(node, pods, wishes, fixes=fixes)
+    all_granted = all_granted and all(one.explanation.granted for one in told)
+    told = [one for one in told if not (only_refused and one.explanation.granted)]
+    resized = [one.explanation for one in told]
+    for resize in resized:
+        printer.show(resize)
+    if out is not None:
+        page = answer_page([ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in told])
+        write_text(out, page)
+    if output not in ("table", "wide"):
+        items = tuple(explained(one.explanation) for one in shown)
+        told_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
+        emit(ExplanationList(items, tuple(map(explained_resize, resized)), told_claims), output)
+    sys.exit(0 if all_granted else 1)
+
+
+def _resizes(node: Node, pods: list[Pod], wishes: list[ResizeWish], *, fixes: bool) -> list[ToldResize]:
+    """The resizes after the pods that the node admits."""
+    from podslice.advise.defrag.plan import moves_for_resize
+    from podslice.advise.explain.resize import explain_resizes
+
+    if not wishes:
+        return []
+    copy = node.copy()
+    for pod in pods:
+        with suppress(UpstreamDefectError):
+            copy.admit(pod)
+    told: list[ToldResize] = []
+    there = copy.view.pods
+    try:
+        for one in explain_resizes(copy, [wish.among(there) for wish in wishes], fixes=fixes, moves=moves_for_resize):
+            told.append(one)
+    except InputError as error:
+        raise wishes[len(told)].at(error) from None
+    return told
+
+
+class _Printer:
+    """Prints one explanation after the other, each at once, with an empty line in between."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._printed = False
+
+    def show(self, explanation: Explanation | ResizeExplanation) -> None:
+        """Nothing where programs read: they get one document in the end."""
+        from podslice.advise.explain.resize import ResizeExplanation
+        from podslice.advise.explain.table import resize_text, to_text
+
+        if self._output in ("table", "wide"):
+            wide, width = self._output == "wide", prose_width()
+            if isinstance(explanation, ResizeExplanation):
+                text = resize_text(explanation, wide=wide, width=width)
+            else:
+                text = to_text(explanation, wide=wide, width=width)
+            echo(f"\n{text}" if self._printed else text)
+            sys.stdout.flush()
+            self._printed = True

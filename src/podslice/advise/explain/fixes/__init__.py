@@ -1,0 +1,1 @@
+"""Search for the smallest change after which a refused pod is admitted, and price it."""

@@ -1,0 +1,132 @@
+"""Changes to a pod, a kubelet or a node, and trying them for real: admission is run again with the change in place.
+
+A change is plain data, so that what was printed can be applied again by anybody, also by the tests.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from podslice.advise.trial.trial import Moved, Trial
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import PodslicePolicy
+from podslice.machine.model import Machine
+from podslice.node.view import NodeView
+from podslice.values.errors import InputError
+
+
+class EditPod(msgspec.Struct, frozen=True, tag="editPod"):
+    """Ask for this pod instead."""
+
+    pod: Pod
+
+
+class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
+    """Restart the kubelet with another configuration. `drained`: on an empty node, its pods admitted again first."""
+
+    config: KubeletConfig
+    drained: bool = False
+
+
+class Remove(msgspec.Struct, frozen=True, tag="remove"):
+    """These pods (UIDs) leave; with `back` they are admitted again after the pod."""
+
+    uids: tuple[str, ...]
+    back: bool = False
+
+
+class EmptyNode(msgspec.Struct, frozen=True, tag="emptyNode"):
+    """Another node of this type without pods."""
+
+
+class ChangeMachine(msgspec.Struct, frozen=True, tag="changeMachine"):
+    """The machine changes (huge pages) and the kubelet restarts; `drained` as in `Reconfigure`."""
+
+    machine: Machine
+    drained: bool = False
+
+
+class ChangePolicy(msgspec.Struct, frozen=True, tag="changePolicy"):
+    """The node gets another PodslicePolicy; running pods keep what they have."""
+
+    policy: PodslicePolicy
+
+
+class MoveContainers(msgspec.Struct, frozen=True, tag="moveContainers"):
+    """Running containers move within the node, one pod after the other."""
+
+    moves: tuple[Moved, ...]
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The pods whose containers move."""
+        return tuple(dict.fromkeys(one.uid for one in self.moves))
+
+
+Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine | ChangePolicy | MoveContainers
+
+
+def admits(node: Trial, pod: Pod, change: Change) -> bool:
+    """True when, with the change, the pod is admitted, nobody is preempted, and all pods that should stay do stay.
+
+    `node` is left as it is.
+    """
+    view = node.view
+    if isinstance(change, EditPod):
+        return node.copy().lands(change.pod)
+    if isinstance(change, Remove):
+        return _without(node.copy(), pod, change)
+    if isinstance(change, MoveContainers):
+        return _moved(node, change).lands(pod)
+    if isinstance(change, EmptyNode):
+        other = node.fresh(view.machine, view.config)
+    elif isinstance(change, ChangePolicy):
+        other = node.restarted(view.machine, view.config, change.policy)
+    elif change.drained:
+        other = node.fresh(*_changed(view, change), [running.spec for running in view.pods.values()])
+    else:
+        other = node.restarted(*_changed(view, change))
+    return other is not None and other.lands(pod)
+
+
+def grants(node: Trial, pod: Pod, change: Change) -> bool:
+    """True when, with the change, a resize of a pod of the node is granted. `node` is left as it is."""
+    view = node.view
+    other: Trial | None = None
+    if isinstance(change, EditPod):
+        other, pod = node.copy(), change.pod
+    elif isinstance(change, Remove):
+        other = node.copy()
+        other.remove(*change.uids)
+    elif isinstance(change, MoveContainers):
+        other = _moved(node, change)
+    elif isinstance(change, ChangePolicy):
+        other = node.restarted(view.machine, view.config, change.policy)
+    elif isinstance(change, Reconfigure):
+        other = node.restarted(view.machine, change.config)
+    try:
+        return other is not None and other.resize(pod).outcome == "Allocated"
+    except InputError:
+        return False
+
+
+def _moved(node: Trial, change: MoveContainers) -> Trial:
+    other = node.copy()
+    for one in change.moves:
+        other.move(one)
+    return other
+
+
+def _without(node: Trial, pod: Pod, change: Remove) -> bool:
+    leaving = [node.view.pods[uid].spec for uid in change.uids]
+    node.remove(*change.uids)
+    return node.lands(pod) and (not change.back or all(node.lands(other) for other in leaving))
+
+
+def _changed(view: NodeView, change: Reconfigure | ChangeMachine) -> tuple[Machine, KubeletConfig]:
+    if isinstance(change, Reconfigure):
+        return view.machine, change.config
+    return change.machine, view.config

@@ -1,0 +1,39 @@
+"""Fixes in what a refused pod wishes for: another CPU class (docs/cpu-classes.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.explain.fixes.fix import COSTS, Edit, Fix
+from podslice.api.pod.spec import Pod
+from podslice.config.annotations import CPU_CLASS, class_wishes, may_annotate
+from podslice.node.view import NodeView
+
+
+def other_classes(node: NodeView, pod: Pod, works: Callable[[Pod], bool]) -> Iterator[Fix]:
+    """The first class, in the policy's order, under which the pod is admitted."""
+    classes = node.cpu_classes
+    if classes is None or not node.policy.cpu_classes or not may_annotate(node.policy, pod):
+        return
+    admission = node.admission(pod)
+    owners = [one.name for one in admission.containers if one.exclusive_cpus]
+    if not owners:
+        return
+    before = (pod.metadata.annotations or {}).get(CPU_CLASS, "")
+    said = class_wishes(node.policy, pod)
+    for name in classes.ownable:
+        wishes = {"": name} if admission.managed or not said or len(admission.containers) == 1 else {
+            **said, **dict.fromkeys(owners, name)}  # fmt: skip
+        text = ",".join(f"{who}={wish}" if who else wish for who, wish in wishes.items())
+        if text == before:
+            continue
+        annotations = {**(pod.metadata.annotations or {}), CPU_CLASS: text}
+        other = replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+        if works(other):
+            edit = Edit(f"metadata.annotations[{CPU_CLASS}]", before, text)
+            words = f"Wish for CPUs of class {name} (annotation {CPU_CLASS}: {text})"
+            yield Fix("other-class", words, COSTS["other-class"], EditPod(other), (edit,))
+            return

@@ -1,0 +1,117 @@
+"""Edited copies of a pod: other amounts for one container or for the pod as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
+
+from podslice.api.pod.demand import aggregate, is_supported_pod_level_resource, requests_of
+from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import validate_pod
+from podslice.values.quantity import Quantity
+
+replace = msgspec.structs.replace
+POD = ""
+"""Names the pod as a whole where a container's name is expected."""
+
+
+def places(pod: Pod) -> list[tuple[str, ResourceRequirements]]:
+    """Where amounts are written: the pod (if it has any), then init and app containers, with their resources."""
+    found = [] if pod.spec.resources is None else [(POD, pod.spec.resources)]
+    return found + [(c.name, c.resources) for c in (*pod.spec.init_containers, *pod.spec.containers)]
+
+
+def field(pod: Pod, place: str) -> str:
+    """The path of a place's resources, as in a manifest."""
+    if place == POD:
+        return "spec.resources"
+    for group, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for container in containers:
+            if container.name == place:
+                return f"spec.{group}[{place}].resources"
+    raise KeyError(place)
+
+
+def amount(resources: ResourceRequirements, name: str) -> Quantity | None:
+    """The amount that counts: the request."""
+    return (resources.requests or {}).get(name)
+
+
+def with_amounts(pod: Pod, amounts: Mapping[tuple[str, str], Quantity | None]) -> Pod:
+    """The pod with other amounts by (place, resource); None takes the resource away. A limit that equalled its
+    request still does, and never lies below it."""
+    for (place, name), quantity in amounts.items():
+        pod = _with_resources(pod, place, partial(_set, name=name, quantity=quantity))
+    return pod
+
+
+def without_limit(pod: Pod, place: str, name: str) -> Pod:
+    """The pod with a request but no limit for one resource of one place."""
+
+    def edit(old: ResourceRequirements) -> ResourceRequirements:
+        limits = {key: value for key, value in (old.limits or {}).items() if key != name}
+        return replace(old, limits=limits or None)
+
+    return _with_resources(pod, place, edit)
+
+
+def with_resources(pod: Pod, place: str, resources: ResourceRequirements) -> Pod:
+    """The pod with other resources in one place."""
+    return _with_resources(pod, place, lambda old: replace(resources, claims=old.claims))
+
+
+def without_resources(pod: Pod, place: str) -> Pod:
+    """The pod with a place that asks for nothing."""
+    if place == POD:
+        return replace(pod, spec=replace(pod.spec, resources=None))
+    return with_resources(pod, place, ResourceRequirements())
+
+
+def _with_resources(pod: Pod, place: str, edit: Callable[[ResourceRequirements], ResourceRequirements]) -> Pod:
+    spec = pod.spec
+    if place == POD:
+        return replace(pod, spec=replace(spec, resources=edit(spec.resources or ResourceRequirements())))
+
+    def edited(container: Container) -> Container:
+        return container if container.name != place else replace(container, resources=edit(container.resources))
+
+    return replace(pod, spec=map_containers(spec, edited))
+
+
+def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> ResourceRequirements:
+    requests, limits = dict(old.requests or {}), dict(old.limits or {})
+    before, limit = requests.get(name), limits.get(name)
+    if quantity is None:
+        requests.pop(name, None)
+        limits.pop(name, None)
+    else:
+        requests[name] = quantity
+        if limit is not None and (limit == before or limit < quantity):
+            limits[name] = quantity
+    return replace(old, requests=requests or None, limits=limits or None)
+
+
+def is_valid(pod: Pod, gates: Mapping[str, bool]) -> bool:
+    """True when the API server would accept the pod, as far as resources go."""
+    return covers(pod) and not validate_pod(default_pod(pod, gates), gates)
+
+
+def covers(pod: Pod) -> bool:
+    """Pod-level amounts cover the containers': what most edits that are no good fail at, quick to see."""
+    resources = pod.spec.resources
+    if resources is None:
+        return True
+    total = aggregate(pod, lambda container: requests_of(container.resources))
+    own: ResourceList = resources.requests or {}
+    for name, quantity in own.items():
+        if is_supported_pod_level_resource(name) and name in total and total[name] > quantity:
+            return False
+    limits: ResourceList = resources.limits or {}
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for name, limit in (container.resources.limits or {}).items():
+            if name in limits and limit > limits[name]:
+                return False
+    return all(own[name] <= limit for name, limit in limits.items() if name in own)

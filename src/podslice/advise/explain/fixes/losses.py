@@ -1,0 +1,90 @@
+"""What a fix gives up: guarantees of the pod, or of every pod of the node, that held before it."""
+
+from __future__ import annotations
+
+from podslice.advise.explain.fixes.bench import Asking
+from podslice.advise.explain.fixes.changes import Change, EditPod, Reconfigure
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.config.annotations import CPU_CLASS
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy_options import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
+from podslice.node.view import NodeView
+
+LOSSES = {
+    "alignment": "resources need no longer be on the same or the fewest NUMA nodes",
+    "exclusive-cpus": "CPUs are no longer exclusive",
+    "full-cores": "cores may have CPUs of several owners",
+    "memory-binding": "memory is no longer bound to NUMA nodes",
+    "strict-reservation": "containers without CPUs of their own may run on reserved CPUs",
+    "cpu-class": "CPUs are of another class than the pod, or the policy, asked for",
+    "promised-cpus": "containers may lose CPUs that were promised to them",
+}
+"""Stable words for programs, and what they mean."""
+_STRENGTH = {NONE: 0, BEST_EFFORT: 1, RESTRICTED: 2, SINGLE_NUMA_NODE: 3}
+LOST_WITH_OPTION = {
+    "full-pcpus-only": "full-cores",
+    "align-by-socket": "alignment",
+    "prefer-align-cpus-by-uncorecache": "alignment",
+    "strict-cpu-reservation": "strict-reservation",
+}
+
+
+def losses(change: Change, asking: Asking, node: NodeView) -> tuple[str, ...]:
+    """The guarantees of `LOSSES` that a change gives up, for a pod that the node refused."""
+    if isinstance(change, EditPod) and _wish(asking.admission) != _wish(Asking.of(change.pod, node).admission):
+        return ("cpu-class",)
+    if isinstance(change, EditPod):
+        return tuple(_of_edit(asking.admission, Asking.of(change.pod, node).admission, node))
+    if isinstance(change, Reconfigure):
+        return config_losses(node.config, change.config, managed=asking.admission.managed)
+    return ()
+
+
+def _wish(pod: AdmissionPod) -> str:
+    return (pod.spec.metadata.annotations or {}).get(CPU_CLASS, "")
+
+
+def config_losses(before: KubeletConfig, after: KubeletConfig, *, managed: bool = False) -> tuple[str, ...]:
+    """The guarantees that one configuration gives and another does not. `managed`: to a pod with pod-level resources,
+    which is given CPUs as a whole in pod scope only."""
+    found = set()
+    if strength(after) < strength(before):
+        found.add("alignment")
+    if before.cpu_manager_policy == "static" != after.cpu_manager_policy:
+        found |= {"exclusive-cpus", *_lost_options(before, after)}
+    elif after.cpu_manager_policy == "static":
+        found |= _lost_options(before, after)
+        if managed and before.aligns_pods and not after.aligns_pods:
+            found.add("exclusive-cpus")
+    if before.memory_manager_policy == "Static" != after.memory_manager_policy:
+        found.add("memory-binding")
+    return tuple(name for name in LOSSES if name in found)
+
+
+def strength(config: KubeletConfig) -> tuple[int, bool]:
+    """How much a Topology Manager guarantees: by policy, then pods as a whole before single containers."""
+    policy = _STRENGTH.get(config.topology_manager_policy, 0)
+    return policy, bool(policy) and config.topology_manager_scope == "pod"
+
+
+def _lost_options(before: KubeletConfig, after: KubeletConfig) -> set[str]:
+    return {
+        loss
+        for name, loss in LOST_WITH_OPTION.items()
+        if _is_on(before, name) and not (_is_on(after, name) and after.cpu_manager_policy == "static")
+    }
+
+
+def _is_on(config: KubeletConfig, name: str) -> bool:
+    return config.cpu_manager_policy_options.get(name, "").lower() == "true"
+
+
+def _of_edit(before: AdmissionPod, after: AdmissionPod, node: NodeView) -> list[str]:
+    owned = {one.name for one in before.containers if one.exclusive_cpus}
+    owns = {one.name for one in after.containers if one.exclusive_cpus}
+    found = []
+    if node.pins_cpus and not before.ignored and (owned - owns or (before.cpus and not after.cpus)):
+        found.append("exclusive-cpus")
+    if node.binds_memory and not before.ignored and before.guaranteed and not after.guaranteed:
+        found.append("memory-binding")
+    return found

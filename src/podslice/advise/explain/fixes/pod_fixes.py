@@ -1,0 +1,352 @@
+"""Fixes in the pod: the smallest reduction of each amount, whole numbers and cores, sharing instead of owning.
+
+Every value is tried for real. CPU counts are tried one by one downwards, because alignment makes admission jump up and
+down with the count. Amounts of memory are tried at the sizes where a set of NUMA nodes is full, then by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec.structs import replace
+
+from podslice.advise.explain.fixes.alternatives import Alternatives
+from podslice.advise.explain.fixes.changes import EditPod
+from podslice.advise.explain.fixes.class_fixes import other_classes
+from podslice.advise.explain.fixes.edits import (
+    POD,
+    amount,
+    covers,
+    field,
+    is_valid,
+    places,
+    with_amounts,
+    with_resources,
+    without_limit,
+    without_resources,
+)
+from podslice.advise.explain.fixes.fix import COSTS, LOSS, Edit, Fix, text_of
+from podslice.api.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
+from podslice.api.pod.eligibility import integral_cpus
+from podslice.api.pod.spec import Pod, ResourceList, ResourceRequirements
+from podslice.config.annotations import annotation_problems
+from podslice.values.quantity import BINARY_SI, ZERO, Quantity
+
+_MI = 1 << 20
+_SMALL_MEMORY = 64 << 20
+_MOST_TOTALS = 4096
+_MOST_SIZES = 400
+_BUDGET_STEPS = 16
+_MOST_WORK = 1500
+"""Places that are edited times places of the pod."""
+Amounts = dict[tuple[str, str], Quantity | None]
+
+
+class PodFixes:
+    """Searches edits of one refused pod on one node."""
+
+    def __init__(self, nodes: Alternatives, pod: Pod) -> None:
+        self.node = nodes.view
+        self.pod = pod
+        self._nodes = nodes
+        self._places = places(pod)
+        self.wrong_annotations: set[str] = set()
+        if self.node.policy.annotations.invalid == "refuse":
+            self.wrong_annotations = {one.key for one in annotation_problems(self.node.policy, pod)}
+
+    def find(self) -> list[Fix]:
+        """At most one fix per place, resource and class."""
+        if self.wrong_annotations:
+            return list(self._without_annotations(self.wrong_annotations))
+        found = [fix for place, resources in self._looked_at() for fix in self._of_place(place, resources)]
+        found += self._together()
+        found += other_classes(self.node, self.pod, self._works)
+        if not any(fix.code.startswith("shrink") for fix in found):
+            found += [fix for place, resources in self._looked_at() for fix in self._both(place, resources)]
+        return found
+
+    def _looked_at(self) -> list[tuple[str, ResourceRequirements]]:
+        """The places that are edited. Each trial looks at all of them; of a pod with very many the first of each kind
+        are edited, and no more than keep the work in proportion to the pod."""
+        most = max(1, _MOST_WORK // len(self._places)) if self._places else 0
+        if len(self._places) <= most:
+            return self._places
+        kinds: dict[str, tuple[str, ResourceRequirements]] = {}
+        for place, resources in self._places:
+            kinds.setdefault(repr(resources), (place, resources))
+        return list(kinds.values())[:most]
+
+    def _of_place(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
+        for name, quantity in (resources.requests or {}).items():
+            if quantity.is_zero():
+                continue
+            if name == "cpu":
+                yield from self._cpu(place, quantity)
+            elif name == "memory" or name.startswith(HUGEPAGES_PREFIX):
+                yield from self._shrunk(place, name, quantity, self._smaller(place, name, quantity.value()))
+            else:
+                counts = range(quantity.value() - 1, -1, -1)
+                yield from self._shrunk(place, name, quantity, (Quantity.of(n) if n else None for n in counts))
+        yield from self._shared(place, resources)
+
+    def _without_annotations(self, wrong: set[str]) -> Iterator[Fix]:
+        """The pod without annotations that are wrong; no other change helps it."""
+        said = self.pod.metadata.annotations or {}
+        metadata = replace(self.pod.metadata, annotations={k: v for k, v in said.items() if k not in wrong})
+        pod = replace(self.pod, metadata=metadata)
+        if self._works(pod):
+            edits = tuple(Edit(f"metadata.annotations[{key}]", said[key], "") for key in sorted(wrong))
+            words = f"Leave out the annotation{'s' * (len(wrong) > 1)} {' and '.join(sorted(wrong))}"
+            yield Fix("drop-annotation", words, COSTS["drop-annotation"], EditPod(pod), edits)
+
+    # Trying
+
+    def _works(self, pod: Pod) -> bool:
+        return covers(pod) and self._nodes.here.admits(self._nodes.asking(pod)) and is_valid(pod, self.node.gates)
+
+    def _first(self, amounts: Iterable[Amounts]) -> Amounts | None:
+        return next((these for these in amounts if self._works(with_amounts(self.pod, these))), None)
+
+    def _fix(self, code: str, words: str, amounts: Amounts, cost: float) -> Fix:
+        return self._edited(code, words, with_amounts(self.pod, amounts), cost)
+
+    def _edited(self, code: str, words: str, pod: Pod, cost: float) -> Fix:
+        return Fix(code, words, round(cost, 3), EditPod(pod), differences(self.pod, pod))
+
+    def _who(self, place: str) -> str:
+        return "the pod as a whole" if place == POD else f"container {place}"
+
+    def _lowered(self, place: str, name: str, before: Quantity, after: Quantity | None) -> str:
+        if after is None:
+            return f"Leave out {name} of {self._who(place)}"
+        what = "CPUs" if name == "cpu" else name
+        return f"Ask for {text_of(after)} instead of {text_of(before)} {what} in {self._who(place)}"
+
+    # Smaller amounts
+
+    def _shrunk(self, place: str, name: str, before: Quantity, values: Iterable[Quantity | None]) -> Iterator[Fix]:
+        found = self._first({(place, name): value} for value in values)
+        if found is not None:
+            after = found[place, name]
+            lost = 1 - (after.nano if after else 0) / before.nano
+            yield self._fix("shrink", self._lowered(place, name, before, after), found, COSTS["shrink"] + LOSS * lost)
+
+    def _cpu(self, place: str, quantity: Quantity) -> Iterator[Fix]:
+        count = integral_cpus(quantity)
+        if count:
+            yield from self._shrunk(place, "cpu", quantity, map(Quantity.of, range(count - 1, 0, -1)))
+            yield from self._more(place, quantity, count)
+            fraction: Amounts = {(place, "cpu"): Quantity.milli(count * 1000 - 100)}
+            if place != POD and self._works(with_amounts(self.pod, fraction)):
+                words = f"Ask for {count * 1000 - 100}m CPUs in {self._who(place)}: with a fraction it shares"
+                yield self._fix("fraction", words, fraction, COSTS["fraction"])
+            return
+        milli = quantity.milli_value()
+        whole = [n for n in (-(-milli // 1000), milli // 1000) if n]
+        rounded = self._first({(place, "cpu"): Quantity.of(n)} for n in whole)
+        if rounded is not None:
+            words = f"Ask for a whole number of CPUs, {text_of(rounded[place, 'cpu'])}, in {self._who(place)}"
+            yield self._fix("whole-number", words, rounded, COSTS["whole-number"])
+        lowest = max(1, self._floor(place, "cpu").milli_value())
+        best = self._bisect(lowest, milli, lambda n: {(place, "cpu"): Quantity.milli(n)})
+        if best:
+            yield from self._shrunk(place, "cpu", quantity, [Quantity.milli(best)])
+
+    def _more(self, place: str, quantity: Quantity, count: int) -> Iterator[Fix]:
+        """More CPUs: to fill whole cores, or to leave the pod's other containers something."""
+        per_core = self.node.topology.cpus_per_core
+        if place == POD:
+            code, values = "raise-budget", range(count + 1, count + _BUDGET_STEPS + 1)
+        else:
+            code, values = "whole-cores", range(count + 1, count + per_core)
+        found = self._first({(place, "cpu"): Quantity.of(n)} for n in values)
+        if found is not None:
+            after = found[place, "cpu"]
+            words = f"Ask for {text_of(after)} instead of {text_of(quantity)} CPUs in {self._who(place)}"
+            why = " to fill whole cores" if code == "whole-cores" else ""
+            yield self._fix(code, words + why, found, COSTS[code])
+
+    def _smaller(self, place: str, name: str, before: int) -> Iterator[Quantity | None]:
+        """The largest smaller size of memory or huge pages that works, as far as the search finds it; none at all for
+        huge pages if there is no such size.
+
+        Sizes at which something is exactly full are tried from the largest down; above the first that works, and where
+        none does, bisection looks for a larger one.
+        """
+        unit = _MI
+        if name.startswith(HUGEPAGES_PREFIX):
+            unit = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
+        sizes = sorted(
+            {size // unit * unit for size in self._full_sizes(place, name) if 0 < size < before}, reverse=True
+        )
+
+        def of(steps: int) -> Amounts:
+            return {(place, name): Quantity.of(steps * unit, BINARY_SI)}
+
+        below, above = max(1, -(-self._floor(place, name).value() // unit)), -(-before // unit)
+        for size in sizes[:_MOST_SIZES]:
+            if size and self._works(with_amounts(self.pod, of(size // unit))):
+                below = size // unit
+                break
+            above = max(below + 1, size // unit) if size else above
+        else:
+            above = -(-before // unit)
+        steps = self._bisect(below, above, of) or (below if below < above else 0)
+        if steps:
+            yield Quantity.of(steps * unit, BINARY_SI)
+        if name != "memory":
+            yield None
+
+    def _full_sizes(self, place: str, name: str) -> Iterator[int]:
+        """Sizes at which a set of NUMA nodes is exactly full, alone or beside the pod's other containers."""
+        tables = [(state.memory_map or {}).get(name) for _, state in sorted(self.node.memory.items())]
+        amounts = {
+            *_subset_sums(table.free if table else 0 for table in tables),
+            *_subset_sums(table.allocatable if table else 0 for table in tables),
+            *self._room_on_node(name),
+        }
+        others = [
+            quantity.value()
+            for other, resources in self._places
+            if other not in (place, POD) and (quantity := amount(resources, name)) is not None
+        ]
+        beside = {0, sum(others), *others}
+        before = 0
+        for other in others:
+            before += other
+            beside |= {before, sum(others) - before}
+        return (size - used for size in amounts for used in beside)
+
+    def _room_on_node(self, name: str) -> Iterator[int]:
+        """What all running pods together leave of what the node has for pods."""
+        if not self.node.predicates:
+            return
+        room = self._nodes.room(self.pod, name)
+        yield room
+        yield room - (self.pod.spec.overhead or {}).get(name, ZERO).value()
+
+    def _bisect(self, lowest: int, before: int, make: Callable[[int], Amounts]) -> int:
+        """The largest value below `before` that works if smaller always works better; 0 if `lowest` does not."""
+        if before <= lowest or not self._works(with_amounts(self.pod, make(lowest))):
+            return 0
+        low, high = lowest, before
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._works(with_amounts(self.pod, make(middle))):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _floor(self, place: str, name: str) -> Quantity:
+        """What a place must ask for at least: a pod as a whole for what its containers do."""
+        own = {} if place != POD else aggregate(self.pod, lambda container: requests_of(container.resources))
+        return own.get(name, ZERO)
+
+    # Several amounts at once
+
+    def _together(self) -> Iterator[Fix]:
+        """All containers at most so large, and a container smaller together with its pod."""
+        owners = {
+            place: integral_cpus(cpu)
+            for place, resources in self._places
+            if place != POD and (cpu := amount(resources, "cpu")) is not None and integral_cpus(cpu)
+        }
+        total = sum(owners.values())
+        budget = next((integral_cpus(amount(r, "cpu")) for place, r in self._places if place == POD), 0)
+        if len(owners) > 1 and not budget:
+            found = self._first(
+                {(place, "cpu"): Quantity.of(min(count, most)) for place, count in owners.items()}
+                for most in range(max(owners.values()) - 1, 0, -1)
+            )
+            if found is not None:
+                left = sum(quantity.value() for quantity in found.values() if quantity is not None)
+                most = max(quantity.value() for quantity in found.values() if quantity is not None)
+                words = f"Ask for at most {most} CPUs in every container"
+                yield self._fix("shrink-together", words, found, COSTS["shrink-together"] + LOSS * (1 - left / total))
+        if budget:
+            for place, count in owners.items():
+                yield from self._with_budget(place, count, budget)
+
+    def _with_budget(self, place: str, count: int, budget: int) -> Iterator[Fix]:
+        found = self._first(
+            {(place, "cpu"): Quantity.of(count - less), (POD, "cpu"): Quantity.of(budget - less)}
+            for less in range(1, min(count, budget))
+        )
+        if found is not None:
+            own, whole = found[place, "cpu"], found[POD, "cpu"]
+            words = f"Ask for {text_of(own)} CPUs in container {place} and {text_of(whole)} in the pod as a whole"
+            lost = 1 - (whole.value() if whole else 0) / budget
+            yield self._fix("shrink-together", words, found, COSTS["shrink-together"] + LOSS * lost)
+
+    def _both(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
+        """CPUs and memory of one place, smaller by the same share."""
+        cpu, memory = amount(resources, "cpu"), amount(resources, "memory")
+        count = integral_cpus(cpu)
+        if memory is None or cpu is None or not count:
+            return
+        found = self._first(
+            {
+                (place, "cpu"): Quantity.of(n),
+                (place, "memory"): Quantity.of(max(_MI, memory.value() * n // count // _MI * _MI), BINARY_SI),
+            }
+            for n in range(count - 1, 0, -1)
+        )
+        if found is not None:
+            after, size = found[place, "cpu"], found[place, "memory"]
+            words = f"Ask for {text_of(after)} CPUs and {text_of(size)} memory in {self._who(place)}"
+            lost = 1 - (after.value() if after else 0) / count
+            yield self._fix("shrink-both", words, found, COSTS["shrink-both"] + LOSS * lost)
+
+    # Sharing instead of owning
+
+    def _shared(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
+        if (resources.limits or {}).get("cpu") is not None:
+            pod = without_limit(self.pod, place, "cpu")
+            if self._works(pod):
+                words = f"Leave out the CPU limit of {self._who(place)}: the pod becomes Burstable and shares CPUs"
+                yield self._edited("share", words, pod, COSTS["share"])
+        managed = self.pod.spec.resources is not None
+        if managed and place != POD and not (resources.requests or resources.limits):
+            yield from self._added(place)
+        if managed and (resources.requests or resources.limits):
+            pod = without_resources(self.pod, place)
+            if self._works(pod):
+                what = "spec.resources" if place == POD else f"the resources of {self._who(place)}"
+                why = "" if place == POD else ": it shares the pod's"
+                yield self._edited("drop-resources", f"Leave out {what}{why}", pod, COSTS["drop-resources"])
+
+    def _added(self, place: str) -> Iterator[Fix]:
+        """Amounts of its own for a container that shares its pod's: a small share, or one CPU."""
+        for cpu in (Quantity.milli(100), Quantity.of(1)):
+            own: ResourceList = {"cpu": cpu, "memory": Quantity.of(_SMALL_MEMORY, BINARY_SI)}
+            pod = with_resources(self.pod, place, ResourceRequirements(requests=own, limits=own))
+            if self._works(pod):
+                words = f"Give container {place} {text_of(cpu)} CPU and {text_of(own['memory'])} memory of its own"
+                yield self._edited("add-resources", words, pod, COSTS["add-resources"])
+                return
+
+
+def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
+    """The fields in which two versions of a pod differ, limits and requests as in a manifest."""
+    changed = []
+    now = dict(places(after))
+    for place, old in places(before):
+        new = now.get(place, ResourceRequirements())
+        for kind in ("requests", "limits"):
+            was, is_now = getattr(old, kind) or {}, getattr(new, kind) or {}
+            for name in {**was, **is_now}:
+                if was.get(name) != is_now.get(name):
+                    path = f"{field(before, place)}.{kind}.{name}"
+                    changed.append(Edit(path, text_of(was.get(name)), text_of(is_now.get(name))))
+    return tuple(changed)
+
+
+def _subset_sums(amounts: Iterable[int]) -> set[int]:
+    """Totals of all sets of NUMA nodes; on machines with very many different ones the largest totals."""
+    totals = {0}
+    for size in amounts:
+        totals |= {total + size for total in totals}
+        if len(totals) > _MOST_TOTALS:
+            totals = set(sorted(totals)[-_MOST_TOTALS:])
+    return totals

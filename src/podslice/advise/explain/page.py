@@ -1,0 +1,159 @@
+"""Explanations as HTML: verdict, story, table, fixes and the picture of each pod, for the local page or as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import htpy as h
+
+from podslice.advise.explain.explain import Explained, Explanation
+from podslice.advise.explain.fixes.fix import Fix
+from podslice.advise.explain.resize import ResizeExplanation, ToldResize
+from podslice.advise.explain.story import amount_text
+from podslice.advise.explain.table import losses_text
+from podslice.advise.explain.trace import MergeStep
+from podslice.render.html import page, section
+from podslice.render.picture import Picture, picture_of
+
+_MOST_ROWS = 16
+ANSWER_STYLE = """
+main{display:block}textarea{width:100%;min-height:9rem;box-sizing:border-box;font:13px/1.4 ui-monospace,monospace;
+background:var(--paper);color:var(--ink);border:1px solid var(--dim);border-radius:6px;padding:.6rem}
+button{font:inherit;padding:.35rem 1rem;border-radius:6px;border:1px solid var(--dim);background:var(--hover);
+color:var(--ink);cursor:pointer}button:focus-visible,textarea:focus-visible,a:focus-visible,input:focus-visible{
+outline:2px solid var(--link);outline-offset:1px}.row{display:flex;gap:1rem;align-items:center;margin:.5rem 0;
+flex-wrap:wrap}.drop textarea{border-style:dashed;border-color:var(--link)}.yes{color:#1a7f37}.no{color:#c1320b}
+@media (prefers-color-scheme:dark){.yes{color:#3fb950}.no{color:#ff8f6b}}
+.problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
+#answer:not(:empty){padding:.5rem 1rem;border-radius:6px}#answer:focus{outline:1px solid var(--line)}
+.skip{position:absolute;left:-99rem}.skip:focus{position:static}kbd{border:1px solid var(--line);border-radius:3px;
+padding:0 .3em;font-size:12px}article+article{border-top:1px solid var(--line);margin-top:1rem}
+"""
+
+
+class ShownExplanation(NamedTuple):
+    """An explanation, and for an admitted pod the picture of the node with it."""
+
+    explanation: Explanation
+    picture: Picture | None
+
+    @classmethod
+    def of(cls, one: Explained) -> ShownExplanation:
+        """The explanation, with a picture of the node where the pod was admitted."""
+        admitted = one.explanation.trace.admitted
+        return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if admitted else None)
+
+
+def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str] = ()) -> str:
+    """Verdict, story, table and fixes of each pod, and the picture with it."""
+    told = (h.p(".problem", role="alert")[f"warning: {warning}"] for warning in warnings)
+    return str(h.div[told, (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
+
+
+class ShownResize(NamedTuple):
+    """An explanation of a resize, and where it was granted the picture of the node with it."""
+
+    explanation: ResizeExplanation
+    picture: Picture | None
+
+    @classmethod
+    def of(cls, one: ToldResize) -> ShownResize:
+        """The explanation, with a picture of the node where the resize was granted."""
+        granted = one.explanation.granted
+        return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if granted else None)
+
+
+def answer_page(answers: Sequence[ShownExplanation], resizes: Sequence[ShownResize] = ()) -> str:
+    """The answers as a page of its own, for a file; those about resizes after those about pods."""
+    names = [explanation.trace.name for explanation, _ in answers]
+    names += [f"{explanation.name} resized" for explanation, _ in resizes]
+    articles = [_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]
+    articles += [_resize(*resize, prefix=f"r{i}-") for i, resize in enumerate(resizes)]
+    title = f"Explained: {', '.join(names)}"
+    return page(title, [h.h1["What this node does with each pod"], articles], style=ANSWER_STYLE)
+
+
+def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: str) -> h.Element:
+    granted = explanation.granted
+    verdict = "would be resized" if granted else f"resize {explanation.outcome.lower()}: {explanation.message}"
+    return h.article[
+        h.h2[f"{explanation.namespace}/{explanation.name} ", h.span(".yes" if granted else ".no")[verdict]],
+        h.details(open=not granted)[h.summary["The story"], h.ul[(h.li[one] for one in explanation.story[1:])]],
+        None if granted else _fix_list(explanation.fixes, "What lets it in, smallest change first (each was tried)"),
+        section("After the resize (changed CPUs are framed)", picture._replace(distances=()), prefix)
+        if picture is not None
+        else None,
+    ]
+
+
+def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -> h.Element:
+    trace = explanation.trace
+    verdict = "would be admitted" if trace.admitted else f"would be refused: {trace.reason}"
+    return h.article[
+        h.h2[f"{trace.namespace}/{trace.name} ", h.span(".yes" if trace.admitted else ".no")[verdict]],
+        h.details(open=not trace.admitted)[
+            h.summary["The story"],
+            h.ul[(h.li[sentence.strip()] for sentence in explanation.story[1:])],
+        ],
+        _fixes(explanation),
+        _table(trace.steps[-1]),
+        section("With this pod (changed CPUs are framed)", picture._replace(distances=()), prefix)
+        if picture is not None
+        else None,
+    ]
+
+
+def _fixes(explanation: Explanation) -> h.Element | None:
+    if explanation.trace.admitted:
+        return None
+    return _fix_list(explanation.fixes, "What makes it fit, smallest change first (each was tried)")
+
+
+def _fix_list(fixes: Sequence[Fix], title: str) -> h.Element:
+    if not fixes:
+        return h.p["No change in the searched classes helps."]
+    return h.div[
+        h.h3[title],
+        h.ol[
+            (
+                h.li[
+                    fix.text,
+                    h.span(".no")[f" Lost: {losses_text(fix)}."] if fix.losses else None,
+                    h.ul[(h.li[h.code[f"{e.path}: {e.before} → {e.after or '–'}"]] for e in fix.edits)]
+                    if fix.edits
+                    else None,
+                ]
+                for fix in fixes
+            )
+        ],
+    ]
+
+
+def _table(step: MergeStep) -> h.Element | None:
+    rows = [row for row in step.candidates if len(row.nodes) == 1][:_MOST_ROWS]
+    if not rows or not rows[0].cells:
+        return None
+    head = ["NUMA", *(f"{cell.resource} needed / free" for cell in rows[0].cells), "Verdict"]
+    return h.details[
+        h.summary["What each NUMA node has"],
+        h.div(".scroll")[
+            h.table[
+                h.thead[h.tr[(h.th(scope="col")[name] for name in head)]],
+                h.tbody[
+                    (
+                        h.tr[
+                            h.td[str(row.nodes)],
+                            (h.td[_amounts(cell.resource, cell.need, cell.free)] for cell in row.cells),
+                            h.td[row.verdict],
+                        ]
+                        for row in rows
+                    )
+                ],
+            ]
+        ],
+    ]
+
+
+def _amounts(resource: str, need: int, free: int) -> str:
+    return f"{amount_text(resource, need)} / {amount_text(resource, free)}"

@@ -1,0 +1,135 @@
+"""An explanation for the terminal: the story, the table of candidates, the fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.explain.candidates import MOST_CANDIDATES, Candidate, Cell
+from podslice.advise.explain.codes import CANDIDATES
+from podslice.advise.explain.explain import Explanation
+from podslice.advise.explain.fixes.fix import Fix
+from podslice.advise.explain.fixes.losses import LOSSES
+from podslice.advise.explain.resize import ResizeExplanation
+from podslice.advise.explain.story import amount_text
+from podslice.advise.explain.trace import MergeStep
+from podslice.config.policy_options import SINGLE_NUMA_NODE
+from podslice.node.topology.scored import MILLION
+from podslice.render.ansi import style
+from podslice.render.prose import counted, wrapped
+from podslice.render.table import format_table
+
+_MOST_ROWS = 16
+_FITS = "What makes it fit, smallest change first (each one was tried):"
+_LETS_IN = "What lets it in, smallest change first (each one was tried):"
+
+
+def to_text(explanation: Explanation, *, wide: bool = False, width: int | None = None) -> str:
+    """The whole explanation of one pod, of a refused one the reason and the fixes first; `wide` shows every candidate
+    and the edits of every fix. Sentences are broken at `width` columns, if given."""
+    refused = not explanation.trace.admitted
+    story = list(_story(explanation))
+    parts = [wrapped("\n".join([story[0], story.pop()] if refused else story), width)]
+    if refused:
+        parts.append(wrapped(_fixes(explanation.fixes, wide=wide), width))
+        parts.append(wrapped("\n".join(story[1:]), width))
+    last = explanation.trace.steps[-1]
+    if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
+        parts.append(_candidates(last, wide=wide))
+    parts += [_scores(step) for step in explanation.trace.steps if step.scores]
+    if wide and not refused:
+        rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
+        parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
+    return "\n\n".join(parts)
+
+
+def resize_text(explanation: ResizeExplanation, *, wide: bool = False, width: int | None = None) -> str:
+    """The explanation of one resize: its story, and what would let it in."""
+    first, *rest = explanation.story
+    colour = "green" if explanation.granted else "red"
+    parts = [wrapped("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
+    if not explanation.granted:
+        parts.append(wrapped(_fixes(explanation.fixes, wide=wide, title=_LETS_IN), width))
+    return "\n\n".join(parts)
+
+
+def _story(explanation: Explanation) -> Iterator[str]:
+    for place, sentence in enumerate(explanation.story):
+        colour = "green" if explanation.trace.admitted else "red"
+        yield style(sentence, fg=colour, bold=True) if place == 0 else sentence
+
+
+def _candidates(step: MergeStep, *, wide: bool) -> str:
+    rows = list(step.candidates) if wide else _interesting(step)
+    resources = [cell.resource for cell in rows[0].cells]
+    headings = ["NUMA", *(name.upper() for name in resources), "VERDICT"]
+    table = [[str(row.nodes), *(_cell(cell) for cell in row.cells), _verdict(row, step)] for row in rows]
+    who = f"container {step.container}" if step.container else "the pod"
+    title = style(f"Candidates for {who} (needed/free)", bold=True)
+    text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
+    hidden = len(step.candidates) - len(rows)
+    notes = [f"… {counted(hidden, 'more set')} (-o wide shows them)"] if hidden else []
+    if 2 ** sum(len(row.nodes) == 1 for row in step.candidates) - 1 > MOST_CANDIDATES:
+        notes.append(f"Of all sets of this machine's NUMA nodes the smallest {MOST_CANDIDATES} were looked at.")
+    return "\n".join([title, text, *notes])
+
+
+def _scores(step: MergeStep) -> str:
+    """What each set of NUMA nodes is worth, by resource."""
+    resources = [part.resource for part in step.scores[0].parts]
+    headings = ["NUMA", *(name.upper() for name in resources), "SCORE", ""]
+    table = []
+    for row in step.scores:
+        chosen = f"chosen for {', '.join(row.taken_for)}" if row.taken_for else "chosen"
+        note = style(chosen, fg="green") if row.taken_for or row.nodes == step.nodes else ""
+        note = ", ".join(filter(None, (note, "upstream's choice" if row.upstream else "")))
+        shares = [f"{part.weight} × {part.millionths / MILLION:.2f}" for part in row.parts]
+        table.append([str(row.nodes), *shares, f"{row.score / MILLION:.2f}", note])
+    who = f"container {step.container}" if step.container else "the pod"
+    title = style(f"Scores for {who} (weight × share of the need × smallest/nodes)", bold=True)
+    return "\n".join([title, format_table(headings, table, right=tuple(range(1, len(resources) + 2)), bold=True)])
+
+
+def _interesting(step: MergeStep) -> list[Candidate]:
+    """Single nodes, the chosen set, and as many further sets as fit, those that nearly fit first."""
+    singles = [row for row in step.candidates if len(row.nodes) == 1][:_MOST_ROWS]
+    chosen = [row for row in step.candidates if row.nodes == step.nodes and row not in singles]
+    wider = [row for row in step.candidates if len(row.nodes) > 1 and row not in chosen]
+    if step.policy == SINGLE_NUMA_NODE:
+        wider = []
+    wider.sort(key=lambda row: (row.verdict != "fits", len(row.killers), len(row.nodes)))
+    shown = {row.nodes for row in (*singles, *chosen, *wider[: max(0, _MOST_ROWS - len(singles) - len(chosen))])}
+    return [row for row in step.candidates if row.nodes in shown]
+
+
+def _cell(cell: Cell) -> str:
+    text = f"{amount_text(cell.resource, cell.need)}/{amount_text(cell.resource, cell.free)}"
+    return text if cell.verdict == "fits" else style(text, fg="red" if cell.verdict != "wide" else "yellow")
+
+
+def _verdict(row: Candidate, step: MergeStep) -> str:
+    if step.policy == "none":
+        return "-"
+    if row.nodes == step.nodes and step.admitted:
+        return style("chosen", fg="green")
+    text = CANDIDATES[row.verdict]
+    worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
+    return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
+
+
+def losses_text(fix: Fix) -> str:
+    """What a fix gives up, in words."""
+    return "; ".join(LOSSES[name] for name in fix.losses)
+
+
+def _fixes(fixes: tuple[Fix, ...], *, wide: bool, title: str = _FITS) -> str:
+    if not fixes:
+        return "No change in the searched classes makes it fit (docs/explain.md lists them)."
+    lines = [style(title, bold=True)]
+    for place, fix in enumerate(fixes, 1):
+        if fix.losses and (place == 1 or not fixes[place - 2].losses):
+            lines.append(style("At the price of a guarantee:", bold=True))
+        lost = f" Lost: {losses_text(fix)}." if fix.losses else ""
+        lines.append(f"{place:>3}. {fix.text}.{lost}")
+        if wide:
+            lines += [f"       {e.path}: {e.before or '(nothing)'} → {e.after or '(nothing)'}" for e in fix.edits]
+    return "\n".join(lines)

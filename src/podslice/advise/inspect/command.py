@@ -1,0 +1,205 @@
+"""`podslice inspect`: the page a person reads instead of five source files."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from functools import partial
+
+import click
+import msgspec
+
+from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.documents import InspectionList
+from podslice.advise.inspect.facts import KnownNode
+from podslice.advise.inspect.page import Page
+from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.node_option import (
+    assumptions,
+    devices_option,
+    load_config_and_gates,
+    load_devices,
+    load_policy,
+    policy_option,
+    profile_option,
+    set_option,
+    started,
+)
+from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, print_warnings, quiet_option
+from podslice.cli.pods_option import strict_option
+from podslice.cli.progress import progress
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import PodslicePolicy
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node.node import Node
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError
+from podslice.values.gates import FeatureGates, GateError, later_gates
+from podslice.values.quirks import PROFILES
+
+_WIDEST = 140
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--limit-range", "limit_range_paths", multiple=True, metavar="FILE", help="LimitRange objects of the namespace."
+)
+@click.option("--gates", "gates_text", metavar="A=true,B=false", default="", help="Feature gates.")
+@click.option("--node", "node_facts", multiple=True, metavar="FILE|KEY=VALUE",
+              help="A Node or NodeResourceTopology, or facts: memory=64Gi, cpu=16, hugepages-2Mi=1Gi.")  # fmt: skip
+@click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
+@set_option
+@machine_options
+@policy_option
+@profile_option
+@devices_option
+@strict_option
+@only_refused_option
+@quiet_option
+@OUTPUT("table", "wide")
+def inspect(
+    *,
+    files: tuple[str, ...],
+    limit_range_paths: tuple[str, ...],
+    gates_text: str,
+    node_facts: tuple[str, ...],
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    policy_path: str | None,
+    profile: str,
+    devices_path: str | None,
+    strict: bool,
+    only_refused: bool,
+    output: str,
+) -> None:
+    """Show, for every pod of FILE..., what you wrote and what it becomes, errors of validation, the QoS class and why,
+    effective requests and limits with their formulas, cgroup files, OOM scores, and what scheduler, quota, eviction
+    and autoscalers count.
+
+    FILE holds Pods, Lists or workloads as YAML or JSON; - is standard input. With --machine the kubelet's managers
+    decide about the pod on the empty node as well.
+
+    \b
+    Examples:
+      podslice inspect pod.yaml
+      podslice inspect pod.yaml --limit-range limits.yaml --node memory=64Gi
+      podslice inspect pod.yaml --config kubelet.yaml --policy policy.yaml
+      kubectl get pod db -o yaml | podslice inspect - --gates MemoryQoS=true -o json
+
+    Exit codes: 0 all well, 1 the API server would refuse a pod, 2 bad input.
+    """
+    from podslice.api.manifests.manifest import load_pods
+    from podslice.config.limit_range import load_limit_ranges
+
+    described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
+    told = described.fields if described is not None else {}
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=told)
+    if described is not None:
+        print_warnings(tuple(assumptions(described, configured=config_path is not None)))
+    print_warnings(warnings)
+    quirks = PROFILES[profile]
+    gates = _gates(config, gates_text, profile)
+    config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
+    chosen = described.machine if described is not None else None
+    devices = load_devices(devices_path) or (described.devices if described is not None else None)
+    if devices_path is not None and chosen is None:
+        raise InputError("no machine to put these devices on", path="--devices", remedy="name one with --machine")
+    policy = load_policy(policy_path, profile)
+    start = partial(_node, chosen, config, profile=profile, devices=devices, policy=policy)
+    node = start()
+    view = msgspec.structs.replace(_view(config, node, node_facts), policy=policy)
+    limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
+    pages: list[Page] = []
+    failed = refused = False
+    printer = _InspectionPrinter(wide=output == "wide")
+    for file in files:
+        try:
+            loaded = load_pods(file, validate=False, strict=strict)
+        except InputError as error:
+            failed = True
+            print_error(error)
+            continue
+        print_warnings(tuple(warning for one in loaded for warning in one.warnings))
+        for one in progress(loaded, total=len(loaded), what="pods"):
+            if node is not None and not node.view.undoes_refusals:
+                node = start()
+            page = inspect_pod(
+                one.pod, gates, quirks, kind=one.kind, data=one.data, limit_ranges=limit_ranges, view=view, node=node
+            )
+            page = msgspec.structs.replace(page, source=one.source, document=one.document)
+            refused = refused or not page.accepted
+            if only_refused and page.accepted and (page.placement is None or page.placement.admitted):
+                continue
+            if output in ("table", "wide"):
+                printer.show(page)
+            else:
+                pages.append(page)
+    if output not in ("table", "wide"):
+        emit(InspectionList(tuple(pages)), output)
+    if failed or refused:
+        sys.exit(2 if failed else 1)
+
+
+def _overrides(text: str) -> dict[str, bool]:
+    values = {"true": True, "false": False}
+    overrides = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        if value.lower() not in values:
+            raise InputError(
+                f"{part!r} is not NAME=true or NAME=false", path="--gates", remedy="--gates MemoryQoS=true"
+            )
+        overrides[name] = values[value.lower()]
+    return overrides
+
+
+def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
+    try:
+        return FeatureGates.from_overrides(
+            {**config.feature_gates, **_overrides(text)},
+            fixes=later_gates(PROFILES[profile]),
+            other_gates_allowed=False,
+        )
+    except GateError as error:
+        raise InputError(str(error), path="--gates", remedy=error.hint) from None
+
+
+def _node(
+    machine: Machine | None,
+    config: KubeletConfig,
+    *,
+    profile: str,
+    devices: DeviceInventory | None,
+    policy: PodslicePolicy,
+) -> Node | None:
+    if machine is None:
+        return None
+    return started(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
+
+
+def _view(config: KubeletConfig, node: Node | None, facts: tuple[str, ...]) -> KnownNode:
+    from podslice.cli.node_facts import apply_facts, view_of_machine
+
+    return apply_facts(KnownNode(config) if node is None else view_of_machine(node.machine, config, node), facts)
+
+
+class _InspectionPrinter:
+    """Prints one page after the other, each at once, with a rule in between."""
+
+    def __init__(self, *, wide: bool) -> None:
+        self._wide = wide
+        self._width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+        self._printed = False
+
+    def show(self, page: Page) -> None:
+        from podslice.advise.inspect.table import page_text
+
+        rule = f"\n{'─' * self._width}\n" if self._printed else ""
+        echo(rule + page_text(page, width=self._width, coloured=coloured(), wide=self._wide), nl=False)
+        sys.stdout.flush()
+        self._printed = True

@@ -1,0 +1,311 @@
+"""`podslice lint`: warnings about pods and kubelet configurations before they hurt."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from podslice.advise.lint.documents import LintReport, LintRuleList, described
+from podslice.advise.lint.engine import lint_kubelet, lint_pod
+from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
+from podslice.advise.lint.registry import RULES, choose, find_rule
+from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.cli.completion import complete_rule
+from podslice.cli.machine_option import machine_options, named_node
+from podslice.cli.node_option import (
+    load_config,
+    load_devices,
+    load_policy,
+    policy_option,
+    profile_option,
+    set_option,
+    warnings_about,
+)
+from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
+from podslice.config.kubelet import IgnoredField, KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node_objects.described import DescribedNode
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError
+
+if TYPE_CHECKING:
+    from podslice.api.pod.spec import Pod, ResourceList
+    from podslice.dra.manifests import DeviceObjects
+
+_KUBELET = "KubeletConfiguration"
+
+
+class _Settings(NamedTuple):
+    """What all files are looked at with."""
+
+    node: NodeSubject | None
+    machine: Machine | None
+    rules: frozenset[str]
+    profile: str
+    devices: DeviceInventory | None
+    policy: PodslicePolicy | None
+    claims: DeviceObjects | None = None
+
+    def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
+        """A configuration on the machine, beside the policy."""
+        return NodeSubject(
+            config,
+            self.machine,
+            profile=self.profile,
+            unknown_fields=unknown,
+            devices=self.devices,
+            policy=self.policy or NO_POLICY,
+        )
+
+
+class _Result(NamedTuple):
+    findings: list[Finding]
+    pods: int
+    configurations: int
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option(
+    "--config", "config_path", metavar="FILE", help="KubeletConfiguration of the node; it is checked as well."
+)
+@set_option
+@machine_options
+@policy_option
+@profile_option
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
+@click.option(
+    "--claims",
+    "claim_paths",
+    multiple=True,
+    metavar="FILE",
+    help="ResourceClaims and ResourceClaimTemplates that pods name; repeatable.",
+)
+@click.option(
+    "--select",
+    metavar="RULES",
+    multiple=True,
+    shell_complete=complete_rule,
+    help="Run only these rules: ids, beginnings of ids, names.",
+)
+@click.option("--ignore", metavar="RULES", multiple=True, shell_complete=complete_rule, help="Leave these rules out.")
+@click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
+              help="The least severity that makes the exit code 1.")  # fmt: skip
+@click.option("--explain", metavar="RULE", shell_complete=complete_rule, help="Print what a rule means, and stop.")
+@click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
+@quiet_option
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "sarif"]), default="table",
+              show_default=True, help="Form of the output.")  # fmt: skip
+def lint(
+    *,
+    files: tuple[str, ...],
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    policy_path: str | None,
+    profile: str,
+    devices_path: str | None,
+    claim_paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    fail_on: str,
+    explain: str | None,
+    list_rules: bool,
+    output: str,
+) -> None:
+    """Look for mistakes in the pods and kubelet configurations of FILE... before a node finds them.
+
+    FILE holds Pods, Lists, workloads or KubeletConfigurations as YAML or JSON; - is standard input. Documents of other
+    kinds are passed over. Rules about a node run only with --config or --set, some only with a machine too.
+
+    \b
+    Examples:
+      podslice lint deploy/*.yaml
+      podslice lint pod.yaml --config kubelet.yaml --machine epyc-9654-nps4
+      podslice lint kubelet.yaml --machine epyc-9654-nps4
+      podslice lint pod.yaml --policy policy.yaml
+      podslice lint pod.yaml --claims claims.yaml
+      podslice lint --explain PS101
+
+    Exit codes: 0 nothing found that --fail-on names, 1 findings, 2 bad input.
+    """
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    if explain is not None or list_rules:
+        _show_rules(None if explain is None else find_rule(explain), output, width)
+        return
+    if not files and config_path is None:
+        raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
+    rules = choose(_split(select), _split(ignore))
+    devices = load_devices(devices_path)
+    policy = None if policy_path is None else load_policy(policy_path, profile)
+    base = _Settings(None, None, rules, profile, devices, policy, _claims(claim_paths))
+    settings = _settings(config_path, overrides, named_node(machine, sysfs, source), base)
+    results, failed = _lint_all(files, config_path, settings)
+    findings = [finding for result in results for finding in result.findings]
+    if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
+        echo("podslice: note: without --config the machine says nothing about pods", err=True)
+    if output == "sarif":
+        from podslice.advise.lint.sarif import to_sarif
+        from podslice.version import running_version
+
+        chosen = [rule for rule in RULES if rule.id in settings.rules]
+        print_data(to_sarif(findings, chosen, running_version()), "json")
+    elif output not in ("table", "wide"):
+        emit(LintReport(tuple(findings)), output)
+    elif results:
+        _print(results, width, wide=output == "wide")
+    if failed:
+        sys.exit(2)
+    if fail_on != "never" and any(at_least(finding.severity, fail_on) for finding in findings):
+        sys.exit(1)
+
+
+def _claims(paths: tuple[str, ...]) -> DeviceObjects | None:
+    """Raises `InputError`."""
+    if not paths:
+        return None
+    from podslice.dra.cel import CELSelectors
+    from podslice.dra.manifests import load_device_objects
+
+    return load_device_objects(paths, (), CELSelectors())
+
+
+def _claimed(pod: Pod, objects: DeviceObjects | None) -> dict[str, ResourceList]:
+    """What the claims of a pod are for, by their names in the pod; nothing of those that no file has."""
+    if objects is None:
+        return {}
+    from podslice.dra.asked import claimed_amounts
+
+    found: dict[str, ResourceList] = {}
+    for entry in pod.spec.resource_claims:
+        namespace = pod.metadata.namespace or "default"
+        claim = objects.claims.get((namespace, entry.resource_claim_name or ""))
+        template = objects.templates.get((namespace, entry.resource_claim_template_name or ""))
+        spec = claim.spec if claim is not None else template.spec.spec if template is not None else None
+        if spec is not None:
+            found[entry.name] = claimed_amounts(spec.devices)
+    return found
+
+
+def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
+    """One rule, or all."""
+    from podslice.advise.lint.table import rule_page, rule_table
+
+    if output == "sarif":
+        raise InputError("carries findings, not rules alone", path="-o sarif", remedy="-o json")
+    if output in ("table", "wide"):
+        echo(rule_table(RULES) if rule is None else rule_page(rule, width=width))
+    else:
+        emit(LintRuleList(tuple(map(described, RULES))) if rule is None else described(rule), output)
+
+
+def _split(texts: tuple[str, ...]) -> list[str]:
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
+def _settings(
+    config_path: str | None, overrides: tuple[str, ...], described: DescribedNode | None, base: _Settings
+) -> _Settings:
+    """What an object of a cluster tells of the configuration counts as on a node: where no file says otherwise."""
+    machine = described.machine if described else None
+    devices = base.devices or (described.devices if described else None)
+    told = described.fields if described else {}
+    base = base._replace(machine=machine)
+    if config_path is None and not overrides and not told:
+        return base
+    try:
+        config, unknown = load_config(config_path, overrides, told=told)
+    except InputError:
+        if config_path is None or overrides:
+            raise
+        return base  # what is wrong with the file is a finding in it
+    if described:
+        print_warnings(tuple(warnings_about(described, config, configured=config_path is not None)))
+    base = base._replace(devices=devices)
+    node = base.subject(config, unknown)
+    if overrides and node.gate_error:
+        problem = f"a kubelet would not start: {node.gate_error}"
+        raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
+    return base._replace(node=node)
+
+
+def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:
+    """Every file that can be read; the others are reported on standard error, one line each."""
+    results = []
+    failed = False
+    paths = list(dict.fromkeys([*([config_path] if config_path else []), *files]))
+    for path in paths:
+        try:
+            results.append(_lint_file(path, settings))
+        except InputError as error:
+            failed = True
+            print_error(error)
+    return results, failed
+
+
+def _lint_file(path: str, settings: _Settings) -> _Result:
+    from podslice.api.manifests.manifest import pods_as_written
+    from podslice.reading.files import read_text
+    from podslice.reading.yaml import Positions, load_documents
+
+    source = "stdin" if path == "-" else path
+    text = read_text(path)
+    documents = load_documents(text, source)
+    pods = pods_as_written(documents, source)
+    found: list[tuple[int, Finding]] = []
+    for loaded in pods:
+        subject = PodSubject(
+            loaded.pod,
+            settings.node,
+            profile=settings.profile,
+            unknown_fields=loaded.unknown_fields,
+            policy=settings.policy,
+            claimed=_claimed(loaded.pod, settings.claims),
+        )
+        for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
+            found.append((loaded.document, finding))
+    configurations = 0
+    for index, node in _configurations(documents, text, settings):
+        configurations += 1
+        found += [(index, finding) for finding in lint_kubelet(node, settings.rules)]
+    positions = Positions(text) if found else None
+    findings = []
+    for index, finding in found:
+        assert positions is not None
+        line, column = positions.find(index, finding.path)
+        findings.append(msgspec.structs.replace(finding, source=source, document=index, line=line, column=column))
+    return _Result(findings, len(pods), configurations)
+
+
+def _configurations(documents: list[Any], text: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
+    from podslice.config.kubelet_file import ConfigDocument, check_json, is_json, load_document, served_config
+
+    for index, document in enumerate(documents):
+        data = served_config(document) if isinstance(document, dict) else {}
+        if data.get("kind") != _KUBELET:
+            continue
+        try:
+            check_json(text)
+            config, unknown = load_document(ConfigDocument(data, is_json(text)))
+        except InputError as error:
+            yield index, NodeSubject(KubeletConfig(), undecoded=error.errors)
+        else:
+            yield index, settings.subject(config, unknown)
+
+
+def _print(results: list[_Result], width: int, *, wide: bool) -> None:
+    from podslice.advise.lint.table import finding_table, format_findings, summary
+
+    findings = [finding for result in results for finding in result.findings]
+    if findings:
+        echo(f"{finding_table(findings)}\n" if wide else format_findings(findings, width=width))
+    echo(summary(findings, sum(r.pods for r in results), sum(r.configurations for r in results)))

@@ -1,0 +1,185 @@
+"""`podslice reserve`: what a node should keep for its system, as lines of a KubeletConfiguration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podslice.advise.reserve.advise import ReservationAdvice, ReservationWish, advise
+from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
+from podslice.advise.reserve.measured import USAGE_FILE, measured
+from podslice.advise.reserve.placement import PLACEMENTS
+from podslice.advise.reserve.usage import load_usage
+from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.node_option import (
+    devices_option,
+    load_config_and_gates,
+    load_devices,
+    load_policy,
+    policy_option,
+    set_option,
+    warnings_about,
+)
+from podslice.cli.output import emit, print_warnings, prose_width, quiet_option
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import ReservationRules
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node_objects.described import DescribedNode
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError, StartError
+
+
+@click.command()
+@machine_options
+@click.option(
+    "--config", "config_path", metavar="FILE", help="KubeletConfiguration that the node has now; the rest of it stays."
+)
+@set_option
+@devices_option
+@click.option("--pods", type=click.IntRange(1, 10_000), metavar="N", help="Pods on the node [default: maxPods, 110].")
+@click.option("--formula", type=click.Choice(CHOICES), help=f"Whose amounts [default: {DEFAULT}].")
+@click.option("--measured", "measured_path", metavar="DIR", help="What the agent with this state directory recorded.")
+@policy_option
+@click.option("--placement", type=click.Choice(PLACEMENTS), help="Which CPUs [default: what suits the machine].")
+@click.option("--strict", is_flag=True, help="Keep shared pods off the reserved CPUs (strict-cpu-reservation).")
+@click.option(
+    "--housekeeping-per-node", is_flag=True, help="A core more on every NUMA node with devices, for their interrupts."
+)
+@quiet_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "kubelet", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Form of the output; kubelet: the lines alone.",
+)
+def reserve(
+    *,
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    devices_path: str | None,
+    pods: int | None,
+    formula: str | None,
+    measured_path: str | None,
+    policy_path: str | None,
+    placement: str | None,
+    strict: bool,
+    housekeeping_per_node: bool,
+    output: str,
+) -> None:
+    """Say what a node should keep for its system: which CPUs, and how much memory of each NUMA node, by the formulas of
+    providers, as lines of a KubeletConfiguration with which a kubelet starts.
+
+    \b
+    Examples:
+      podslice reserve --pods 250                                  # on this very machine
+      podslice reserve --machine epyc-9654-nps4 --formula openshift
+      podslice reserve --sysfs node7.tar.xz --config kubelet.yaml -o kubelet
+      podslice reserve --measured /var/lib/podslice --formula measured
+
+    Exit codes: 0 advice given, 2 bad input.
+    """
+    node = resolve_node(machine, sysfs, source)
+    config, warnings = load_config_and_gates(config_path, overrides, told=node.fields)
+    print_warnings((*warnings_about(node, config, configured=config_path is not None), *warnings))
+    rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
+    wish = ReservationWish(
+        pods=pods or rules.pods or config.max_pods,
+        formula=formula or rules.formula,
+        placement=placement or rules.placement,
+        strict=strict or rules.strict,
+        housekeeping=housekeeping_per_node or rules.housekeeping_per_node,
+        found=_measured(measured_path),
+    )
+    inventory = load_devices(devices_path) or node.devices or _found(node, machine, sysfs, source)
+    advice = _advice(node.machine, config, inventory, wish)
+    if output in ("json", "yaml"):
+        emit(advice, output)
+    elif output == "kubelet":
+        echo(_fragment(advice), nl=False)
+    else:
+        _print(advice)
+
+
+def _measured(folder: str | None) -> MeasuredAmounts | None:
+    """Raises `InputError` where there is less than a day of samples."""
+    if folder is None:
+        return None
+    usage = load_usage(Path(folder) / USAGE_FILE)
+    problem = "is not there, or no agent's" if usage is None else f"has {usage.looked // 60} hours of samples, not 24"
+    found = None if usage is None else measured(usage)
+    if found is None:
+        remedy = "let an agent run for a day with reservation.measure in its policy, and name its state directory"
+        raise InputError(problem, source=f"{folder}/{USAGE_FILE}", remedy=remedy)
+    return found
+
+
+def _found(node: DescribedNode, machine: str | None, sysfs: str | None, source: str | None) -> DeviceInventory | None:
+    """GPUs and NICs of this machine or of a captured one."""
+    if machine is not None or source is not None:
+        return None
+    from podslice.host.filesystem import DiskFileSystem
+    from podslice.host.pci import found_devices, pci_functions, resource_names
+    from podslice.host.snapshot import open_snapshot
+
+    fs = DiskFileSystem("/") if sysfs is None else open_snapshot(sysfs)
+    return found_devices(pci_functions(fs, node.machine), resource_names(()))
+
+
+def _advice(
+    machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, wish: ReservationWish
+) -> ReservationAdvice:
+    try:
+        return advise(machine, config, devices=devices, wish=wish)
+    except StartError as error:
+        raise InputError(
+            f"a kubelet would not start with any advice: {error.message}",
+            path=f"kubelet {error.stage}",
+            remedy=error.remedy,
+        ) from None
+
+
+def _fragment(advice: ReservationAdvice) -> str:
+    from podslice.config.kubelet_file import API_VERSION, KIND
+    from podslice.reading.yaml import dump
+
+    header: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
+    return dump(header | advice.lines)
+
+
+def _print(advice: ReservationAdvice) -> None:
+    from podslice.render.prose import counted, wrapped
+    from podslice.render.table import print_table
+
+    name, pods = advice.machine or "this machine", counted(advice.pods, "pod")
+    echo(f"{name}, {pods}: {advice.cpu} CPU and {advice.memory} by {advice.formula}")
+    echo(wrapped(f"CPUs {advice.cpus} ({advice.placement}: {advice.reason})", prose_width()) + "\n")
+    kinds = any(one.classes for one in advice.nodes)
+    rows = [
+        [
+            str(one.numa_node),
+            one.cpus or "-",
+            *([" ".join(one.classes) or "-"] if kinds else []),
+            one.memory,
+            str(one.devices),
+        ]
+        for one in advice.nodes
+    ]
+    print_table(["NUMA", "CPUS", *(["CLASS"] if kinds else []), "MEMORY", "DEVICES"], rows)
+    echo("")
+    print_table(
+        ["FORMULA", "WHOSE", "CPU", "MEMORY", "EVICTION"],
+        [[one.name, one.title, one.cpu, one.memory, one.eviction] for one in advice.formulas],
+    )
+    after, before = advice.after, advice.before
+    echo(f"\nfor pods: {after.cpu} CPU and {after.memory}, now {before.cpu} and {before.memory}")
+    for note in advice.notes:
+        echo(wrapped(f"note: {note}", prose_width()))
+    echo(f"\n{_fragment(advice)}", nl=False)

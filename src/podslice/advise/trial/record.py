@@ -1,0 +1,135 @@
+"""Recording an admission as it happens: who was asked what, on which free resources, and who was given what.
+
+`recording` puts a thin listener between the Topology Manager and its providers and takes it away again, so an
+admission that is not recorded pays nothing. A record holds raw facts only; `advise.explain.trace` makes sense of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.machine.memory import MachineState
+from podslice.node.container import ContainerManager
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import ProviderHints
+from podslice.node.topology.manager import HintProvider
+from podslice.node.topology.merge import Merger
+from podslice.values.cpuset import Bits
+
+
+class HintRound(msgspec.Struct):
+    """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
+
+    `memory` are the books as they were; the Memory Manager replaces the records of nodes and never changes them.
+    `held` names the providers of which the pod holds something already.
+    """
+
+    container: str | None
+    assignable: Bits
+    memory: MachineState
+    hints: dict[str, ProviderHints]
+    devices: dict[str, dict[str, dict[str, list[str]]]]
+    held: frozenset[str] = frozenset()
+
+
+class Taking(msgspec.Struct):
+    """A provider was told to allocate; `cpus` is what the CPU Manager gave, `error` why it would not."""
+
+    provider: str
+    container: str | None
+    affinity: Hint
+    cpus: Bits = 0
+    bubble: Bits = 0
+    error: str = ""
+
+
+class Record(msgspec.Struct):
+    """What was asked and taken while one pod was admitted, in order; `before` is the node as the pod found it, `merger`
+    what merged the hints, None where nobody asks for any."""
+
+    before: HintRound
+    merger: Merger | None = None
+    steps: list[HintRound] = []
+    takings: list[Taking] = []
+
+
+class _Listener:
+    """Passes every call on and notes it."""
+
+    def __init__(self, inner: HintProvider, manager: ContainerManager, record: Record) -> None:
+        self._inner = inner
+        self._manager = manager
+        self._record = record
+        self.name = inner.name
+        self.remove_stale = inner.remove_stale
+        self.holds = inner.holds
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
+        answer = self._inner.container_hints(pod, container)
+        self._note(pod.uid, container.name, answer)
+        return answer
+
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
+        answer = self._inner.pod_hints(pod)
+        self._note(pod.uid, None, answer)
+        return answer
+
+    def _note(self, uid: str, container: str | None, answer: ProviderHints) -> None:
+        steps = self._record.steps
+        if not steps or steps[-1].container != container or self.name in steps[-1].hints:
+            steps.append(_step(self._manager, container, uid))
+        steps[-1].hints[self.name] = answer
+        if self.name == "device" and answer:
+            steps[-1].devices = self._manager.device.assignments()
+
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        taking = Taking(self.name, container.name, affinity)
+        self._record.takings.append(taking)
+        try:
+            self._inner.allocate(pod, container, affinity)
+        except Exception as error:
+            taking.error = str(error)
+            raise
+        if self.name == "cpu":
+            taking.cpus = self._manager.cpu.exclusive_cpus(pod.uid, container.name)
+
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        taking = Taking(self.name, None, affinity)
+        self._record.takings.append(taking)
+        try:
+            self._inner.allocate_pod(pod, affinity)
+        except Exception as error:
+            taking.error = str(error)
+            raise
+        if self.name == "cpu":
+            taking.bubble = self._manager.cpu.state.bubbles.get(pod.uid, 0)
+            for name, cpus in self._manager.cpu.state.assignments.get(pod.uid, {}).items():
+                self._record.takings.append(Taking("cpu", name, affinity, cpus=cpus))
+
+
+def _step(manager: ContainerManager, container: str | None, uid: str = "") -> HintRound:
+    cpu = manager.cpu
+    held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.bubbles else set()
+    if manager.device.holds_devices(uid):
+        held.add("device")
+    return HintRound(container, cpu.assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
+
+
+@contextmanager
+def recording(manager: ContainerManager) -> Iterator[Record]:
+    """Records what happens in an admission inside the block; use one block for one pod."""
+    topology = manager.topology
+    manager.remove_stale()
+    record = Record(_step(manager, None), topology.merger)
+    providers: Any = topology.providers
+    listeners: list[HintProvider] = [_Listener(provider, manager, record) for provider in providers]
+    topology.providers = listeners
+    try:
+        yield record
+    finally:
+        topology.providers = providers

@@ -1,0 +1,1 @@
+"""Compare kubelet configurations and machines for the same pods (docs/whatif.md)."""

@@ -1,0 +1,301 @@
+"""`podslice whatif`: the same pods under several kubelet configurations and machines, side by side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
+from podslice.advise.whatif.documents import compared
+from podslice.advise.whatif.workload import Admit, Step, resize_to
+from podslice.cli.completion import complete_setting
+from podslice.cli.machine_option import complete_machine, machine_named, resolve_node
+from podslice.cli.node_option import (
+    assumptions,
+    load_config_and_gates,
+    load_devices,
+    load_policy,
+    not_named,
+    predicates_option,
+    profile_option,
+    read_running,
+    resize_option,
+    running_options,
+)
+from podslice.cli.output import OUTPUT, emit, page_name, print_warnings, prose_width, quiet_option, write_text
+from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.cli.progress import progress
+from podslice.machine.devices import DeviceInventory
+from podslice.node.node import Node
+from podslice.node_objects.described import DescribedNode
+from podslice.render.ansi import echo
+from podslice.render.prose import wrapped
+from podslice.values.errors import InputError, StartError
+
+_MOST_PICTURES = 6
+_MOST_ROWS = 12
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_machine,
+    help="A ready-made machine; repeat for more.",
+)
+@click.option("--sysfs", "captures", multiple=True, metavar="DIR|TAR", help="A captured machine; repeat for more.")
+@click.option("--from", "sources", multiple=True, metavar="FILE|TEXT", help="A described machine; repeat for more.")
+@click.option("--config", "configs", multiple=True, metavar="FILE", help="A KubeletConfiguration; repeat for more.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    shell_complete=complete_setting,
+    help="Override a field in all of them.",
+)
+@click.option("--policy", "policies", multiple=True, metavar="FILE", help="A PodslicePolicy; repeat for more.")
+@resize_option
+@click.option(
+    "--workload",
+    "workload_path",
+    metavar="FILE",
+    help="Then pods come, are resized and go as a ResizeWorkload says (docs/whatif.md).",
+)
+@click.option(
+    "--machine-then",
+    "then",
+    multiple=True,
+    metavar="MACHINE",
+    help="Then the machine becomes this one while all runs: a file, a snapshot, a text; repeat for more.",
+)
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
+@profile_option
+@predicates_option
+@running_options
+@click.option(
+    "--recommend", is_flag=True, help="Try every policy, scope and set of options, and say which wins on what."
+)
+@click.option(
+    "--out",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a page with a bar chart and pictures.",
+)
+@quiet_option
+@OUTPUT("table", "wide")
+def whatif(
+    *,
+    files: tuple[str, ...],
+    configs: tuple[str, ...],
+    overrides: tuple[str, ...],
+    policies: tuple[str, ...],
+    resize_paths: tuple[str, ...],
+    workload_path: str | None,
+    then: tuple[str, ...],
+    devices_path: str | None,
+    profile: str,
+    recommend: bool,
+    out: Path | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Admit the pods of FILE... in order under every combination of --machine, --config and --policy, and compare:
+    admitted, refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by
+    owners, fragmentation of each NUMA node. --pods and --state say what runs there before. With --resize and --workload
+    pods are resized in place after that: how many are granted, have to wait, or can never be. With --machine-then CPUs,
+    memory or NUMA nodes go or come while all this runs, and it is said what follows for whom.
+
+    \b
+    Examples:
+      podslice whatif pods.yaml --machine epyc-9654-nps4 --machine xeon-8480-2s --config now.yaml --config new.yaml
+      podslice whatif pods.yaml --replicas --machine epyc-9654-nps4 --config now.yaml --recommend --out report.html
+      podslice whatif --workload day.yaml --machine epyc-9654-nps4 --config now.yaml --policy a.yaml --policy b.yaml
+      podslice whatif new.yaml --pods running.yaml --machine epyc-9654-nps4 --config now.yaml --config new.yaml
+
+    Exit codes: 0 done, 2 bad input.
+    """
+    from podslice.advise.whatif.table import comparison_page
+    from podslice.render.picture import picture_of
+
+    page_name(out)
+    there = read_running(**options)
+    running = (*there.listed, *there.owners())
+    read = read_pods(files, taken={pod.metadata.uid for pod in running}, without_ended=True, **options)
+    pods = [one.pod for one in read.pods]
+    scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
+    steps = tuple(_steps(files, workload_path, resize_paths, options))
+    later = tuple(machine_named(name, "--machine-then") for name in then)
+    scenarios = [
+        msgspec.structs.replace(one, running=running, files=there.files, steps=steps, then=later)
+        for scenario in scenarios
+        for one in _with_policies(scenario, policies, profile)
+    ]
+    known = scenarios[0].devices
+    print_warnings((*there.warnings, *read.warnings, *unknown_devices(read.pods, known), *warnings))
+    admissions = sum(isinstance(step, Admit) for step in steps)
+    if recommend:
+        scenarios = [
+            msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, several=len(scenarios) > 1))
+            for scenario in scenarios
+            for variant in variants(scenario)
+        ]
+    outcomes = (evaluate(scenario, pods, profile=profile) for scenario in scenarios)
+    report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
+    if recommend:
+        print_warnings(_nothing_else_starts(scenarios, report, profile))
+    if there.files and any(outcome.problem for outcome in report):
+        named = any(options[name] for name in ("machines", "captures", "sources"))
+        unnamed = not_named(configured=bool(configs or overrides), machine=named)
+        print_warnings((f"--state: {unnamed}",) if unnamed else ())
+    ranking = rank(report)
+    shown = list(ranking.outcomes) if recommend else report
+    if out is not None:
+        chosen = (
+            [ranking.outcomes[0].scenario] if recommend else [outcome.scenario for outcome in report][:_MOST_PICTURES]
+        )
+        pictures = [
+            (scenario.name, picture_of(node.view, title=scenario.machine.name))
+            for scenario in scenarios
+            if scenario.name in chosen and (node := populated(scenario, pods, profile=profile)) is not None
+        ]
+        write_text(out, comparison_page(shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures))
+    if output in ("table", "wide"):
+        _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
+    else:
+        emit(compared(shown, ranking), output)
+    if all(outcome.problem for outcome in report):
+        sys.exit(2)
+
+
+def _steps(
+    files: tuple[str, ...], workload_path: str | None, resize_paths: tuple[str, ...], options: dict[str, Any]
+) -> Iterator[Step]:
+    """What happens after the pods that are compared."""
+    if not (files or workload_path):
+        raise InputError("names no pod", path="FILE", remedy="podslice whatif pods.yaml, or --workload FILE")
+    if workload_path is not None:
+        from podslice.advise.whatif.workload_file import load_workload
+
+        yield from load_workload(workload_path)
+    for path in resize_paths:
+        yield from (resize_to(one.pod) for one in read_pods((path,), **options).pods)
+
+
+def _with_policies(scenario: Scenario, policies: tuple[str, ...], profile: str) -> Iterator[Scenario]:
+    """The scenario under each policy, or under none."""
+    for path in policies:
+        name = scenario.name if len(policies) < 2 else f"{scenario.name} / {Path(path).stem}"
+        yield msgspec.structs.replace(scenario, name=name, policy=load_policy(path, profile))
+    if not policies:
+        yield scenario
+
+
+def _nothing_else_starts(scenarios: list[Scenario], report: list[Outcome], profile: str) -> tuple[str, ...]:
+    """A warning with the remedy where no kubelet with another configuration than the present one would start."""
+    others = [one for one, outcome in zip(scenarios, report, strict=True) if not outcome.is_present]
+    failing = sum(bool(outcome.problem) for outcome in report)
+    if failing < len(others) or not others:
+        return ()
+    try:
+        Node(others[0].machine, others[0].config, profile=profile)
+    except StartError as error:
+        remedy = f" ({error.remedy})" if error.remedy else ""
+        return (f"{failing} of {len(report)} configurations do not start: {error.message}{remedy}",)
+    return ()
+
+
+def _joined(scenario: str, variant: str, *, several: bool) -> str:
+    return f"{scenario}: {variant}" if several else variant
+
+
+def _scenarios(
+    configs: tuple[str, ...],
+    overrides: tuple[str, ...],
+    devices_path: str | None,
+    options: dict[str, Any],
+) -> tuple[list[Scenario], tuple[str, ...]]:
+    devices = load_devices(devices_path)
+    nodes = list(_nodes({name: options[name] for name in ("machines", "captures", "sources")}))
+    scenarios, warnings = [], list[str]()
+    for name, node in nodes:
+        warnings += assumptions(node, configured=bool(configs))
+        for path in configs or (None,):
+            config, more = load_config_and_gates(path, overrides, strict=options["strict"], told=node.fields)
+            warnings += more
+            label = Path(path).stem if path else "defaults"
+            scenarios.append(
+                Scenario(
+                    name if len(configs) < 2 else f"{name} / {label}",
+                    node.machine,
+                    config,
+                    devices or node.devices or DeviceInventory(),
+                    predicates=options["predicates"],
+                )
+            )
+    return scenarios, tuple(dict.fromkeys(warnings))
+
+
+def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNode]]:
+    """The machines in the order of the options, or this one."""
+    chosen = [
+        (
+            value,
+            {"machines": (value, None, None), "captures": (None, value, None), "sources": (None, None, value)}[option],
+        )
+        for option, values in given.items()
+        for value in values
+    ]
+    for name, arguments in chosen or [("this machine", (None, None, None))]:
+        node = resolve_node(*arguments)
+        yield node.machine.name or name, node
+
+
+# Output
+
+
+def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
+    """The best, and the present configuration wherever it ranks."""
+    return ranked[:_MOST_ROWS] + [outcome for outcome in ranked[_MOST_ROWS:] if outcome.is_present]
+
+
+def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommend: bool, wide: bool) -> None:
+    from podslice.advise.whatif.table import (
+        bars,
+        best_text,
+        classes_text,
+        consequences_text,
+        displaced_text,
+        matrix,
+        resizes_text,
+        verdicts,
+    )
+    from podslice.render.prose import counted
+
+    echo(f"{counted(pods, 'pod')}\n")
+    some = shown if wide or not recommend else _best_and_present(shown)
+    echo(matrix(some))
+    if len(shown) > len(some):
+        echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
+    if wide and (displaced := displaced_text(some)):
+        echo("\n" + wrapped(displaced, prose_width()))
+    if not recommend:
+        echo("\n" + bars(shown, pods))
+    if classes := classes_text(some):
+        echo("\n" + classes)
+    if consequences := consequences_text(some):
+        echo("\n" + consequences)
+    if wide and not recommend:
+        echo("\n" + verdicts(shown))
+        if resized := resizes_text(shown):
+            echo("\n" + resized)
+    if recommend or len(shown) > 1:
+        echo("\n" + best_text(ranking))

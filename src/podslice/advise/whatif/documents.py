@@ -1,0 +1,40 @@
+"""The answer of `podslice whatif`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
+
+
+class ComparedScenario(Outcome, frozen=True, rename="camel", kw_only=True):
+    """What a scenario makes of the pods, with the mean of its nodes' fragmentation."""
+
+    mean_fragmentation: float
+
+
+class Winners(msgspec.Struct, frozen=True):
+    """The best value of one criterion and the scenarios that reach it."""
+
+    meaning: str
+    value: float
+    scenarios: tuple[str, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Scenarios, with --recommend the best first, and who wins on what."""
+
+    scenarios: tuple[ComparedScenario, ...]
+    best: dict[str, Winners]
+
+
+def compared(outcomes: Iterable[Outcome], ranking: Recommendation) -> Comparison:
+    """The outcomes beside the winners of each criterion."""
+    scenarios = tuple(
+        ComparedScenario(**msgspec.structs.asdict(outcome), mean_fragmentation=round(outcome.mean_fragmentation, 3))
+        for outcome in outcomes
+    )
+    best = {name: Winners(CRITERIA[name], value, names) for name, (value, names) in ranking.best.items()}
+    return Comparison(scenarios, best)

@@ -1,0 +1,144 @@
+"""A sequence of admissions, in-place resizes and departures, carried out on a node, and what became of each resize."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from podslice.advise.explain.fixes.edits import with_amounts
+from podslice.api.pod.spec import Pod
+from podslice.node.decision import Decision, ResizeDecision
+from podslice.node.node import Node, identified
+from podslice.node.resize.allocation import DEFERRED
+from podslice.values.errors import InputError, UpstreamDefectError
+from podslice.values.quantity import Quantity
+
+REFUSED = "Refused"
+NOT_THERE = "NotThere"
+"""What becomes of a resize that the API server would not store, and of one of a pod that is not on the node."""
+
+
+class Admit(NamedTuple):
+    """A pod comes."""
+
+    pod: Pod
+
+
+class Resize(NamedTuple):
+    """A pod of the node (UID, name or namespace/name) asks for other amounts: by container, or for the pod as a whole
+    (an empty name), and by resource. With `wanted` it asks for what that pod asks for."""
+
+    pod: str
+    amounts: Mapping[tuple[str, str], Quantity] = {}
+    wanted: Pod | None = None
+
+
+class Leave(NamedTuple):
+    """A pod of the node goes; resizes that wait are tried again."""
+
+    pod: str
+
+
+Step: TypeAlias = Admit | Resize | Leave
+
+
+def resize_to(pod: Pod) -> Resize:
+    """The step that a pod of the node asks for the resources of this one."""
+    pod = identified(pod)
+    return Resize(pod.metadata.uid, wanted=pod)
+
+
+class ResizeAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of one resize by the end: `Allocated` (also `late`, after it had to wait), `Unchanged`, `Deferred`
+    (still waits, or was replaced by another), `Infeasible`, `Refused` by the API server, or `NotThere`."""
+
+    pod: str
+    outcome: str
+    message: str
+    late: bool = False
+
+
+class CarriedOut(NamedTuple):
+    """The admissions of a sequence, each with its pod, and its resizes, both in order."""
+
+    admissions: tuple[tuple[Pod, Decision | str], ...]
+    resizes: tuple[ResizeAnswer, ...]
+
+
+def carry_out(node: Node, steps: Iterable[Step]) -> CarriedOut:
+    """Do it to the node. An admission that no kubelet survives is the defect's name."""
+    run = _Run(node)
+    for step in steps:
+        run.step(step)
+    return CarriedOut(tuple(run.admissions), tuple(run.resizes))
+
+
+class _Run:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._waiting: dict[str, int] = {}
+        self.admissions: list[tuple[Pod, Decision | str]] = []
+        self.resizes: list[ResizeAnswer] = []
+
+    def step(self, step: Step) -> None:
+        """The next step."""
+        if isinstance(step, Admit):
+            try:
+                self.admissions.append((step.pod, self._node.admit(step.pod)))
+            except UpstreamDefectError as defect:
+                self.admissions.append((step.pod, defect.name))
+        elif isinstance(step, Leave):
+            uid = self._uid(step.pod)
+            if uid is not None:
+                self._node.remove(uid)
+                self._settle(self._node.retry_resizes("pods_removed"))
+        else:
+            self._resize(step)
+
+    def _resize(self, step: Resize) -> None:
+        uid = self._uid(step.pod)
+        if uid is None:
+            self.resizes.append(ResizeAnswer(step.pod, NOT_THERE, "is not on the node"))
+            return
+        now = self._node.view.pods[uid].spec
+        name = f"{now.metadata.namespace or 'default'}/{now.metadata.name}"
+        try:
+            answer = self._node.resize(step.wanted or with_amounts(now, step.amounts))
+        except InputError as error:
+            self.resizes.append(ResizeAnswer(name, REFUSED, error.problem))
+            return
+        self._settle(answer.others)
+        self._waiting[uid] = len(self.resizes)
+        self.resizes.append(ResizeAnswer(name, answer.outcome, answer.message))
+
+    def _settle(self, tried: Iterable[ResizeDecision]) -> None:
+        """Resizes that waited were tried again."""
+        for one in tried:
+            place = self._waiting.get(one.uid)
+            if place is not None and self.resizes[place].outcome == DEFERRED != one.outcome:
+                self.resizes[place] = ResizeAnswer(self.resizes[place].pod, one.outcome, one.message, late=True)
+
+    def _uid(self, name: str) -> str | None:
+        for uid, pod in self._node.view.pods.items():
+            metadata = pod.spec.metadata
+            if name in (uid, metadata.name, f"{metadata.namespace or 'default'}/{metadata.name}"):
+                return uid
+        return None
+
+
+class Counts(NamedTuple):
+    """How many resizes were granted in the end, still wait, and can never be."""
+
+    granted: int
+    deferred: int
+    infeasible: int
+
+
+def counted(resizes: Iterable[ResizeAnswer]) -> Counts:
+    """The numbers of a sequence; what the API server refuses can never be."""
+    outcomes = [one.outcome for one in resizes]
+    granted = sum(outcome in ("Allocated", "Unchanged") for outcome in outcomes)
+    deferred = outcomes.count(DEFERRED)
+    return Counts(granted, deferred, len(outcomes) - granted - deferred)

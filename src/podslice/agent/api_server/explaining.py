@@ -1,0 +1,120 @@
+"""One event about a refused pod, with what would help.
+
+The fix comes from the explainer, as `podslice explain` gives it; looking for one may take seconds, so it is done beside
+the event loop, on a copy of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from podslice.advise.explain.explain import Explainer
+from podslice.advise.trial.trial import Trial
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.status.trying import on_paper
+from podslice.api.pod.spec import Pod
+from podslice.node.node import Node
+from podslice.node.state import NodeState
+from podslice.service.identity import Identity
+from podslice.status.status import waiting_text
+
+_MOST_WAITING = 64
+_LONGEST_WHY = 600
+_LONGEST_FIX = 250
+LONGEST_SECONDS = 5.0
+"""What looking for a fix of one pod may take."""
+LATER = 0.5
+"""Seconds: marking a pod Failed races against the kubelet, explaining does not."""
+
+
+class _Known(NamedTuple):
+    state: NodeState
+    explainer: Explainer
+
+
+class Explaining:
+    """Implements `arriving.Judged`; `run` does the work, one pod after the other. `told` hears each explanation, with
+    an empty fix where there is none; `aside` runs what takes long."""
+
+    def __init__(
+        self,
+        node: Callable[[], Node | None],
+        told: Callable[[Identity, ReportedRefusal, str], Awaitable[None]],
+        *,
+        trouble: Callable[[str, str], None],
+        aside: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
+    ) -> None:
+        self._node = node
+        self._told = told
+        self._trouble = trouble
+        self._aside = aside
+        self._jobs: dict[str, tuple[Identity, ReportedRefusal]] = {}
+        self._due = asyncio.Event()
+        self._known: _Known | None = None
+        self._until = 0.0
+
+    def judged(self, identity: Identity, refusal: ReportedRefusal) -> None:
+        """The latest about a pod counts; when too many wait, the oldest is told of without a fix."""
+        self._jobs[identity.uid] = identity, refusal
+        self._due.set()
+
+    async def run(self) -> None:
+        """Explain for ever."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await asyncio.sleep(LATER)
+            while self._jobs:
+                crowded = len(self._jobs) > _MOST_WAITING
+                identity, refusal = self._jobs.pop(next(iter(self._jobs)))
+                fix = "" if crowded or refusal.waits_for else await self._fix(refusal)
+                await self._told(identity, refusal, fix)
+            self._known = None
+
+    async def _fix(self, refusal: ReportedRefusal) -> str:
+        """The best change that makes the pod fit, empty where none was found."""
+        pod = refusal.spec
+        if pod is None:
+            return ""
+        try:
+            explainer = self._explainer()
+            self._until = time.monotonic() + LONGEST_SECONDS
+            return "" if explainer is None else await self._aside(lambda: best_fix(explainer, pod))
+        except Exception as error:
+            self._trouble("explain", f"{type(error).__name__}: {str(error)[:300]}")
+            self._known = None
+            return ""
+
+    def _explainer(self) -> Explainer | None:
+        node = self._node()
+        if node is None:
+            return None
+        if self._known is None or self._known.state != node.state:
+            self._known = _Known(node.state, Explainer(Trial.of(on_paper(node)), self._too_long))
+        return self._known.explainer
+
+    def _too_long(self) -> bool:
+        return time.monotonic() > self._until
+
+
+def best_fix(explainer: Explainer, pod: Pod) -> str:
+    """In words; empty where there is none, or the pod fits by now."""
+    fixes = explainer.explain(pod).fixes
+    return fixes[0].text.replace("restart the kubelet", "restart the agent") if fixes else ""
+
+
+def event_text(refusal: ReportedRefusal, fix: str) -> str:
+    """Upstream's message, ours, and what would help."""
+    parts = [refusal.message, _shortened(refusal.why, _LONGEST_WHY)]
+    if refusal.waits_for:
+        parts.append(waiting_text(refusal.waits_for))
+    text = "; ".join(part for part in parts if part)
+    return f"{text.removesuffix('.')}. What would help: {_shortened(fix, _LONGEST_FIX)}" if fix else text
+
+
+def _shortened(text: str, most: int) -> str:
+    """At most so many characters, no word cut: half a name is nobody's."""
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} …"

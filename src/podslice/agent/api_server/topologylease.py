@@ -1,0 +1,87 @@
+"""The Lease that says that the agent keeps the NodeResourceTopology of its node. That object is written only when it
+changes; by the Lease a reader tells a quiet node from an agent that is gone (cluster-integration B.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from podslice.agent.api_server.apiserver import ApiServer
+from podslice.agent.api_server.moments import micro_time
+from podslice.agent.api_server.topologyobject import TopologyObject
+from podslice.service.backoff import BackOff
+from podslice.service.podlist import ApiError
+
+RENEW_SECONDS = 300.0
+DURATION_SECONDS = 900
+"""Three renewals: one that is late or lost is no death."""
+
+
+class LeaseName(NamedTuple):
+    """Of the Lease of `node` in the agents' namespace. Other Leases there are not called `podslice-agent-`."""
+
+    namespace: str
+    node: str
+
+    @property
+    def name(self) -> str:
+        return f"podslice-agent-{self.node}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class TopologyLease:
+    """Renews the Lease of `topology`, at first when that is written. `trouble` hears when that fails. `renewals`
+    counts; `now` is Unix time."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        name: LeaseName,
+        topology: TopologyObject,
+        *,
+        trouble: Callable[[str, str], None],
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.renewals = 0
+        self._api = api
+        self._name = name
+        self._topology = topology
+        self._trouble = trouble
+        self._now = now
+        self._sleep = sleep
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """For ever; after a failure sooner again."""
+        back_off = back_off or BackOff(5.0, 240.0)
+        await self._topology.written.wait()
+        while True:
+            try:
+                await self._api.apply_lease(self._lease())
+            except ApiError as error:
+                self._trouble("lease", str(error))
+                await self._sleep(back_off.next())
+                continue
+            self.renewals += 1
+            back_off.reset()
+            await self._sleep(RENEW_SECONDS)
+
+    def _lease(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": self._name.name,
+                "namespace": self._name.namespace,
+                "ownerReferences": [self._topology.owner],
+            },
+            "spec": {
+                "holderIdentity": self._name.node,
+                "leaseDurationSeconds": DURATION_SECONDS,
+                "renewTime": micro_time(self._now()),
+            },
+        }

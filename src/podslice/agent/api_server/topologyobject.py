@@ -1,0 +1,112 @@
+"""The NodeResourceTopology object of this node, for schedulers that look at NUMA nodes: written when it changes, at
+most once a second. It is a slow mirror; who must know exactly follows the journal (cluster-integration B.6). Whether
+somebody still keeps it, a Lease says (`topologylease`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from podslice.agent.api_server.apiserver import ApiServer
+from podslice.agent.journal import NodeJournal
+from podslice.node.devices.pool import DevicePool
+from podslice.node.holding import Digest, Digester
+from podslice.node.node import Node
+from podslice.node.rules import NodeRules
+from podslice.node_objects.nrt import merged, node_topology
+from podslice.replica.setup import setup_of
+from podslice.service.backoff import BackOff
+from podslice.service.podlist import ApiError
+
+_LEAST_SECONDS = 1.0
+
+
+class _Seen(NamedTuple):
+    """What the object is made of."""
+
+    digest: Digest
+    pools: Mapping[str, DevicePool]
+    rules: NodeRules
+
+
+class TopologyObject:
+    """Writes the object of node `name`; `node` is None while there is no state. With `merges`, what others have written
+    into it stays. `lease` is the Lease that the object names, as NAMESPACE/NAME. `trouble` hears when a write fails.
+    `writes` counts; `written` is set with the first one."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        name: str,
+        node: Callable[[], Node | None],
+        journal: NodeJournal,
+        *,
+        merges: bool,
+        version: str,
+        lease: str,
+        trouble: Callable[[str, str], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.writes = 0
+        self.written = asyncio.Event()
+        self._api = api
+        self._name = name
+        self._node = node
+        self._journal = journal
+        self._merges = merges
+        self._version = version
+        self._lease = lease
+        self._trouble = trouble
+        self._sleep = sleep
+        self._digester = Digester()
+        self._uid = ""
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """For ever; after a failure later and later."""
+        back_off = back_off or BackOff(5.0, 300.0)
+        seen: _Seen | None = None
+        while True:
+            node = self._node()
+            now = None if node is None else self._seen(node)
+            if node is not None and now != seen:
+                try:
+                    await self._write(self._object(node))
+                except ApiError as error:
+                    self._trouble("nodeResourceTopology", str(error))
+                    await self._sleep(back_off.next())
+                    continue
+                seen = now
+                self.writes += 1
+                self.written.set()
+                back_off.reset()
+            await self._sleep(_LEAST_SECONDS)
+
+    @property
+    def owner(self) -> dict[str, str]:
+        """The reference to the Node, from the first write on."""
+        return {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
+
+    def _seen(self, node: Node) -> _Seen:
+        state = node.state
+        return _Seen(self._digester.of(state), state.device.pools, node.rules)
+
+    def _object(self, node: Node) -> dict[str, Any]:
+        digests = setup_of(node.rules).digests
+        journal = self._journal.journal
+        facts = {
+            "podslice.io/machine": digests.machine,
+            "podslice.io/config": digests.config,
+            "podslice.io/state": self._digester.of(node.state).allocation,
+            **({} if journal is None else {"podslice.io/sequence": str(journal.sequence)}),
+            "podslice.io/version": self._version,
+            "podslice.io/lease": self._lease,
+        }
+        return node_topology(node, facts, name=self._name)
+
+    async def _write(self, own: dict[str, Any]) -> None:
+        """Raises `ApiError`."""
+        self._uid = self._uid or await self._api.node_uid(self._name)
+        own["metadata"]["ownerReferences"] = [self.owner]
+        there = await self._api.read_topology(self._name) if self._merges else None
+        await self._api.apply_topology(self._name, own if there is None else merged(own, there))

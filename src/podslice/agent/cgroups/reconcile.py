@@ -1,0 +1,292 @@
+"""Trust nothing, read back: what every container should have against what its cgroup says.
+
+A runtime may lose an update, an administrator may write a cpuset, another agent may disagree. One pass compares every
+container and every pod, writes what differs into the cgroup, and says what it found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterator
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from podslice.agent.contract import PodFailure
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
+from podslice.agent.resize.resizes import asked_milli, pod_resize_text
+from podslice.dra.cgroups import ClaimedLimits
+from podslice.host.kernel.cgroup2 import CgroupTree, CgroupValues, cgroup_path
+from podslice.node.effects.cgroup import pod_cgroup
+from podslice.node.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
+from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.status.status import Drift
+from podslice.values.cpuset import format_bits
+from podslice.values.gates import FeatureGates
+
+T = TypeVar("T")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_NARROWED = "the set is written, but the kernel grants less: a parent cgroup is narrower, or CPUs are offline"
+_IN_USE = "more is in use already; writing the limit could kill the container"
+_LEFT = "limits are only reported"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What differs, as text, and how to put it right. `hopeless` says why writing would be of no use or do harm."""
+
+    kind: str
+    wanted: str
+    found: str
+    write: Callable[[], None]
+    hopeless: str = ""
+
+
+class Reconciler:
+    """Compares and repairs below one cgroup root; `repair` False only reports, `repair_limits` False only reports what
+    the kubelet, not we, ask for: a container's quota and memory limit."""
+
+    def __init__(self, owner: Owner, tree: CgroupTree, *, repair: bool = True, repair_limits: bool = True) -> None:
+        self._owner = owner
+        self._tree = tree
+        self._repair = repair
+        self._repair_limits = repair_limits
+        self._gates = FeatureGates.from_overrides(owner.config.feature_gates)
+
+    def looking(self) -> Reconciler:
+        """One that finds the same and writes nothing."""
+        return Reconciler(self._owner, self._tree, repair=False, repair_limits=self._repair_limits)
+
+    def settle(self, uid: str) -> None:
+        """Bring the cgroup of a new pod, as the kubelet made it, to what the pod should have. No drift: nobody has set
+        it before."""
+        pod = self._owner.pods.get(uid)
+        if pod is not None:
+            list(self._pod(pod))
+
+    def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
+        """Bring the cgroup of a running container to what it should have from now on. No drift; False if there is no
+        cgroup to write, or the runtime is still making it."""
+        path = cgroup_path(record.cgroups_path)
+        if path is None or not record.started or (found := self._tree.read(path)) is None:
+            return False
+        differences = [*self._sets(path, wanted, found)]
+        if wanted.quota_off and found.quota is not None:
+            differences.append(self._quota(path, None, found.period, found))
+        written = [self._mend("", "", one).repaired or one.hopeless for one in differences]
+        return all(written)
+
+    def run(self) -> list[Drift]:
+        """One pass over every container and pod; containers not started or without cgroup are on their way in or
+        out."""
+        return [drift for step in self.steps() for drift in step]
+
+    def steps(self, only: Container[str] | None = None) -> Iterator[list[Drift]]:
+        """The same pass a container or pod at a time, for who has other work to do in between; what comes or goes
+        meanwhile is seen as it then is. `only` are ids of containers and UIDs of pods."""
+        for record in list(self._owner.containers.values()):
+            if only is not None and record.id not in only:
+                continue
+            if self._owner.containers.get(record.id) is record:
+                yield self._owner.contained("reconcile", record, partial(self._listed, self._container, record)) or []
+        for uid in list(self._owner.pods):
+            pod = self._owner.pods.get(uid)
+            if pod is not None and (only is None or uid in only):
+                found = self._owner.seam.attempt("reconcile", pod.identity, partial(self._listed, self._pod, pod))
+                yield [] if isinstance(found, PodFailure) else found
+
+    def _listed(self, look: Callable[[T], Iterator[Drift]], what: T) -> list[Drift]:
+        return list(look(what))
+
+    def _container(self, record: ContainerRecord) -> Iterator[Drift]:
+        pod = self._owner.pods.get(record.pod_uid)
+        path = cgroup_path(record.cgroups_path)
+        if pod is None or path is None or not record.started or (found := self._tree.read(path)) is None:
+            return
+        wanted = self._owner.placing.wanted(record)
+        claimed = self._owner.placing.claimed_limits(record)
+        limits = _with_claims(record.limits, claimed, found)
+        weight = self._weight(path, claimed)
+        for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, limits, found), *weight):
+            yield self._mend(str(pod.identity), record.name, difference)
+
+    def _weight(self, path: str, claimed: ClaimedLimits | None) -> Iterator[Difference]:
+        """Runtimes make a weight of shares in two ways; what is below both is too little for CPUs of claims."""
+        if claimed is None or not claimed.shares:
+            return
+        want, found = shares_to_runtime_weight(claimed.shares), self._tree.weight(path)
+        if found is not None and found < min(want, shares_to_weight(claimed.shares)):
+            yield Difference("weight", str(want), str(found), partial(self._tree.write_weight, path, want))
+
+    def _sets(self, path: str, wanted: Pinning, found: CgroupValues) -> Iterator[Difference]:
+        """CPUs and memory nodes. What counts is what is effective, if the kernel says it."""
+        for kind, want, given, effective, write in (
+            ("cpus", wanted.cpus, found.cpus, found.cpus_effective, self._tree.write_cpus),
+            ("mems", wanted.mems, found.mems, found.mems_effective, self._tree.write_mems),
+        ):
+            seen = given if effective is None else effective
+            if want and seen is not None and seen != want:
+                why = _NARROWED if given == want else ""
+                yield Difference(kind, format_bits(want), format_bits(seen), partial(write, path, want), why)
+
+    def _limits(self, path: str, wanted: Pinning, limits: Limits | None, found: CgroupValues) -> Iterator[Difference]:
+        """CFS quota, off where the CPUs are the container's own, and the memory limit."""
+        left = "" if self._repair_limits else _LEFT
+        if wanted.quota_off:
+            if found.quota is not None:
+                yield self._quota(path, None, found.period, found)
+        elif limits is not None and _quota_differs(limits, found):
+            yield self._quota(path, limits.quota, limits.period, found, left)
+        if limits is not None and _pages(found.memory_max) != _pages(limits.memory):
+            yield self._memory(path, limits.memory, found, left)
+
+    def _quota(self, path: str, quota: int | None, period: int, found: CgroupValues, hopeless: str = "") -> Difference:
+        def write() -> None:
+            self._tree.write_quota(path, quota, period)
+
+        seen = _text(found.quota)
+        if quota is not None and found.quota is not None and found.period != period:
+            return Difference("quota", f"{quota} {period}", f"{seen} {found.period}", write, hopeless)
+        return Difference("quota", _text(quota), seen, write, hopeless)
+
+    def _memory(self, path: str, limit: int | None, found: CgroupValues, hopeless: str = "") -> Difference:
+        if not hopeless and limit is not None and self._tree.memory_current(path) > limit:
+            hopeless = _IN_USE
+        write = lambda: self._tree.write_memory_max(path, limit)  # noqa: E731
+        return Difference("memory", _text(limit), _text(found.memory_max), write, hopeless)
+
+    def _pod(self, pod: PodRecord) -> Iterator[Drift]:
+        """The pod's own cgroup: no quota where all is exclusive, and the limits its annotation asks for."""
+        path = pod_path(pod.identity)
+        if path is None or (found := self._tree.read(path)) is None:
+            return
+        for difference in self._pod_limits(pod, path, found):
+            yield self._mend(str(pod.identity), "", difference)
+
+    def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
+        placing = self._owner.placing
+        quota_off = (placing.pod_quota_off(pod.units) and not self._could_exceed(pod)) or self._on_claims(pod)
+        owns = quota_off or placing.has_bubble(pod.identity.uid)
+        if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
+            return
+        limits = self._annotated_limits(pod, quota_off=quota_off)
+        quota, memory = limits.get("cpuQuota"), limits.get("memory") or self._claimed_memory(pod)
+        if quota_off and found.quota is not None:
+            yield self._quota(path, None, found.period, found)
+        elif quota is not None and quota > 0 and found.quota != quota:
+            yield self._quota(path, quota, limits["cpuPeriod"], found)
+        elif not quota_off and found.quota is None and quota is None and pod.identity.quota:
+            yield self._quota(path, pod.identity.quota + pod.identity.overhead, pod.identity.period, found)
+        if memory and _pages(found.memory_max) != _pages(memory):
+            yield self._memory(path, memory, found)
+
+    def _could_exceed(self, pod: PodRecord) -> bool:
+        """True for a pod nobody knows whose sharing containers, without its cgroup's limit, could take more than it
+        asked for: those of pod-level resources have no limits of their own but the pod's."""
+        if pod.identity.uid in pod.units or pod.limit is None:
+            return False
+        mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
+        placing = self._owner.placing
+        shared = [asked_milli(record.limits) or 0 for record in mine if not placing.owned_by([record.unit])]
+        return placing.owned_by(pod.units).bit_count() * 1000 + sum(shared) > pod.limit
+
+    def _on_claims(self, pod: PodRecord) -> bool:
+        """True where a container runs on the CPUs of claims and each other one has such, or a limit of its own."""
+        mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
+        if not any(record.claims for record in mine):
+            return False
+        free = [record for record in mine if self._owner.placing.wanted(record).quota_off]
+        return bool(free) and all(record in free or asked_milli(record.limits) for record in mine)
+
+    def _resized(self, pod: PodRecord, found: int) -> bool:
+        """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""
+        if pod.resize:
+            return True
+        uid = pod.identity.uid
+        active = None if self._owner.node is None else self._owner.node.view.pods.get(uid)
+        if active is None or not active.pod_level or RESOURCES_ANNOTATION in pod.identity.annotations:
+            pod.resized = None
+            return any(record.resized for record in self._owner.containers.values() if record.pod_uid == uid)
+        cgroup = pod_cgroup(active.spec, self._gates)
+        if not cgroup.cpu_quota or not cgroup.cpu_period or cgroup.cpu_quota * 1000 // cgroup.cpu_period == found:
+            pod.resized = None
+            return False
+        if pod.resized != found:
+            pod.resized = found
+            self._owner.reporter.resized(pod.identity, "", pod_resize_text(found))
+        return True
+
+    def pod_limit(self, identity: Identity) -> int | None:
+        """The CPU limit in a pod's cgroup, in thousandths."""
+        path = cgroup_path(identity.cgroup_parent)
+        found = None if path is None else self._tree.read(path)
+        return None if found is None or found.quota is None else found.quota * 1000 // found.period
+
+    def _annotated_limits(self, pod: PodRecord, *, quota_off: bool) -> dict[str, int]:
+        """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""
+        node = self._owner.node
+        active = None if node is None else node.view.pods.get(pod.identity.uid)
+        if active is None or RESOURCES_ANNOTATION not in pod.identity.annotations or not active.pod_level:
+            return {}
+        cgroup = pod_cgroup(active.spec, self._gates, enforce_cpu_limits=not quota_off)
+        return {name: value for name, value in msgspec.to_builtins(cgroup).items() if isinstance(value, int)}
+
+    def _claimed_memory(self, pod: PodRecord) -> int | None:
+        """The limit of a pod with what its claims add, None where they add nothing. Pod-level
+        resources contain them."""
+        node, book = self._owner.node, self._owner.claims
+        active = None if node is None else node.view.pods.get(pod.identity.uid)
+        if active is None or book is None or active.pod_level:
+            return None
+        added = book.added_memory(active.spec)
+        limit = pod_cgroup(active.spec, self._gates).memory if added else None
+        return limit and limit + added
+
+    def _mend(self, pod: str, container: str, difference: Difference) -> Drift:
+        drift = Drift(pod, container, difference.kind, difference.wanted, difference.found)
+        if not self._repair:
+            return drift
+        if difference.hopeless:
+            return msgspec.structs.replace(drift, why=difference.hopeless)
+        try:
+            difference.write()
+        except OSError as error:
+            return msgspec.structs.replace(drift, why=error.strerror or str(error))
+        return msgspec.structs.replace(drift, repaired=True)
+
+
+def pinned_in(tree: CgroupTree, record: ContainerRecord) -> Pinning:
+    """The CPUs and NUMA nodes that a container's cgroup has, whoever wrote them; nothing where that is not known."""
+    path = cgroup_path(record.cgroups_path)
+    return Pinning() if path is None else Pinning(cpus=tree.cpus(path) or 0, mems=tree.mems(path) or 0)
+
+
+def pod_path(identity: Identity) -> str | None:
+    """The cgroup that is this pod's alone, where there is one."""
+    path = cgroup_path(identity.cgroup_parent)
+    return path if path is not None and identity.uid in path.replace("_", "-") else None
+
+
+def _quota_differs(limits: Limits, found: CgroupValues) -> bool:
+    """Without limit on both sides the period says nothing."""
+    if limits.quota is None and found.quota is None:
+        return False
+    return (limits.quota, limits.period) != (found.quota, found.period)
+
+
+def _with_claims(limits: Limits | None, claimed: ClaimedLimits | None, found: CgroupValues) -> Limits | None:
+    """Limits with the memory of claims; while that is not known, with what is there."""
+    memory = found.memory_max if claimed is None else claimed.memory
+    if limits is None or (claimed is not None and memory is None):
+        return limits
+    return msgspec.structs.replace(limits, memory=memory)
+
+
+def _pages(limit: int | None) -> int | None:
+    """A memory limit as the kernel keeps it, in whole pages."""
+    return None if limit is None else limit // _PAGE
+
+
+def _text(value: int | None) -> str:
+    return "max" if value is None else str(value)

@@ -1,0 +1,172 @@
+"""`podslice agent`: the node agent."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import click
+import msgspec
+
+from podslice.agent.settings import AgentSettings, DRASettings, LoadedSettings, load_settings
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.host.boot import read_boot
+from podslice.host.filesystem import DiskFileSystem
+from podslice.host.kernel.cgroup2 import CgroupTree
+from podslice.host.kernel.filewrites import FileWrites
+from podslice.host.kernel.kernelfiles import KernelFiles
+from podslice.host.machine_reading import read_machine
+from podslice.machine.model import Machine
+from podslice.node.checkpoints.names import CPU_STATE_FILE
+from podslice.node.node import Node
+from podslice.render.ansi import echo, style
+from podslice.service.http.access import is_loopback
+from podslice.values.errors import InputError, StartError
+
+_NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube")
+
+
+@click.command()
+@click.option("--config", "config_path", metavar="FILE", default="/etc/podslice/agent.yaml", show_default=True,
+              help="AgentConfiguration (docs/agent.md).")  # fmt: skip
+@click.option("--check-config", is_flag=True, help="Say whether the agent would start here, and stop.")
+@click.option("--observe", is_flag=True, help="Decide and report, change nothing.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@machine_options
+def agent(
+    *,
+    config_path: str,
+    check_config: bool,
+    observe: bool,
+    log_level: str,
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+) -> None:
+    """Run the node agent: give this node's pods the CPUs, memory nodes and quotas the core decides, through NRI.
+
+    \b
+    Examples:
+      podslice agent --config agent.yaml --check-config
+      podslice agent --config agent.yaml --observe
+      podslice agent --config agent.yaml
+
+    Exit codes: 0 stopped or configuration good, 2 bad configuration.
+    """
+    missing = [name for name in _NEEDED if not _installed(name)]
+    if missing:
+        raise InputError(f"the agent needs {', '.join(missing)}", remedy="pip install 'podslice[agent]'")
+    loaded = load_settings(config_path)
+    for warning in loaded.warnings:
+        echo(style(f"warning: {warning}", fg="yellow"), err=True)
+    chosen = resolve_machine(machine, sysfs, source)
+    if check_config:
+        _check(loaded, chosen)
+        if not observe:
+            _check_kubelet(loaded)
+        for remark in _remarks(loaded.agent):
+            echo(style(f"warning: {remark}", fg="yellow"), err=True)
+        echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
+        return
+    from podslice.agent.daemon import Agent
+    from podslice.agent.hotplug import MachineSource
+    from podslice.agent.status.report import configure_log
+
+    configure_log(log_level)
+    files = DiskFileSystem(sysfs or "/")
+    discover = partial(resolve_machine, machine, sysfs, source)
+    follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
+
+    async def main() -> None:
+        boot, writes = read_boot(DiskFileSystem()), _writes()
+        read = partial(load_settings, config_path)
+        await Agent(
+            loaded,
+            chosen,
+            observe=observe,
+            machine_source=follows,
+            boot=boot,
+            writes=writes,
+            read=read,
+            kernel=KernelFiles(),
+        ).run()
+
+    asyncio.run(main())
+
+
+def _writes() -> FileWrites | None:
+    """Without it the passes over everything find what others write."""
+    try:
+        return FileWrites()
+    except OSError as error:
+        echo(
+            style(f"warning: cgroups are read back every so often only: inotify: {error.strerror}", fg="yellow"),
+            err=True,
+        )
+        return None
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _remarks(settings: AgentSettings) -> Iterator[str]:
+    """What will be missing at run time, without being wrong."""
+    if not CgroupTree(settings.cgroup_root).usable:
+        yield f"cgroupRoot {settings.cgroup_root}: no cgroup v2 with cpu and cpuset; nothing is read back"
+    address = settings.address()
+    if address is not None and not is_loopback(address[0]):
+        yield f"metricsAddress {settings.metrics_address}: not loopback: whoever reaches it can read the metrics"
+    sources = settings.sources
+    if sources.annotation_counts:
+        yield (
+            "sources.annotation: whoever may create pods names their pod-level resources, up to what the pod requests"
+            if sources.others
+            else "sources: none but the annotation: whoever may create pods takes CPUs that nobody has counted"
+        )
+    if sources.kubelet is not None and sources.kubelet.insecure_skip_tls_verify:
+        yield "sources.kubelet.insecureSkipTLSVerify: who takes the kubelet's port gets the token and names the pods"
+    if sources.pods_api_required and not Path(sources.pods_api_socket).is_socket():
+        yield f"sources.podsAPI: no kubelet serves {sources.pods_api_socket} yet (feature gate PodsAPI)"
+    folder = Path(settings.pod_resources_socket).parent
+    if settings.stands_in and not os.access(folder, os.W_OK):
+        yield f"podResourcesUpstream: {folder} cannot be written, the kubelet's place cannot be taken"
+    if not Path(settings.nri_socket).is_socket():
+        yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
+
+
+def _check_kubelet(loaded: LoadedSettings) -> None:
+    """Raises `InputError` where a kubelet of this node gives CPUs away too, as its state file says."""
+    dra = loaded.agent.dra
+    folder = Path(DRASettings().kubelet_state if dra is None else dra.kubelet_state).parent
+    try:
+        policy = msgspec.json.decode((folder / CPU_STATE_FILE).read_bytes(), type=_CPUState).policy_name
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    if policy == "static" == loaded.config.cpu_manager_policy:
+        raise InputError(
+            "the kubelet's CPU Manager is static too, both would own CPUs",
+            path=str(folder / CPU_STATE_FILE),
+            remedy="set cpuManagerPolicy: none in the kubelet's configuration (docs/agent.md, Install)",
+        )
+
+
+class _CPUState(msgspec.Struct):
+    policy_name: str = msgspec.field(default="", name="policyName")
+
+
+def _check(loaded: LoadedSettings, machine: Machine) -> None:
+    """Raises `InputError` if the managers would not start on this machine."""
+    try:
+        Node(machine, loaded.config, profile=loaded.agent.profile, policy=loaded.policy)
+    except StartError as error:
+        raise InputError(f"would not start: {error.message}", path=error.stage, remedy=error.remedy) from None

@@ -1,0 +1,1 @@
+"""The agent beside a kubelet: sources of pods, PodResources, the Pods API."""

@@ -1,0 +1,66 @@
+"""The sources of pods that the settings name, made and kept current. Who is nearest to what runs is asked first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from podslice.agent.api_server.apiclient import HTTPApiServer
+from podslice.agent.api_server.apiserver import ApiServer, ApiSource
+from podslice.agent.kubelet.kubelet import HTTPKubelet, KubeletSource
+from podslice.agent.kubelet.podsapi import PodsApiSource
+from podslice.agent.kubelet.podsclient import GRPCPodsApi
+from podslice.agent.kubelet.sources import ManifestSource, PodSource
+from podslice.agent.settings import SourceSettings
+
+Trouble = Callable[[str, str], None]
+
+
+class ChosenSources:
+    """`api` and `api_source` are None without an API server; one that is given is used in place of the configured one.
+    Raises `InputError` for a configuration that cannot be used."""
+
+    def __init__(self, sources: SourceSettings, node: str, *, api: ApiServer | None, trouble: Trouble) -> None:
+        self.api = api if api is not None else HTTPApiServer() if sources.api_server else None
+        self.api_source = None if self.api is None else ApiSource(self.api, node, trouble=trouble)
+        self._manifests = ManifestSource(Path(sources.manifests), node) if sources.manifests else None
+        self._pods_api = _pods_api(sources, trouble)
+        self._kubelet = _kubelet(sources, node)
+        self._kubelet_source: KubeletSource | None = None
+        if self._kubelet is not None and sources.kubelet is not None:
+            self._kubelet_source = KubeletSource(self._kubelet, every=sources.kubelet.every_seconds, trouble=trouble)
+
+    def in_order(self) -> list[PodSource]:
+        """The first that knows a pod is believed."""
+        known: tuple[PodSource | None, ...] = (self._pods_api, self._manifests, self.api_source, self._kubelet_source)
+        return [source for source in known if source is not None]
+
+    def loops(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        """What keeps them current."""
+        if self.api_source is not None:
+            yield "apiServer", self.api_source.run
+        if self._kubelet_source is not None:
+            yield "kubelet", self._kubelet_source.run
+        if self._pods_api is not None:
+            yield "podsAPI", self._pods_api.run
+            yield "podsAPI questions", self._pods_api.answer
+
+    async def close(self) -> None:
+        for client in (self.api, self._kubelet):
+            if isinstance(client, HTTPApiServer | HTTPKubelet):
+                await client.close()
+
+
+def _pods_api(sources: SourceSettings, trouble: Trouble) -> PodsApiSource | None:
+    if sources.pods_api_off:
+        return None
+    kubelet = GRPCPodsApi(Path(sources.pods_api_socket))
+    return PodsApiSource(kubelet, required=sources.pods_api_required, trouble=trouble)
+
+
+def _kubelet(sources: SourceSettings, node: str) -> HTTPKubelet | None:
+    if sources.kubelet is None:
+        return None
+    address = sources.kubelet.address or os.environ.get("NODE_IP", "") or "127.0.0.1"
+    return HTTPKubelet(sources.kubelet, node, address)

@@ -1,0 +1,91 @@
+"""The pods a source has been told about, within bounds that no author of pods can move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from podslice.api.pod.spec import Pod
+from podslice.service.identity import Identity
+from podslice.service.podlist import KnownPod
+from podslice.values.errors import InputError
+
+MOST_PODS = 10_000
+MOST_BYTES = 48 << 20
+"""Of all pods together: more than 700 of the largest, or 10 000 ordinary ones."""
+
+
+class KnownPods:
+    """Pods by UID. A pod that comes again replaces itself; what does not fit any more is known as a pod that cannot
+    be read, so that it is refused and not guessed."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, KnownPod] = {}
+        self._mirrors: dict[str, set[str]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[KnownPod]:
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> KnownPod | None:
+        """By UID as the API has it."""
+        return self._pods.get(uid)
+
+    @property
+    def size(self) -> int:
+        """Bytes kept, roughly; never above `MOST_BYTES` and a word about each pod."""
+        return self._size
+
+    def find(self, identity: Identity) -> Pod | None:
+        """By UID, or by the one true mirror of the static pod. Raises `InputError` for one that cannot be read."""
+        known = self._pods.get(identity.uid)
+        if known is None or not _same(known, identity):
+            known = self._mirror(identity)
+        return None if known is None else known.pod()
+
+    def _mirror(self, identity: Identity) -> KnownPod | None:
+        """A mirror has another UID than its static pod, but its namespace and name; of two nobody knows which."""
+        claims = [self._pods[uid] for uid in self._mirrors.get(identity.uid, ())]
+        claims = [one for one in claims if _same(one, identity)]
+        return claims[0] if len(claims) == 1 else None
+
+    def replace(self, pods: Iterable[KnownPod]) -> None:
+        """These are all there are."""
+        self._pods.clear()
+        self._mirrors.clear()
+        self._size = 0
+        for pod in pods:
+            self.put(pod)
+
+    def put(self, pod: KnownPod) -> None:
+        """A pod is new, or has changed."""
+        self.drop(pod.uid)
+        if len(self._pods) >= MOST_PODS:
+            return
+        if self._size + pod.size > MOST_BYTES:
+            problem = InputError(f"the pods of this node have more than {MOST_BYTES} bytes", path="spec")
+            pod = msgspec.structs.replace(pod, spec=b"", problem=problem)
+        self._pods[pod.uid] = pod
+        self._size += pod.size
+        if pod.mirror_of:
+            self._mirrors.setdefault(pod.mirror_of, set()).add(pod.uid)
+
+    def drop(self, uid: str) -> None:
+        """A pod has gone."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        self._size -= pod.size
+        if pod.mirror_of:
+            claims = self._mirrors[pod.mirror_of]
+            claims.discard(uid)
+            if not claims:
+                del self._mirrors[pod.mirror_of]
+
+
+def _same(pod: KnownPod, identity: Identity) -> bool:
+    return (pod.namespace, pod.name) == (identity.namespace, identity.name)

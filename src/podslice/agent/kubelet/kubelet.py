@@ -1,0 +1,175 @@
+"""This node's pods from the kubelet beside the agent: its endpoint `/pods`, which tells of no other node.
+
+The kubelet lists its static pods as well, under the UIDs their sandboxes have, so no mirror is needed. It has no watch:
+the list is read now and then, and at once when a sandbox asks for a pod that is not known. It may be read with the
+right to `get` `nodes/pods` (KEP-2862), which gives nothing else of the kubelet, and not the pods of other nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from podslice.agent.api_server.apiclient import read_page
+from podslice.agent.kubelet.knownpods import KnownPods
+from podslice.agent.kubelet.sources import no_pods_from
+from podslice.agent.settings import KubeletSettings
+from podslice.api.pod.spec import Pod
+from podslice.service.backoff import BackOff
+from podslice.service.http.apiconnection import PLAIN, pieces_of
+from podslice.service.identity import Identity
+from podslice.service.podlist import ApiError, PodListPage
+from podslice.service.reach import why
+from podslice.service.tokens import read_token
+from podslice.service.trust import trust_as_go
+from podslice.service.waiting import or_after
+from podslice.values.errors import InputError
+
+LARGEST_ANSWER = 1 << 30
+"""Bytes read of one answer, not kept: the kubelet has no pages."""
+REQUEST_SECONDS = 10.0
+NODE_NAME = "$(NODE_NAME)"
+"""Stands for the node's name in `serverName`: one configuration for many nodes."""
+_PATH = "/pods"
+_GAP = 0.05
+"""Seconds between two readings that somebody asked for."""
+_SAID_OF_A_LIST = 3
+
+
+class KubeletEndpoint(Protocol):
+    """What the agent asks of the kubelet."""
+
+    async def pods(self) -> PodListPage:
+        """All pods it has. Raises `ApiError`."""
+
+
+class KubeletSource:
+    """Pods as the kubelet has them; a `PodSource`. `run` keeps them current for ever, whatever is answered. `cause` is
+    the last failure while the kubelet is of no use, empty otherwise."""
+
+    def __init__(
+        self,
+        kubelet: KubeletEndpoint,
+        *,
+        every: float,
+        trouble: Callable[[str, str], None],
+        wait: Callable[[asyncio.Event, float], Awaitable[None]] = or_after,
+    ) -> None:
+        self.name = "kubelet"
+        self.ready = False
+        self.changed = asyncio.Event()
+        self.cause = ""
+        self.pods = KnownPods()
+        self._kubelet = kubelet
+        self._every = every
+        self._trouble = trouble
+        self._wait = wait
+        self._asked = asyncio.Event()
+        self._said: set[str] = set()
+
+    def find(self, identity: Identity) -> Pod | None:
+        return self.pods.find(identity)
+
+    def expects(self, identity: Identity) -> bool:
+        """The kubelet knows a pod before it makes its sandbox. While it cannot be read its static pods are not waited
+        for: what it needs to let anybody read, the API server, may be one of them."""
+        return not identity.static or (self.ready and not self.cause)
+
+    def ask(self, identity: Identity) -> None:
+        self._asked.set()
+
+    def unknown(self) -> str:
+        nothing = no_pods_from("the kubelet", self.cause, ready=self.ready)
+        return nothing or "the kubelet does not list this pod yet"
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """Read the list every so often, at once when asked, and more and more slowly while that fails."""
+        back_off = back_off or BackOff(0.2, 30.0)
+        never = asyncio.Event()
+        while True:
+            try:
+                self._asked.clear()
+                self._take(await self._kubelet.pods())
+                back_off.reset()
+                await self._wait(never, _GAP)
+                await self._wait(self._asked, self._every)
+                continue
+            except ApiError as error:
+                self._failed(str(error))
+            except Exception as error:
+                self._failed(f"{type(error).__name__}: {str(error)[:300]}")
+            await self._wait(never, back_off.next())
+
+    def _failed(self, cause: str) -> None:
+        self.cause = cause
+        self._trouble("kubelet", cause)
+
+    def _take(self, page: PodListPage) -> None:
+        """This list replaces what we knew. A pod that cannot be read is said once, not at every reading."""
+        self.pods.replace(page.pods)
+        problems = {*page.problems, *(str(pod.problem) for pod in page.pods if pod.problem is not None)}
+        for problem in sorted(problems - self._said)[:_SAID_OF_A_LIST]:
+            self._trouble("kubeletPod", problem)
+        self._said = problems
+        self.ready = True
+        self.cause = ""
+        self.changed.set()
+
+
+class HTTPKubelet:
+    """A real kubelet's HTTPS port, read with the token of a service account. Raises `InputError` for an authority that
+    cannot be read."""
+
+    def __init__(self, settings: KubeletSettings, node: str, address: str) -> None:
+        import httpx2
+
+        self._node = node
+        self._token_file = Path(settings.token_file)
+        host = f"[{address}]" if ":" in address else address
+        self._url = f"https://{host}:{settings.port}{_PATH}"
+        name = settings.server_name.replace(NODE_NAME, node)
+        self._options = {"sni_hostname": name} if name else {}
+        try:
+            verify = _context(settings)
+            self._client = httpx2.AsyncClient(verify=verify, timeout=REQUEST_SECONDS, trust_env=False)
+        except OSError as error:
+            raise InputError(
+                f"{settings.ca_file}: cannot be used: {error}",
+                path="sources.kubelet.caFile",
+                remedy="name the authority, or the kubelet's own certificate /var/lib/kubelet/pki/kubelet.crt",
+            ) from None
+        self._errors = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, TimeoutError)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def pods(self) -> PodListPage:
+        """All pods of the node. Raises `ApiError`."""
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                return await self._read(self._token())
+        except self._errors as error:
+            raise ApiError(f"{self._url}: {why(error)}") from None
+
+    async def _read(self, token: str) -> PodListPage:
+        headers = PLAIN | {"Authorization": f"Bearer {token}"}
+        async with self._client.stream("GET", self._url, headers=headers, extensions=self._options) as response:
+            pieces = pieces_of(response, self._url)
+            return await read_page(pieces, self._node, LARGEST_ANSWER, f"{self._url}: the answer")
+
+    def _token(self) -> str:
+        """Read each time: a service account's token is replaced every hour or so. Raises `ApiError`, `OSError`."""
+        return read_token(self._token_file)
+
+
+def _context(settings: KubeletSettings) -> ssl.SSLContext:
+    """Raises `OSError`."""
+    context = ssl.create_default_context(cafile=settings.ca_file or None)
+    trust_as_go(context)
+    if settings.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,151 @@
+"""A kubelet that decides by its own managers, as its state files and the API server show it, told to the service.
+
+`podslice agent --observe` with `cluster` in its settings reads what the kubelet wrote and tells it as any agent does,
+but after the fact, and marked as observed: what such a node will say can only be predicted, so the service sends it one
+pod at a time that wants something for itself (docs/cluster-scheduler.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from podslice.agent.journal import NodeJournal
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.host.state.state_directory import read_state_directory
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node.answers import called
+from podslice.node.checkpoints.content import Content, read_content
+from podslice.node.checkpoints.names import DEVICE_STATE_FILE, MANAGER_STATE_FILES
+from podslice.node.checkpoints.stand_ins import stand_ins
+from podslice.node.holding import holding_of
+from podslice.node.node import Node
+from podslice.replica.signature import wants
+from podslice.service.podlist import KnownPod
+from podslice.values.errors import InputError, PodsliceError
+from podslice.values.go.gojson import CheckpointError
+
+LOOK_SECONDS = 0.5
+
+
+class ObservedKubelet:
+    """`folder` has the kubelet's state files, `pods` are those of the node as the API server has them, from when
+    `ready` says so, `devices` those that its plugins list. `trouble` hears once of each thing that keeps it from being
+    told."""
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: Machine,
+        config: KubeletConfig,
+        *,
+        profile: str,
+        version: str,
+        pods: Callable[[], Iterable[KnownPod]],
+        ready: Callable[[], bool],
+        trouble: Callable[[str, str], None],
+        devices: Callable[[], Awaitable[DeviceInventory]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.journal = NodeJournal(version=version, observed=True)
+        self._folder, self._machine, self._config, self._profile = folder, machine, config, profile
+        self._pods, self._ready, self._trouble, self._sleep = pods, ready, trouble, sleep
+        self._devices = devices
+        self._inventory = DeviceInventory()
+        self._seen: tuple[Mapping[str, bytes], Mapping[str, Pod]] | None = None
+        self._node: Node | None = None
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            if self._ready():
+                await self.look()
+            await self._sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Tell what has changed. What cannot be read is told as a trouble, and the service hears nothing new."""
+        problem = ""
+        try:
+            inventory = await self._devices()
+            if inventory != self._inventory:
+                self._inventory, self._seen, self._node = inventory, None, None
+            files = await asyncio.to_thread(read_state_directory, self._folder)
+            found = files, dict(_listed(self._pods()))
+            if found != self._seen:
+                self._tell(self._as_seen(*found), found[1])
+                self._seen = found
+        except PodsliceError as error:
+            problem = str(error)
+        if problem and problem != self._problem:
+            self._trouble("observed", problem)
+        self._problem = problem
+
+    def _as_seen(self, files: Mapping[str, bytes], pods: Mapping[str, Pod]) -> Node:
+        """The node with what the files say. A pod that wants something and is in no file has not started. Of a pod that
+        is gone a kubelet keeps devices in its file until it admits another."""
+        contents = _contents(files)
+        owners = {pod.metadata.uid: pod for pod in stand_ins(contents, frozenset())}
+        contents.pop(DEVICE_STATE_FILE, None)
+        there = {pod.metadata.uid for pod in stand_ins(contents, frozenset())} | pods.keys()
+        started = [pod for uid, pod in pods.items() if uid in owners or not self._waits(pod)]
+        unknown = [pod for uid, pod in owners.items() if uid not in pods]
+        node = Node(
+            self._machine,
+            self._config,
+            profile=self._profile,
+            files=files,
+            devices=self._inventory,
+            predicates=False,
+        )
+        node.resume([*started, *unknown])
+        for uid in owners.keys() - there:
+            node.remove(uid)
+        return node if self._node is None else Node.of(self._node.rules, node.state)
+
+    def _waits(self, pod: Pod) -> bool:
+        found = wants(pod)
+        memory = found.memory and self._config.memory_manager_policy == "Static"
+        return (found.cpus and self._config.cpu_manager_policy == "static") or found.devices or memory
+
+    def _tell(self, node: Node, pods: Mapping[str, Pod]) -> None:
+        old, self._node = self._node, node
+        if old is None:
+            self.journal.begin(node)
+            return
+        new = node.state.pods.keys() - old.state.pods.keys()
+        if len(new) == 1 and old.state.pods.keys() <= node.state.pods.keys():
+            self._admitted(old, node, pods.get(*new))
+        self.journal.follow(node)
+        self.journal.moved()
+
+    def _admitted(self, old: Node, node: Node, pod: Pod | None) -> None:
+        """One pod has started: where it got what it would by the rules, that is told as an admission."""
+        if pod is None:
+            return
+        trial, before, uid = Node.of(old.rules, old.state), old.state, pod.metadata.uid
+        decision = trial.admit(pod)
+        if decision.admitted and holding_of(trial.state, uid) == holding_of(node.state, uid):
+            self.journal.follow(trial)
+            self.journal.decided(before, pod, decision)
+
+
+def _listed(known: Iterable[KnownPod]) -> Iterator[tuple[str, Pod]]:
+    """Pods under the UIDs that the kubelet knows them by; one that cannot be read is a stand-in if it has something."""
+    for one in known:
+        uid = one.mirror_of or one.uid
+        if not one.ended and one.problem is None:
+            yield uid, called(one.pod(), uid)
+
+
+def _contents(files: Mapping[str, bytes]) -> dict[str, Content]:
+    found = {}
+    for name in files.keys() & {*MANAGER_STATE_FILES}:
+        try:
+            found[name] = read_content(files[name])
+        except CheckpointError as error:
+            raise InputError(str(error), source=name, remedy="podslice state repair may help") from None
+    return found

@@ -1,0 +1,239 @@
+"""This node's pods from the kubelet's local Pods API (KEP-4188; gate PodsAPI).
+
+It needs neither API server nor token nor network, and has what the kubelet will run: static pods under the UIDs of
+their sandboxes, and specifications in the version the kubelet acts on. A watch keeps them; a sandbox whose pod has not
+come by then is asked for by its UID, which the kubelet knows before it calls the runtime. So nobody waits.
+
+The kubelet tells of a pod when its status changes, in an order of its own, and repeats itself: what comes last counts.
+Its list after a start may be empty, so a pod that is not on it is only forgotten, and asked for when it matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from podslice.agent.kubelet.knownpods import KnownPods
+from podslice.agent.kubelet.sources import no_pods_from
+from podslice.agent.runtime.podbytes import ENDED, known_from, pod_message
+from podslice.api.pod.spec import Pod
+from podslice.service.backoff import BackOff
+from podslice.service.identity import Identity
+from podslice.service.podlist import ApiError, KnownPod
+from podslice.service.proto import podsapi_pb2 as api
+from podslice.service.waiting import or_after
+from podslice.values.errors import InputError
+
+RELIST_SECONDS = 300.0
+"""The kubelet drops news silently when it has too many: a new watch begins with everything."""
+SYNC_SECONDS = 10.0
+_AGAIN_SECONDS = 0.1
+_MOST_DENIED = 4096
+
+
+class NotServedError(ApiError):
+    """There is no Pods API: the gate is off, or the kubelet is down."""
+
+
+class PodsApi(Protocol):
+    """What the agent asks of the kubelet. Calls may raise `ApiError`, `NotServedError` among them."""
+
+    def there(self) -> bool:
+        """False when it is certain that nobody serves it."""
+
+    def watch(self) -> AsyncIterator[api.WatchPodsEvent]:
+        """Every pod, a word that these were all, and what changes from then on."""
+
+    async def pod(self, uid: str) -> bytes | None:
+        """The pod, None if the kubelet has none of that UID."""
+
+
+class PodsApiSource:
+    """Pods as the kubelet has them; a `PodSource`. `run` follows the watch and `answer` the questions, for ever.
+
+    `required` False: used while it is there. A pod it does not know, or cannot be asked for, is then the next source's.
+    """
+
+    def __init__(
+        self,
+        kubelet: PodsApi,
+        *,
+        required: bool,
+        trouble: Callable[[str, str], None],
+        wait: Callable[[asyncio.Event, float], Awaitable[None]] = or_after,
+    ) -> None:
+        self.name = "podsAPI"
+        self.ready = False
+        self.changed = asyncio.Event()
+        self.cause = ""
+        self.pods = KnownPods()
+        self._kubelet = kubelet
+        self._required = required
+        self._trouble = trouble
+        self._wait = wait
+        self._served = False
+        self._wanted: set[str] = set()
+        self._fresh: list[Identity] = []
+        self._asked = asyncio.Event()
+        self._look = asyncio.Event()
+        self._denied: dict[str, None] = {}
+
+    def find(self, identity: Identity) -> Pod | None:
+        return self.pods.find(identity)
+
+    def expects(self, identity: Identity) -> bool:
+        """Unless the kubelet has said that it does not have it. Where it must serve the API and does not, static pods
+        are not waited for: the way to mend that may be one of them."""
+        if identity.uid in self._denied:
+            return False
+        if self._required:
+            return not identity.static or (self.ready and not self.cause)
+        return self._kubelet.there()
+
+    def ask(self, identity: Identity) -> None:
+        if identity.uid not in self._wanted:
+            self._wanted.add(identity.uid)
+            self._fresh.append(identity)
+            self._asked.set()
+
+    def unknown(self) -> str:
+        nothing = no_pods_from("the kubelet's Pods API", self.cause, ready=self.ready or not self._required)
+        return nothing or "the kubelet's Pods API has not told about this pod yet"
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """Watch, and watch again: at once for a fresh list, more and more slowly while that fails."""
+        back_off = back_off or BackOff(0.2, 30.0)
+        while True:
+            self._look.clear()
+            try:
+                await self._follow(back_off)
+                continue
+            except NotServedError as error:
+                self._not_served(str(error))
+            except ApiError as error:
+                self._failed(str(error))
+            except Exception as error:
+                self._failed(f"{type(error).__name__}: {str(error)[:300]}")
+            await self._wait(self._look, back_off.next())
+
+    async def _follow(self, back_off: BackOff) -> None:
+        """One watch, for as long as its list is fresh. Raises `ApiError`."""
+        listed: set[str] | None = set()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            async with asyncio.timeout(SYNC_SECONDS) as limit, contextlib.aclosing(self._events()) as events:
+                async for event in events:
+                    if event.type == event.INITIAL_SYNC_COMPLETE and listed is not None:
+                        self._synced(listed)
+                        listed = None
+                        back_off.reset()
+                        limit.reschedule(begun + RELIST_SECONDS)
+                    else:
+                        self._take(event, listed)
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            if listed is None:
+                return
+            raise ApiError(f"the list of pods was not complete after {SYNC_SECONDS:.0f} s") from None
+        raise ApiError("the kubelet ended the watch")
+
+    async def _events(self) -> AsyncGenerator[api.WatchPodsEvent, None]:
+        async for event in self._kubelet.watch():
+            yield event
+
+    def _synced(self, listed: set[str]) -> None:
+        """These were all there are."""
+        for uid in [pod.uid for pod in self.pods if pod.uid not in listed]:
+            self.pods.drop(uid)
+        self._denied.clear()
+        self._served = self.ready = True
+        self.cause = ""
+        self.changed.set()
+
+    def _take(self, event: api.WatchPodsEvent, listed: set[str] | None) -> None:
+        """One pod that cannot be read is passed over: it is asked for when it is needed."""
+        if event.type not in (event.ADDED, event.MODIFIED, event.DELETED):
+            return
+        try:
+            message = pod_message(event.pod)
+            if event.type == event.DELETED or message.status.phase in ENDED:
+                self.pods.drop(message.metadata.uid)
+                return
+            pod = known_from(message)
+        except ApiError as error:
+            self._trouble("podsAPIPod", str(error))
+            return
+        if listed is not None:
+            listed.add(pod.uid)
+        self._put(pod)
+
+    def _put(self, pod: KnownPod) -> None:
+        self._denied.pop(pod.uid, None)
+        self.pods.put(pod)
+        if pod.problem is not None:
+            self._trouble("podsAPIPod", str(pod.problem))
+        self.changed.set()
+
+    def _not_served(self, why: str) -> None:
+        if self._required or self._served:
+            self._trouble("podsAPI", why)
+        self._served = False
+        self.cause = why if self._required else ""
+        self.ready = self.ready or not self._required
+
+    def _failed(self, cause: str) -> None:
+        self.cause = cause
+        self.ready = self.ready or not self._required
+        self._trouble("podsAPI", cause)
+
+    async def answer(self) -> None:
+        """Ask the kubelet for the pods that sandboxes wait for, each on its own."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._asked.wait()
+                self._asked.clear()
+                while self._fresh:
+                    group.create_task(self._look_up(self._fresh.pop()))
+
+    async def _look_up(self, identity: Identity) -> None:
+        try:
+            self._found(identity, await self._kubelet.pod(identity.uid))
+        except NotServedError as error:
+            self._not_served(str(error))
+            await self._without_answer(identity)
+        except Exception as error:
+            self._failed(str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {str(error)[:300]}")
+            await self._without_answer(identity)
+        finally:
+            self._wanted.discard(identity.uid)
+            self.changed.set()
+
+    def _found(self, identity: Identity, data: bytes | None) -> None:
+        """What cannot be read is that pod's problem alone."""
+        if not self._served:
+            self._look.set()
+        if data is None:
+            self._deny(identity)
+            return
+        try:
+            pod = known_from(pod_message(data))
+            if pod.uid != identity.uid:
+                raise ApiError(f"asked for the pod {identity.uid}, the kubelet told of {pod.uid}")
+        except ApiError as error:
+            pod = KnownPod(identity.uid, identity.namespace, identity.name, problem=InputError(str(error)))
+        self._put(pod)
+
+    async def _without_answer(self, identity: Identity) -> None:
+        """The next source is asked, or the kubelet once more, in a moment."""
+        if self._required:
+            await asyncio.sleep(_AGAIN_SECONDS)
+        else:
+            self._deny(identity)
+
+    def _deny(self, identity: Identity) -> None:
+        self._denied[identity.uid] = None
+        if len(self._denied) > _MOST_DENIED:
+            del self._denied[next(iter(self._denied))]

@@ -1,0 +1,321 @@
+"""Where pod specifications come from, behind one small interface.
+
+A source is asked for a pod the moment its sandbox is created. What it answers is what the pod is admitted with; the
+agent keeps that specification beside its state, so a source that is away at a restart costs nothing.
+
+Where no source can know a pod, the agent guesses it from what the runtime says: the annotation `podslice.io/resources`,
+or the requests behind a container's cgroup values. The annotation is the JSON of `spec.resources`; `containers` and
+`initContainers` in it, objects of name to resources, say which containers own a part. Without them all containers share
+what the pod gets. A pod without annotation counts container by container: a container of a Guaranteed pod owns its CPUs
+if its limit is a whole number of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from podslice.api.manifests.manifest import load_pods
+from podslice.api.pod.demand import aggregate, own_limits, own_requests
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.annotations import policy_annotations
+from podslice.node.effects.cpu_weight import milli_cpu_to_shares
+from podslice.service.identity import LARGEST_ANNOTATION, RESOURCES_ANNOTATION, Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.errors import InputError
+from podslice.values.quantity import ZERO, Quantity
+
+LARGEST_MANIFEST = 1 << 20
+MOST_MANIFESTS = 1000
+LONGEST_NEWS = 1.0
+"""Seconds for news about a pod that runs."""
+
+
+class PodSource(Protocol):
+    """One place that knows pods. `changed` is set whenever it learns about one; `ready` once it has a full list;
+    `cause` says why it knows nothing new, empty while all is well."""
+
+    name: str
+    ready: bool
+    cause: str
+    changed: asyncio.Event
+
+    def find(self, identity: Identity) -> Pod | None:
+        """The specification of a pod, None if unknown. Raises `InputError` when there is one that cannot be read."""
+
+    def expects(self, identity: Identity) -> bool:
+        """True when this source will know the pod: unknown is then not known yet, and nothing is guessed."""
+
+    def ask(self, identity: Identity) -> None:
+        """Somebody waits for this pod: look now."""
+
+    def unknown(self) -> str:
+        """Why a pod it expects is not known, for people."""
+
+
+def no_pods_from(source: str, cause: str, *, ready: bool) -> str:
+    """Why a source can say nothing of any pod now; empty for one that can."""
+    if cause:
+        return f"no pods from {source}: {cause}"
+    return "" if ready else f"no pods from {source}: it has not answered yet"
+
+
+class ManifestSource:
+    """Static pods of a directory, read when the kubelet says that a pod is one. It appends the node's name to the
+    pod's."""
+
+    def __init__(self, directory: Path, node_name: str) -> None:
+        self.name = "manifests"
+        self.ready = True
+        self.cause = ""
+        self.changed = asyncio.Event()
+        self._directory = directory
+        self._suffix = f"-{node_name.lower()}"
+
+    def find(self, identity: Identity) -> Pod | None:
+        if not identity.static or not identity.name.endswith(self._suffix):
+            return None
+        name = identity.name.removesuffix(self._suffix)
+        for pod in self._pods():
+            if pod.metadata.name == name and (pod.metadata.namespace or "default") == identity.namespace:
+                return pod
+        return None
+
+    def expects(self, identity: Identity) -> bool:
+        """Other pods come from elsewhere."""
+        return False
+
+    def ask(self, identity: Identity) -> None:
+        """Read whenever asked."""
+
+    def unknown(self) -> str:
+        return "no manifest of this node holds it"
+
+    def _pods(self) -> Iterable[Pod]:
+        """Pods of the files a kubelet would read; files that hold none are passed over as it does."""
+        files = sorted(path for path in self._directory.glob("*") if not path.name.startswith("."))
+        for path in files[:MOST_MANIFESTS]:
+            try:
+                if path.is_file() and path.stat().st_size <= LARGEST_MANIFEST:
+                    yield from (loaded.pod for loaded in load_pods(str(path)))
+            except (InputError, OSError):
+                continue
+
+
+class Sources:
+    """All sources, asked in order. With `annotation` the pod's own annotation completes what the others say and stands
+    for a pod nobody else can know."""
+
+    def __init__(self, sources: Iterable[PodSource] = (), *, wait: float = 0.0, annotation: bool = True) -> None:
+        self.sources = tuple(sources)
+        self._wait = wait
+        self._annotation = annotation
+
+    @property
+    def ready(self) -> bool:
+        return all(source.ready for source in self.sources)
+
+    def find(self, identity: Identity) -> Pod | None:
+        """The specification under the UID and name the runtime uses, None if nobody knows the pod. Raises
+        `InputError`, also for an annotation that wants more than the pod's containers ask for."""
+        for source in self.sources:
+            pod = source.find(identity)
+            if pod is not None:
+                pod = _renamed(pod, identity)
+                return with_annotation(pod, identity) if self._annotation else pod
+        if not self._annotation or self.must_know(identity):
+            return None
+        guessed = pod_from_annotation(identity)
+        return None if guessed is None else _renamed(guessed, identity)
+
+    def must_know(self, identity: Identity) -> bool:
+        """True when a pod nobody knows is a pod we were not told about yet, rather than one to be guessed."""
+        return any(source.expects(identity) for source in self.sources)
+
+    def unknown(self, identity: Identity) -> str:
+        """Why a pod that must be known is not."""
+        return "; ".join(source.unknown() for source in self.sources if source.expects(identity))
+
+    async def wait_for(self, identity: Identity) -> Pod | None:
+        """As `find`, giving sources time to tell us about a new pod, or that they never will. Raises `InputError`."""
+        pod = self.find(identity)
+        if pod is not None or not self.must_know(identity):
+            return pod
+        try:
+            async with asyncio.timeout(self._wait):
+                while pod is None and self.must_know(identity):
+                    for source in self.sources:
+                        source.ask(identity)
+                    await self._news()
+                    pod = self.find(identity)
+        except TimeoutError:
+            return None
+        return pod
+
+    async def wait_for_news(self, identity: Identity, holds: Callable[[], bool]) -> None:
+        """Give sources the time they are given to tell us about a pod, until this holds."""
+        if not self.sources:
+            return
+        try:
+            async with asyncio.timeout(min(self._wait, LONGEST_NEWS)):
+                while not holds():
+                    for source in self.sources:
+                        source.ask(identity)
+                    await self._news()
+        except TimeoutError:
+            return
+
+    async def _news(self) -> None:
+        waits = [asyncio.ensure_future(source.changed.wait()) for source in self.sources]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        for source in self.sources:
+            source.changed.clear()
+
+
+def _renamed(pod: Pod, identity: Identity) -> Pod:
+    annotations = policy_annotations(pod.metadata.annotations or {}) | policy_annotations(identity.annotations)
+    metadata = msgspec.structs.replace(
+        pod.metadata,
+        uid=identity.uid,
+        name=identity.name,
+        namespace=identity.namespace,
+        annotations=annotations or None,
+    )
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+# What the runtime says
+
+ANY_CONTAINER = "any"
+"""Name of the container that stands for all containers an annotation does not name."""
+MOST_CONTAINERS = 100
+
+
+def annotated_resources(identity: Identity) -> dict[str, Any] | None:
+    """The object in the annotation, None without one. Raises `InputError`."""
+    text = identity.annotations.get(RESOURCES_ANNOTATION)
+    if text is None:
+        return None
+    place = f"metadata.annotations[{RESOURCES_ANNOTATION}]"
+    if len(text.encode()) > LARGEST_ANNOTATION:
+        raise InputError(f"is longer than {LARGEST_ANNOTATION} bytes", path=place)
+    try:
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise InputError("is not JSON", path=place, remedy='write {"requests": {"cpu": "4"}, ...}') from None
+    if not isinstance(data, dict):
+        raise InputError("is not a JSON object", path=place, remedy='write {"requests": {"cpu": "4"}, ...}')
+    unknown = sorted(set(data) - {"requests", "limits", "containers", "initContainers"})
+    if unknown:
+        raise InputError(f"unknown field {unknown[0]!r}", path=place, remedy="use requests, limits, containers")
+    return data
+
+
+def pod_from_annotation(identity: Identity) -> Pod | None:
+    """The pod its annotation describes, None without one. Raises `InputError`."""
+    data = annotated_resources(identity)
+    if data is None:
+        return None
+    containers = _containers(data.get("containers"), "containers")
+    spec = {
+        "resources": {name: data[name] for name in ("requests", "limits") if name in data},
+        "initContainers": _containers(data.get("initContainers"), "initContainers"),
+        "containers": containers or [{"name": ANY_CONTAINER}],
+    }
+    return _pod(identity, spec)
+
+
+def with_annotation(pod: Pod, identity: Identity) -> Pod:
+    """A pod from elsewhere with the annotation's pod-level resources, where it has none of its own: for clusters whose
+    API server drops `spec.resources`. The annotation may only name as pod-level what the pod's containers ask for,
+    because scheduler and quotas counted those. Raises `InputError`."""
+    if pod.spec.resources is not None:
+        return pod
+    data = annotated_resources(identity)
+    if data is None:
+        return pod
+    spec = {"resources": {name: data[name] for name in ("requests", "limits") if name in data}, "containers": []}
+    resources = _pod(identity, spec).spec.resources
+    assert resources is not None
+    counted = aggregate(pod, lambda container: own_limits(container) | own_requests(container))
+    for name, amount in ((resources.limits or {}) | (resources.requests or {})).items():
+        known = counted.get(name, ZERO)
+        if amount > known:
+            raise InputError(
+                f"wants {_short(amount)} where the pod's containers request {_short(known)}",
+                path=f"metadata.annotations[{RESOURCES_ANNOTATION}].requests[{name[:80]}]",
+                remedy="let the containers request it, or use spec.resources, so that scheduler and quotas count it",
+            )
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=resources))
+
+
+def _short(amount: Quantity) -> str:
+    return str(amount)[:40]
+
+
+def _containers(value: Any, field: str) -> list[dict[str, Any]]:
+    place = f"metadata.annotations[{RESOURCES_ANNOTATION}].{field}"
+    if value is None:
+        return []
+    if not isinstance(value, dict) or len(value) > MOST_CONTAINERS:
+        raise InputError(
+            "is not an object of at most 100 names", path=place, remedy='{"app": {"limits": {"cpu": "2"}}}'
+        )
+    containers = []
+    for name, resources in value.items():
+        if not isinstance(resources, dict):
+            raise InputError("is not an object", path=f"{place}[{name[:80]}]")
+        restart = resources.pop("restartPolicy", None)
+        containers.append({"name": name, "resources": resources, "restartPolicy": restart})
+    return containers
+
+
+def _pod(identity: Identity, spec: dict[str, Any]) -> Pod:
+    metadata = {"name": identity.name, "namespace": identity.namespace, "uid": identity.uid}
+    try:
+        return pod_from_dict({"metadata": metadata, "spec": spec})
+    except InputError as error:
+        raise error.at(source=f"metadata.annotations[{RESOURCES_ANNOTATION}]") from None
+
+
+def qos_of_parent(cgroup_parent: str) -> str:
+    """QoS class by the cgroup a kubelet puts the pod into; empty where the parent is not a kubelet's."""
+    if "besteffort" in cgroup_parent:
+        return "BestEffort"
+    if "burstable" in cgroup_parent:
+        return "Burstable"
+    return "Guaranteed" if "kubepods" in cgroup_parent else ""
+
+
+def unit_uid(uid: str, container: str) -> str:
+    """Key under which a container without known pod is admitted on its own; no Kubernetes UID contains a slash."""
+    return f"{uid}/{container}"
+
+
+def pod_from_container(identity: Identity, container: nri.Container) -> Pod | None:
+    """A pod of just this container if it may own CPUs, None if it shares.
+
+    CPU limit and shares say the request, and only in a Guaranteed pod the memory limit is the memory request.
+    """
+    cpu, memory = container.linux.resources.cpu, container.linux.resources.memory
+    quota, period = cpu.quota.value, cpu.period.value
+    if qos_of_parent(identity.cgroup_parent) != "Guaranteed" or quota <= 0 or period <= 0 or memory.limit.value <= 0:
+        return None
+    milli = quota * 1000 // period
+    if cpu.shares.value != milli_cpu_to_shares(milli):
+        return None
+    amounts = {"cpu": f"{milli}m", "memory": str(memory.limit.value)}
+    for limit in container.linux.resources.hugepage_limits:
+        if limit.limit and limit.page_size.endswith("B"):
+            amounts[f"hugepages-{limit.page_size[:-1]}i"] = str(limit.limit)
+    one = {"name": container.name, "resources": {"requests": amounts, "limits": amounts}}
+    owner = identity._replace(uid=unit_uid(identity.uid, container.name))
+    return _pod(owner, {"containers": [one]})

@@ -1,0 +1,1 @@
+"""Move running containers to other CPUs and NUMA nodes (docs/defrag.md)."""

@@ -1,0 +1,1 @@
+"""Carry out in-place resizes of exclusive CPUs (docs/resize.md)."""

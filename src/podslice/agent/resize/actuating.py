@@ -1,0 +1,127 @@
+"""What a resize writes into cgroups and reads back."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, Pinning
+from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
+from podslice.node.effects.cpu_weight import milli_cpu_to_shares, shares_to_runtime_weight
+from podslice.values.cpuset import Bits, format_bits
+
+POLL_SECONDS = 0.005
+LONGEST_LEAVING = 0.2
+"""Seconds in which the kernel must show that nobody is left on CPUs that change hands: a tenth of what a runtime gives
+a call."""
+
+
+class Cgroups(Protocol):
+    """The cgroups of containers. Methods raise `OSError` for a file that cannot be written."""
+
+    def narrow(self, record: ContainerRecord, cpus: Bits) -> bool:
+        """Set the CPUs of a running container; False where it has no cgroup that we know."""
+
+    def effective(self, record: ContainerRecord) -> Bits | None:
+        """The CPUs it can run on by the kernel's word, None where the kernel does not say."""
+
+    def weigh(self, record: ContainerRecord, milli: int) -> None:
+        """Set its weight for a request of so many thousandths of CPUs."""
+
+    def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
+        """Bring it to what it should have; False where that cannot be done now."""
+
+
+class NoCgroups:
+    """Where nothing is written: in a dry run, and beside a runtime whose cgroups cannot be seen."""
+
+    def narrow(self, record: ContainerRecord, cpus: Bits) -> bool:
+        return False
+
+    def effective(self, record: ContainerRecord) -> Bits | None:
+        return None
+
+    def weigh(self, record: ContainerRecord, milli: int) -> None:
+        return None
+
+    def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
+        return False
+
+
+class TreeCgroups:
+    """Those below a cgroup root. `write` is the reconcile loop's."""
+
+    def __init__(self, tree: CgroupTree, write: Callable[[ContainerRecord, Pinning], bool]) -> None:
+        self._tree = tree
+        self.write = write
+
+    def narrow(self, record: ContainerRecord, cpus: Bits) -> bool:
+        path = cgroup_path(record.cgroups_path)
+        if path is None:
+            return False
+        try:
+            self._tree.write_cpus(path, cpus)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{path}/cpuset.cpus") from None
+        return True
+
+    def effective(self, record: ContainerRecord) -> Bits | None:
+        path = cgroup_path(record.cgroups_path)
+        return None if path is None else self._tree.effective_cpus(path)
+
+    def weigh(self, record: ContainerRecord, milli: int) -> None:
+        path = cgroup_path(record.cgroups_path)
+        if path is not None:
+            try:
+                self._tree.write_weight(path, shares_to_runtime_weight(milli_cpu_to_shares(milli)))
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, f"{path}/cpu.weight") from None
+
+
+class Leaving:
+    """Takes containers off CPUs that are not theirs any more."""
+
+    def __init__(self, owner: Owner, cgroups: Cgroups) -> None:
+        self._owner = owner
+        self._cgroups = cgroups
+
+    async def leave(self, cpus: Bits, records: Iterable[ContainerRecord]) -> None:
+        """Containers that should not run on some of these CPUs are narrowed; returns when the kernel says that they
+        have left them. Raises `OSError` with the file."""
+        left = []
+        placing, updates = self._owner.placing, self._owner.updates
+        pool = Pinning(cpus=placing.pool())
+        for record in list(records):
+            if not record.started:
+                continue
+            if updates.on_pool(record):
+                wanted: Pinning | None = pool
+            else:
+                wanted = self._owner.contained("resize", record, partial(placing.wanted, record))
+            if wanted is None or not wanted.cpus:
+                continue
+            runs_on = record.applied.cpus or placing.all_cpus
+            if runs_on & cpus & ~wanted.cpus and self._cgroups.narrow(record, wanted.cpus):
+                updates.narrowed(record, wanted.cpus)
+                left.append((record, cpus & ~wanted.cpus))
+        await until_left(self._cgroups, left)
+
+
+async def until_left(cgroups: Cgroups, left: Iterable[tuple[ContainerRecord, Bits]]) -> None:
+    """Returns when the kernel says that containers are off these CPUs. Raises `OSError` with the file."""
+    patience = LONGEST_LEAVING
+    for record, gone in left:
+        while (cgroups.effective(record) or 0) & gone:
+            if patience <= 0:
+                place = f"{cgroup_path(record.cgroups_path)}/cpuset.cpus.effective"
+                raise OSError(errno.EBUSY, f"still has {format_bits(gone)} of others", place)
+            patience -= POLL_SECONDS
+            await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,130 @@
+"""What the runtime's calls and the specifications of pods ask for a pod that runs, and which of them counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from podslice.agent.kubelet.sources import unit_uid
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, Limits, PodRecord
+from podslice.agent.resize.actuator import Actuator
+from podslice.agent.resize.resizes import asked_milli
+from podslice.agent.resize.wishes import container_wish, is_step, pod_wish
+from podslice.agent.runtime.translate import limits_of
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.errors import InputError
+
+
+class Specifications(Protocol):
+    """Who knows pods' specifications."""
+
+    def find(self, identity: Identity) -> Pod | None: ...
+    async def wait_for_news(self, identity: Identity, holds: Callable[[], bool]) -> None:
+        """Give them time to tell about a pod, until this holds."""
+
+
+class ResizeRequests:
+    """Of one node, whose resizes are carried out by `actuator`."""
+
+    def __init__(self, owner: Owner, specifications: Specifications, actuator: Actuator) -> None:
+        self._owner = owner
+        self._specifications = specifications
+        self._actuator = actuator
+
+    def of_container(self, record: ContainerRecord, resources: nri.LinuxResources) -> Pod | None:
+        """The pod once a container has what a call asks for; None where that is nothing new."""
+        target = self.target(record.unit)
+        if target is None or not record.member or record.limits is None:
+            return None
+        return container_wish(target, record.member, record.limits.updated(resources), resources.cpu.shares.value)
+
+    def says(self, spec: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
+        """True when a specification asks for a container what the call does."""
+        asked = (record.limits or Limits()).updated(resources)
+        return container_wish(spec, record.member, asked, resources.cpu.shares.value) is None
+
+    def target(self, unit: str) -> Pod | None:
+        """What a pod has or is about to have; None for one that has no CPUs to resize."""
+        active = self._actuator.active(unit)
+        if not self._actuator.policy.exclusive or active is None or not active.guaranteed:
+            return None
+        ongoing = self._actuator.in_progress.get(unit)
+        return active.spec if ongoing is None else ongoing.desired
+
+    async def container(self, pod: PodRecord, wish: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> Pod:
+        """What a pod is to have whose container was asked about: its specification, if that is new enough, else what
+        the call says."""
+        return await self._settled(pod, record.unit, wish, lambda spec: self.says(spec, record, resources))
+
+    async def pod(self, pod: PodRecord, wish: Pod, resources: nri.LinuxResources) -> Pod:
+        """The same where the pod as a whole was asked about."""
+        milli = asked_milli(Limits().updated(resources)) or 0
+        return await self._settled(pod, pod.identity.uid, wish, lambda spec: pod_wish(spec, milli) is None)
+
+    async def _settled(self, pod: PodRecord, unit: str, wish: Pod, says: Callable[[Pod], bool]) -> Pod:
+        target = self.target(unit)
+        found = self.find(pod.identity) if unit == pod.identity.uid else None
+        if found is None or target is None:
+            return wish
+        gates = self._actuator.store.node.rules.gates
+        if says(found):
+            return found
+        if is_step(wish, found, target, gates):
+            return wish
+        await self._specifications.wait_for_news(pod.identity, lambda: self._holds(pod.identity, says))
+        found = self.find(pod.identity)
+        return found if found is not None and says(found) else wish
+
+    def _holds(self, identity: Identity, says: Callable[[Pod], bool]) -> bool:
+        found = self.find(identity)
+        return found is not None and says(found)
+
+    def find(self, identity: Identity) -> Pod | None:
+        """The pod's specification with defaults, None where nobody knows it."""
+        try:
+            found = self._specifications.find(identity)
+        except InputError:
+            return None
+        return None if found is None else default_pod(found, self._actuator.store.node.rules.gates)
+
+    def newcomer(self, identity: Identity, message: nri.Container) -> ContainerRecord | None:
+        """A container that is about to be created in a pod that was admitted with it, None for others."""
+        pod, own = self._owner.pods.get(identity.uid), unit_uid(identity.uid, message.name)
+        if pod is None or pod.rejected or RESOURCES_ANNOTATION in identity.annotations:
+            return None
+        unit = identity.uid if identity.uid in pod.units else own if own in pod.units else ""
+        active = self._actuator.active(unit)
+        if active is None or message.name not in {one.name for one in active.containers}:
+            return None
+        limits = limits_of(message)
+        return ContainerRecord(
+            message.id, message.name, identity.uid, "", unit=unit, member=message.name, limits=limits
+        )
+
+    def missed(self, record: ContainerRecord) -> Pod | None:
+        """A resize that the runtime carried out and we did not, because nobody was asked or there was no room: as the
+        specification says it."""
+        pod, nothing = self._owner.pods.get(record.pod_uid), nri.LinuxResources()
+        if pod is None or record.unit != record.pod_uid or record.limits is None or record.limits.quota is None:
+            return None
+        found = None if self.of_container(record, nothing) is None else self.find(pod.identity)
+        return found if found is not None and self.says(found, record, nothing) else None
+
+    def of_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> Pod | None:
+        """The same of a call for a pod as a whole."""
+        target = self.target(pod.identity.uid)
+        milli = asked_milli(Limits().updated(resources))
+        if target is None or milli is None or not self._owner.placing.has_bubble(pod.identity.uid):
+            return None
+        return pod_wish(target, milli)
+
+
+def restarts(spec: Pod, record: ContainerRecord) -> bool:
+    """True when the container wants to be restarted where one of its resources changes."""
+    containers = (*spec.spec.init_containers, *spec.spec.containers)
+    policies = next((one.resize_policy for one in containers if one.name == record.member), ())
+    return any(one.restart_policy == "RestartContainer" for one in policies)

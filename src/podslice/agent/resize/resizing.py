@@ -1,0 +1,358 @@
+"""In-place resizes of exclusive CPUs, asked for by the kubelet beside the agent (docs/resize.md): whether, and when
+again.
+
+The kubelet has granted the resize by its own books before it calls the runtime; here the node's CPUs decide. A growth
+is done within the runtime's call, which may be refused; a shrink is answered at once and follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.agent.contract import ResizeNews
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, PodRecord
+from podslice.agent.resize.actuator import Actuator
+from podslice.agent.resize.resizeinprogress import ResizeInProgress, ResizeRefusedError
+from podslice.agent.resize.resizerequests import ResizeRequests, Specifications, restarts
+from podslice.agent.resize.wishes import same_resources
+from podslice.agent.runtime.translate import update_of
+from podslice.agent.seam import failure_of
+from podslice.api.pod.spec import Pod
+from podslice.service.identity import Identity
+from podslice.service.proto import nri_pb2 as nri
+from podslice.service.waiting import or_after
+from podslice.values.errors import PodsliceError
+from podslice.values.quantity import ZERO
+
+REMEMBERED = 5.0
+"""Seconds for which a refusal is repeated without another look."""
+ASKED_LATELY = 300.0
+"""Seconds after which nobody is known to want a resize that the kubelet has not asked for again."""
+LONGEST_LANDING = 0.3
+"""Seconds that a call waits for another resize of its pod. With those for a specification, and for shared containers
+to leave, a call takes less than the two that a runtime gives it."""
+
+
+class _Refused(NamedTuple):
+    desired: Pod
+    error: ResizeRefusedError
+    until: float
+
+
+class _Wanted(NamedTuple):
+    """A resize that waits for room; `at` is when it was asked for last."""
+
+    desired: Pod
+    at: float
+
+
+class Resizing:
+    """Of one node, whose resizes are carried out by `actuator`; `clock` counts seconds."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        specifications: Specifications,
+        actuator: Actuator,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._owner = owner
+        self.actuator = actuator
+        self._requests = ResizeRequests(owner, specifications, actuator)
+        self._clock = clock
+        self._refused: dict[str, _Refused] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        self._room = asyncio.Event()
+        self.is_moving: Callable[[str], bool] = lambda unit: False
+        owner.on_room = self._room.set
+        owner.on_policy = self._policy_changed
+        owner.pending_resizes = lambda: self.pending
+        owner.will_resize = lambda record: self._requests.missed(record) is not None
+
+    @property
+    def pending(self) -> int:
+        """Resizes that wait for room or for their delay."""
+        return len(self._wanted) + len(self.actuator.in_progress)
+
+    def waits(self, unit: str) -> bool:
+        """True when a resize of a pod waits or is on its way."""
+        return unit in self._wanted or unit in self.actuator.in_progress
+
+    # The runtime's calls
+
+    def resume(self) -> None:
+        """What an earlier process was writing is in the books, as done or as never begun; the containers are told."""
+        store = self._owner.store
+        if store is None:
+            return
+        for unit in store.unfinished:
+            if unit not in self.actuator.in_progress:
+                for record in self.actuator.records(unit):
+                    self.actuator.tell(record)
+                self.actuator.end(store, unit)
+        for unit, desired in store.take_waiting().items():
+            self._want(unit, desired)
+        self._look_again()
+
+    def concerns_new(self, identity: Identity, message: nri.Container) -> bool:
+        """True when a container that is about to be created asks for other resources than it had: its resize policy
+        wants it restarted, or it ended while its resize waited."""
+        record = self._requests.newcomer(identity, message)
+        if record is None or self._requests.of_container(record, message.linux.resources) is None:
+            return False
+        if record.unit != identity.uid:
+            return True
+        found = self._requests.find(identity)
+        if found is None:
+            return False
+        return self._requests.says(found, record, message.linux.resources) or restarts(found, record)
+
+    async def new(self, identity: Identity, message: nri.Container) -> None:
+        """The container gets what it asks for as it is created; where it cannot, it begins with what it had, and the
+        resize waits."""
+        record, resources = self._requests.newcomer(identity, message), message.linux.resources
+        if record is None:
+            return
+        try:
+            await self._landed(record.unit)
+            if (wish := self._requests.of_container(record, resources)) is None:
+                return
+            pod = self._owner.pods[identity.uid]
+            desired = await self._requests.container(pod, wish, record, resources)
+            await self.resize(pod, desired)
+            if (ongoing := self.actuator.in_progress.get(record.unit)) is not None:
+                await ongoing.done.wait()
+        except ResizeRefusedError:
+            return
+
+    def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
+        """True when a call asks for something that `container` has to decide."""
+        return self._requests.of_container(record, resources) is not None or record.unit in self.actuator.in_progress
+
+    async def container(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
+        """The answer to an update of a container. Raises `ResizeRefusedError`."""
+        pod = self._owner.pods[record.pod_uid]
+        await self._landed(record.unit)
+        if (wish := self._requests.of_container(record, resources)) is not None:
+            desired = await self._requests.container(pod, wish, record, resources)
+            await self.resize(pod, desired, hook=record.id)
+        return self._answer(record, resources)
+
+    def applied(self, container: str) -> None:
+        """The runtime has written what it was answered for a container."""
+        for ongoing in self.actuator.in_progress.values():
+            if ongoing.hook == container:
+                ongoing.applied.set()
+
+    async def pod(self, pod: PodRecord, resources: nri.LinuxResources) -> None:
+        """An update of what a pod may use as a whole. Raises `ResizeRefusedError`."""
+        uid = pod.identity.uid
+        await self._landed(uid)
+        if (wish := self._requests.of_pod(pod, resources)) is not None:
+            await self.resize(pod, await self._requests.pod(pod, wish, resources))
+
+    def concerns_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> bool:
+        """True when a call asks for something that `pod` has to decide."""
+        return self._requests.of_pod(pod, resources) is not None
+
+    def _answer(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
+        """Its own sets, then some of the others'; the set it loses stays until it has left it by its cgroup."""
+        if self._owner.containers.get(record.id) is not record:
+            return []
+        if record.limits is not None:
+            asked = record.limits.updated(resources)
+            changing = record.unit in self.actuator.in_progress
+            record.limits = (
+                replace(asked, quota=record.limits.quota, period=record.limits.period) if changing else asked
+            )
+        record.applied = self._owner.placing.wanted(record)
+        updates = self._owner.updates
+        others = updates.take(but=record.id) or updates.late(but=record.id)
+        updates.answered()
+        return [*others, update_of(record, record.applied)]
+
+    # Deciding
+
+    async def resize(self, pod: PodRecord, desired: Pod, *, hook: str = "") -> None:
+        """Decide, and carry it out: at once where CPUs only come, beside everything else where some go. Raises
+        `ResizeRefusedError`."""
+        unit, gates = desired.metadata.uid, self.actuator.store.node.rules.gates
+        active, ongoing = self.actuator.active(unit), self.actuator.in_progress.get(unit)
+        if active is None:
+            return
+        if ongoing is not None:
+            if same_resources(ongoing.desired, desired, gates):
+                return
+            await self._cancel(ongoing)
+        known = self._refused.get(unit)
+        if known is not None and self._clock() < known.until and same_resources(known.desired, desired, gates):
+            self._want(unit, known.desired)
+            raise known.error
+        self._refused.pop(unit, None)
+        if self.is_moving(unit):
+            raise self._refuse(pod, desired, "deferred", "the pod is being moved")
+        ongoing = self._decided(pod, active.spec, desired)
+        if ongoing is None:
+            return
+        ongoing.hook = hook
+        self.actuator.in_progress[unit] = ongoing
+        if not ongoing.gives:
+            await self.actuator.carry_out(ongoing)
+        else:
+            pod.resize = f"resize in progress: {ongoing.text()}"
+            ongoing.task = asyncio.ensure_future(self._follow(pod, ongoing))
+
+    def _decided(self, pod: PodRecord, before: Pod, desired: Pod) -> ResizeInProgress | None:
+        """What to do; None where nothing is. Raises `ResizeRefusedError`."""
+        stays = ""
+        try:
+            plan = self.actuator.store.plan_resize(desired)
+            if plan.decision.outcome == "Allocated" and (
+                stays := self.actuator.memory_stays(desired.metadata.uid, plan.intent)
+            ):
+                plan = self.actuator.store.plan_resize(desired, memory_stays=True)
+        except PodsliceError as error:
+            raise self._refuse(pod, desired, "infeasible", str(error)) from None
+        decision = plan.decision
+        if decision.outcome in ("Deferred", "Infeasible"):
+            raise self._refuse(pod, desired, decision.outcome.lower(), decision.message)
+        self._forget(pod, desired.metadata.uid)
+        if decision.outcome != "Allocated":
+            return None
+        lost = self.actuator.store.node.state.cpu.offline
+        ongoing = ResizeInProgress(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
+        ongoing.stays = stays
+        return ongoing
+
+    def _refuse(self, pod: PodRecord, desired: Pod, result: str, message: str) -> ResizeRefusedError:
+        """Remember, tell, and wait for room."""
+        unit, error = desired.metadata.uid, ResizeRefusedError(result, message)
+        self._refused[unit] = _Refused(desired, error, self._clock() + REMEMBERED)
+        if result == "infeasible":
+            self._wanted.pop(unit, None)
+        else:
+            self._want(unit, desired)
+        news = str(error) != pod.resize
+        pod.resize = str(error)
+        active = self.actuator.active(unit)
+        operation = "grow" if active is None else _direction(active.spec, desired)
+        self._owner.reporter.resize_answered(pod.identity, ResizeNews(operation, result, message, told=not news))
+        return error
+
+    def _want(self, unit: str, desired: Pod) -> None:
+        self._wanted[unit] = _Wanted(desired, self._clock())
+
+    def _forget(self, pod: PodRecord, unit: str) -> None:
+        self._refused.pop(unit, None)
+        self._wanted.pop(unit, None)
+        pod.resize = ""
+
+    # Carrying out
+
+    async def _landed(self, unit: str) -> None:
+        """Another resize of the pod that is being written is done. Raises `ResizeRefusedError`."""
+        ongoing = self.actuator.in_progress.get(unit)
+        if ongoing is None or ongoing.waiting:
+            return
+        try:
+            async with asyncio.timeout(LONGEST_LANDING):
+                await ongoing.done.wait()
+        except TimeoutError:
+            raise ResizeRefusedError("deferred", "another resize of the pod is being carried out") from None
+
+    async def _follow(self, pod: PodRecord, ongoing: ResizeInProgress) -> None:
+        """A resize that nobody waits for; it comes again when it fails."""
+        try:
+            await self.actuator.carry_out(ongoing)
+            pod.resize = ""
+        except ResizeRefusedError as error:
+            self._want(ongoing.unit, ongoing.desired)
+            pod.resize = str(error)
+        except Exception as error:
+            self._owner.reporter.failed(pod.identity, failure_of("resize", error))
+            pod.resize = f"resize failed: {type(error).__name__}"
+
+    async def _cancel(self, ongoing: ResizeInProgress) -> None:
+        """A resize that waits is not wanted any more; one that is being written has to end first."""
+        if ongoing.waiting and ongoing.task is not None:
+            ongoing.task.cancel()
+        await ongoing.done.wait()
+
+    # Trying again
+
+    async def run(self) -> None:
+        """Try the resizes that wait, for ever: when there is room, and every minute."""
+        while True:
+            await or_after(self._room, 60)
+            self._room.clear()
+            await self.retry()
+
+    def _look_again(self) -> None:
+        """Resizes that the kubelet thinks are done, and that are not, are wanted."""
+        for record in self._owner.containers.values():
+            if (found := self._requests.missed(record)) is not None:
+                self._want(record.unit, found)
+        if self._wanted:
+            self._room.set()
+
+    def _policy_changed(self) -> None:
+        """What was refused may be granted now, and what the policy did not let us carry out is carried out."""
+        self._refused.clear()
+        self._look_again()
+
+    async def retry(self) -> None:
+        """Try each resize that waits once, unless nobody wants it any more."""
+        for unit, wanted in list(self._wanted.items()):
+            pod = self._owner.pods.get(unit.partition("/")[0])
+            if pod is None or unit not in pod.units or not self._is_asked(unit, wanted):
+                self._wanted.pop(unit, None)
+                self._refused.pop(unit, None)
+                continue
+            if self._outdated(pod, unit, wanted.desired) or unit in self.actuator.in_progress:
+                continue
+            self._refused.pop(unit, None)
+            at = wanted.at
+            try:
+                await self.resize(pod, wanted.desired)
+            except ResizeRefusedError:
+                if unit in self._wanted:
+                    self._wanted[unit] = self._wanted[unit]._replace(at=at)
+
+    def _is_asked(self, unit: str, wanted: _Wanted) -> bool:
+        """True when the kubelet asked lately, or thinks that it is done."""
+        if self._clock() - wanted.at <= ASKED_LATELY:
+            return True
+        return any(self._requests.missed(record) is not None for record in self.actuator.records(unit))
+
+    def _outdated(self, pod: PodRecord, unit: str, desired: Pod) -> bool:
+        """True when the pod's specification says something else by now."""
+        found = self._requests.find(pod.identity) if unit == pod.identity.uid else None
+        return found is not None and not same_resources(found, desired, self.actuator.store.node.rules.gates)
+
+    async def close(self) -> None:
+        """End what is on its way: a delay is cut short."""
+        tasks: list[asyncio.Task[None]] = []
+        for ongoing in self.actuator.in_progress.values():
+            ongoing.hurry.set()
+            tasks += [ongoing.task] if ongoing.task is not None else []
+        if tasks:
+            await asyncio.wait(tasks, timeout=LONGEST_LANDING)
+
+
+def _direction(before: Pod, desired: Pod) -> str:
+    """`grow` or `shrink`, by the CPUs asked for."""
+    return "shrink" if _milli(desired) < _milli(before) else "grow"
+
+
+def _milli(pod: Pod) -> int:
+    spec = pod.spec
+    stanzas = [one.resources for one in (*spec.init_containers, *spec.containers)]
+    stanzas += [] if spec.resources is None else [spec.resources]
+    return sum((one.limits or {}).get("cpu", ZERO).milli_value() for one in stanzas)

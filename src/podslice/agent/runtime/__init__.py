@@ -1,0 +1,1 @@
+"""The agent at the container runtime: NRI over ttrpc."""

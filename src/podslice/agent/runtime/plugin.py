@@ -1,0 +1,399 @@
+"""The agent as an NRI plugin: translates the runtime's calls for the owner and its decisions into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import Protocol, TypeVar
+
+from podslice.agent.contract import Listed, PodFailure, RefusedError
+from podslice.agent.guards.guardsfirst import RequiredGuards, check_guards, guard_first
+from podslice.agent.kubelet.sources import Sources
+from podslice.agent.owner import Found, Owner
+from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
+from podslice.agent.resize.resizeinprogress import ResizeRefusedError
+from podslice.agent.resize.resizing import Resizing
+from podslice.agent.runtime.containerfile import ContainerFiles
+from podslice.agent.runtime.nri import CreateAnswer
+from podslice.agent.runtime.runtimes import warnings_of
+from podslice.agent.runtime.translate import add_claimed, add_options
+from podslice.agent.runtime.ttrpc import FAILED_PRECONDITION, INVALID_ARGUMENT, RPCError
+from podslice.agent.seam import failure_of
+from podslice.agent.updates import Write
+from podslice.service.identity import Identity, check_container, identity_of
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.errors import AdmissionError, InputError
+from podslice.values.reasons import INVALID_POD, UNEXPECTED_ADMISSION
+
+_FILES_PER_TURN = 4
+_LONGEST_REFUSAL = 2000
+
+
+T = TypeVar("T")
+
+
+def _found(tried: Found | PodFailure) -> Found:
+    return ReportedRefusal(UNEXPECTED_ADMISSION, str(tried)) if isinstance(tried, PodFailure) else tried
+
+
+class Timer(Protocol):
+    """Told how many seconds a hook took."""
+
+    def hook(self, name: str, seconds: float) -> None: ...
+
+
+class AgentPlugin:
+    """Implements `agent.runtime.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
+    `write` does so for a container. `ended` says whether a listed sandbox without containers has ended. With `observe`
+    it decides and reports, and refuses and changes nothing."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        sources: Sources,
+        files: ContainerFiles,
+        timer: Timer,
+        *,
+        settle: Callable[[str], None] = lambda uid: None,
+        write: Write = lambda record, wanted: False,
+        ended: Callable[[Identity], bool] = lambda identity: False,
+        resizing: Resizing | None = None,
+        guards: RequiredGuards | None = None,
+        observe: bool = False,
+    ) -> None:
+        self._owner = owner
+        self._sources = sources
+        self._files = files
+        self._timer = timer
+        self._settle = settle
+        self._write_cgroup = write
+        self._ended = ended
+        self._resizing = resizing
+        self._guards = guards
+        self._observe = observe
+        self.runtime = ""
+        self.warnings: list[str] = []
+        self._outdated: dict[str, ContainerRecord] = {}
+        self._unwritten: dict[str, ContainerRecord] = {}
+        owner.updates.on_placed = self._outdate
+        if resizing is not None and not observe:
+            resizing.actuator.tell = self._write
+
+    def configured(self, request: nri.ConfigureRequest) -> None:
+        self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
+        self.warnings = warnings_of(request.runtime_name, request.runtime_version)
+
+    def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
+        started = time.perf_counter()
+        sandboxes, valid = [], []
+        for container in containers:
+            try:
+                check_container(container)
+                valid.append(container)
+            except InputError as error:
+                self._owner.reporter.trouble("invalid", str(error))
+        inhabited = {one.pod_sandbox_id for one in valid if one.state != nri.CONTAINER_STOPPED}
+        for pod in pods:
+            try:
+                identity = identity_of(pod)
+                stopped = pod.id not in inhabited and self._ended(identity)
+                sandboxes.append(SandboxRecord(pod.id, identity, stopped))
+            except InputError as error:
+                self._owner.reporter.trouble("invalid", str(error))
+        updates = self._owner.synchronize(Listed(sandboxes, valid))
+        self._files.keep_only(set(self._owner.containers))
+        for record in self._owner.containers.values():
+            self._outdate(record)
+        if self._resizing is not None:
+            self._resizing.resume()
+        self._timer.hook("Synchronize", time.perf_counter() - started)
+        return [] if self._observe else updates
+
+    def run_pod(self, pod: nri.PodSandbox) -> Awaitable[None] | None:
+        """Never refuses: see `Owner.run_pod`."""
+        started = time.perf_counter()
+        try:
+            identity = identity_of(pod)
+        except InputError as error:
+            self._owner.reporter.trouble("invalid", str(error))
+            return None
+        found = self._look_up(identity)
+        if found is None and self._sources.must_know(identity):
+            return self._run_pod_later(pod.id, identity, started)
+        self._run_pod(pod.id, identity, found, started)
+        return None
+
+    async def _run_pod_later(self, sandbox: str, identity: Identity, started: float) -> None:
+        self._run_pod(sandbox, identity, await self._wait_for(identity), started)
+
+    def _run_pod(self, sandbox: str, identity: Identity, found: Found, started: float) -> None:
+        self._owner.run_pod(sandbox, identity, found)
+        self._owner.seam.attempt("settle", identity, lambda: self._settle(identity.uid))
+        self._timer.hook("RunPodSandbox", time.perf_counter() - started)
+
+    def _look_up(self, identity: Identity) -> Found:
+        """What the sources know now."""
+        return _found(self._owner.seam.attempt("specification", identity, lambda: self._find(identity)))
+
+    def _find(self, identity: Identity) -> Found:
+        try:
+            return self._sources.find(identity)
+        except InputError as error:
+            return ReportedRefusal(INVALID_POD, str(error))
+
+    async def _wait_for(self, identity: Identity) -> Found:
+        """What the sources know, or say within the time they are given; None if none of them has to know it."""
+        try:
+            spec = await self._sources.wait_for(identity)
+        except InputError as error:
+            return ReportedRefusal(INVALID_POD, str(error))
+        except Exception as error:
+            failure = failure_of("specification", error)
+            self._owner.reporter.failed(identity, failure)
+            return ReportedRefusal(UNEXPECTED_ADMISSION, str(failure))
+        if spec is not None or not self._sources.must_know(identity):
+            return spec
+        return ReportedRefusal("PodUnknown", self._sources.unknown(identity))
+
+    @contextlib.contextmanager
+    def _timed(self, hook: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._timer.hook(hook, time.perf_counter() - started)
+
+    def _done(self, hook: str, pod: nri.PodSandbox, work: Callable[[], T]) -> T | None:
+        """A hook that never fails: what goes wrong is the pod's, and the runtime goes on."""
+        with self._timed(hook):
+            identity = Identity(pod.uid, pod.namespace, pod.name, {})
+            done = self._owner.seam.attempt(hook, identity, work)
+        return None if isinstance(done, PodFailure) else done
+
+    def stop_pod(self, pod: nri.PodSandbox) -> None:
+        self._done("StopPodSandbox", pod, lambda: self._owner.stop_pod(pod.id))
+
+    def remove_pod(self, pod: nri.PodSandbox) -> None:
+        self._done("RemovePodSandbox", pod, lambda: self._owner.remove_pod(pod.id))
+
+    def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
+        started = time.perf_counter()
+        identity = self._identity(pod)
+        undecided = self._owner.undecided(identity.uid)
+        found = self._look_up(identity) if undecided else None
+        waits = undecided and found is None and self._sources.must_know(identity)
+        if self._guards is not None and self._guards.required:
+            return self._create_guarded(pod.id, identity, container, found, started, waits=waits)
+        if waits:
+            return self._create_later(pod.id, identity, container, started)
+        if self._concerns_resizing(identity, container):
+            return self._create_resized(pod.id, identity, container, started)
+        return self._create(pod.id, identity, container, found, started)
+
+    def _concerns_resizing(self, identity: Identity, container: nri.Container) -> bool:
+        resizing = self._resizing
+        if resizing is None or self._observe or self._owner.undecided(identity.uid):
+            return False
+        concerns = self._owner.seam.attempt("resize", identity, lambda: resizing.concerns_new(identity, container))
+        return concerns is True
+
+    async def _create_resized(
+        self, sandbox: str, identity: Identity, container: nri.Container, started: float
+    ) -> CreateAnswer:
+        """A container that comes back with other resources is resized before it is created."""
+        assert self._resizing is not None
+        try:
+            await self._resizing.new(identity, container)
+        except Exception as error:
+            self._owner.reporter.failed(identity, failure_of("resize", error))
+        return self._create(sandbox, identity, container, None, started)
+
+    async def _create_guarded(
+        self, sandbox: str, identity: Identity, container: nri.Container, found: Found, started: float, *, waits: bool
+    ) -> CreateAnswer:
+        """Whether its CPUs are guarded is seen when it is placed."""
+        assert self._guards is not None
+        found = await self._wait_for(identity) if waits else found
+        now = self._owner.undecided(identity.uid)
+        try:
+            await guard_first(self._guards, self._owner, sandbox, identity, container, found)
+        except RefusedError as error:
+            self._timer.hook("CreateContainer", time.perf_counter() - started)
+            raise RPCError(FAILED_PRECONDITION, f"podslice: {error.refusal}"[:_LONGEST_REFUSAL]) from None
+        if self._concerns_resizing(identity, container):
+            return await self._create_resized(sandbox, identity, container, started)
+        return self._create(sandbox, identity, container, found, started, decided_now=now)
+
+    async def _create_later(
+        self, sandbox: str, identity: Identity, container: nri.Container, started: float
+    ) -> CreateAnswer:
+        return self._create(sandbox, identity, container, await self._wait_for(identity), started)
+
+    def _create(
+        self,
+        sandbox: str,
+        identity: Identity,
+        container: nri.Container,
+        found: Found,
+        started: float,
+        *,
+        decided_now: bool = False,
+    ) -> CreateAnswer:
+        """Raises `RPCError` with the reason where the node does not take the pod or the container, but not in a dry
+        run."""
+        try:
+            answer = self._owner.seam.attempt(
+                "create",
+                identity,
+                lambda: self._place(sandbox, identity, container, found, decided_now=decided_now),
+            )
+            if isinstance(answer, PodFailure):
+                raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, str(answer)))
+            return answer
+        except RefusedError as error:
+            if self._observe:
+                return CreateAnswer(nri.ContainerAdjustment())
+            text = f"podslice: {error.refusal}"[:_LONGEST_REFUSAL]
+            raise RPCError(FAILED_PRECONDITION, text) from None
+        finally:
+            self._timer.hook("CreateContainer", time.perf_counter() - started)
+
+    def _place(
+        self, sandbox: str, identity: Identity, container: nri.Container, found: Found, *, decided_now: bool
+    ) -> CreateAnswer:
+        """Raises `RefusedError`."""
+        waited = decided_now or self._owner.undecided(identity.uid)
+        try:
+            check_container(container)
+            record = self._owner.create_container(sandbox, identity, container, found)
+            options = self._owner.placing.run_options(record)
+            if self._guards is not None:
+                check_guards(self._guards, self._owner, identity)
+        except (InputError, AdmissionError) as error:
+            refusal = ReportedRefusal("InvalidContainer", str(error))
+            self._owner.reporter.refused(identity, refusal)
+            raise RefusedError(refusal) from None
+        if waited or record.claims or record.unit not in ("", identity.uid):
+            self._settle(identity.uid)
+        updates = self._owner.updates.take(but=record.id)
+        adjust = nri.ContainerAdjustment()
+        if self._observe:
+            return CreateAnswer(adjust)
+        self._write(record)
+        record.applied.write(adjust.linux.resources)
+        shares = container.linux.resources.cpu.shares.value
+        add_claimed(self._owner.placing.claimed_limits(record), shares, adjust.linux.resources)
+        self._files.adjust(record, record.applied, adjust, self._owner.admitting.policy.mixed)
+        add_options(options, adjust)
+        return CreateAnswer(adjust, updates)
+
+    def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        self._done("StartContainer", pod, lambda: self._start(container.id))
+
+    def _start(self, container_id: str) -> None:
+        record = self._owner.start_container(container_id)
+        if record is not None and not self._observe:
+            self._owner.updates.write_started(record, self._write_cgroup)
+
+    def update_pod(self, pod: nri.PodSandbox, resources: nri.LinuxResources) -> Awaitable[None] | None:
+        record, resizing = self._owner.pods.get(pod.uid), self._resizing
+        if record is None or resizing is None:
+            return None
+        concerns = self._done("UpdatePodSandbox", pod, lambda: resizing.concerns_pod(record, resources))
+        return self._resize(record.identity, "UpdatePodSandbox", resizing.pod(record, resources)) if concerns else None
+
+    async def _resize(self, identity: Identity, hook: str, work: Awaitable[T]) -> T | None:
+        """A resize that a call waits for. Raises `RPCError` where it is refused."""
+        with self._timed(hook):
+            try:
+                return await work
+            except ResizeRefusedError as error:
+                if self._observe:
+                    return None
+                raise RPCError(FAILED_PRECONDITION, f"podslice: {error}"[:_LONGEST_REFUSAL]) from None
+            except Exception as error:
+                self._owner.reporter.failed(identity, failure_of(hook, error))
+                return None
+
+    async def _resize_container(
+        self, pod: nri.PodSandbox, record: ContainerRecord, resources: nri.LinuxResources, resizing: Resizing
+    ) -> Iterable[nri.ContainerUpdate]:
+        identity = Identity(pod.uid, pod.namespace, pod.name, {})
+        updates = await self._resize(identity, "UpdateContainer", resizing.container(record, resources))
+        return [] if self._observe else updates or []
+
+    def update_container(
+        self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
+    ) -> Iterable[nri.ContainerUpdate] | Awaitable[Iterable[nri.ContainerUpdate]]:
+        record, resizing = self._owner.containers.get(container.id), self._resizing
+        if record is not None and resizing is not None and resizing.concerns(record, resources):
+            return self._resize_container(pod, record, resources, resizing)
+        updates = self._done("UpdateContainer", pod, lambda: self._owner.update_container(container.id, resources))
+        return [] if self._observe else updates or []
+
+    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        if self._resizing is not None:
+            self._resizing.applied(container.id)
+
+    def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
+        updates = self._done("StopContainer", pod, lambda: self._stop(container.id))
+        return [] if self._observe else updates or []
+
+    def _stop(self, container_id: str) -> list[nri.ContainerUpdate]:
+        self._owner.stop_container(container_id)
+        self._files.remove(container_id)
+        return self._owner.updates.take()
+
+    def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        self._done("RemoveContainer", pod, lambda: self._remove(container.id))
+
+    def _remove(self, container_id: str) -> None:
+        self._owner.stop_container(container_id)
+        self._files.remove(container_id)
+
+    def crashed(self, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        self._owner.reporter.trouble("crash", f"{type(error).__name__} at {where}: {str(error)[:500]}")
+
+    def _identity(self, pod: nri.PodSandbox) -> Identity:
+        try:
+            return identity_of(pod)
+        except InputError as error:
+            raise RPCError(INVALID_ARGUMENT, f"podslice: {error}") from None
+
+    # Container files are written after the answer, a few at a time, so that no call waits for them
+
+    def _outdate(self, record: ContainerRecord) -> None:
+        if self._observe:
+            return
+        if not self._outdated:
+            asyncio.get_running_loop().call_soon(self._write_some)
+        self._outdated[record.id] = record
+
+    def write_again(self) -> None:
+        """Files that could not be written are tried once more."""
+        while self._unwritten:
+            self._outdate(self._unwritten.popitem()[1])
+
+    def _write_some(self) -> None:
+        for container_id in list(self._outdated)[:_FILES_PER_TURN]:
+            record = self._outdated.pop(container_id)
+            if container_id in self._owner.containers:
+                self._owner.contained("file", record, partial(self._write, record))
+        if self._outdated:
+            asyncio.get_running_loop().call_soon(self._write_some)
+
+    def _write(self, record: ContainerRecord) -> None:
+        self._outdated.pop(record.id, None)
+        try:
+            placing = self._owner.placing
+            self._files.write(record, placing.exposed(record))
+        except OSError as error:
+            self._unwritten[record.id] = record
+            self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")

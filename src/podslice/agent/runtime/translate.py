@@ -1,0 +1,108 @@
+"""Between the runtime's messages and the agent's books: what a container has, and what it is told."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.agent.records import CPUS_ENV, EXCLUSIVE_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
+from podslice.agent.runtime.ttrpc import FAILED_PRECONDITION, RPCError
+from podslice.dra.cgroups import ClaimedLimits
+from podslice.node.devices.plugin import DeviceNode, RunOptions
+from podslice.service.proto import nri_pb2 as nri
+from podslice.values.cpuset import readable_bits
+
+_CLAIMS = ("container", "pod")
+
+
+def update_of(record: ContainerRecord, wanted: Pinning) -> nri.ContainerUpdate:
+    """A failure to change one container must not undo the others': the reconcile loop finds it."""
+    update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
+    wanted.write(update.linux.resources)
+    return update
+
+
+def add_claimed(claimed: ClaimedLimits | None, shares: int, resources: nri.LinuxResources) -> None:
+    """What a container has of its claims beside CPUs, where the kubelet asks for these shares, 0 for the same
+    as before."""
+    if claimed is None:
+        return
+    if 0 < shares < claimed.shares:
+        resources.cpu.shares.value = claimed.shares
+    if claimed.memory:
+        resources.memory.limit.value = claimed.memory
+
+
+def same_effect(applied: Pinning, wanted: Pinning) -> bool:
+    """True when the runtime need not be told: what is wanted is set already."""
+    return (
+        wanted.cpus in (0, applied.cpus)
+        and wanted.mems in (0, applied.mems)
+        and (applied.quota_off or not wanted.quota_off)
+    )
+
+
+def applied_of(message: nri.Container) -> Pinning:
+    """What the runtime says a container has."""
+    cpu = message.linux.resources.cpu
+    return Pinning(cpus=readable_bits(cpu.cpus), mems=readable_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+
+
+def limits_of(message: nri.Container) -> Limits | None:
+    """What the kubelet allows a container; None when the runtime says nothing about its resources."""
+    return Limits().updated(message.linux.resources) if message.linux.HasField("resources") else None
+
+
+def variables_of(message: nri.Container) -> dict[str, str]:
+    """The container's environment."""
+    return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
+
+
+def claimed_of(variables: Mapping[str, str]) -> Pinning | None:
+    """CPUs a container was told are its own or its pod's; None for one that only shares."""
+    isolation, cpus = variables.get(ISOLATION_ENV, ""), readable_bits(variables.get(CPUS_ENV, ""))
+    own = readable_bits(variables.get(EXCLUSIVE_ENV, "")) if isolation == "mixed" else 0
+    return Pinning(cpus=cpus, isolation=isolation, own=own) if cpus and (own or isolation in _CLAIMS) else None
+
+
+def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | None:
+    """What a container has that was told it has CPUs; None for one that only shares."""
+    claim = claimed_of(variables)
+    if claim is None:
+        return None
+    applied = applied_of(message)
+    return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation, own=claim.own)
+
+
+def add_options(options: RunOptions, adjust: nri.ContainerAdjustment) -> None:
+    """What device plugins want their container to have. Raises `RPCError` for a device file that is not there."""
+    adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in options.envs.items())
+    adjust.annotations.update(options.annotations)
+    for mount in options.mounts:
+        adjust.mounts.append(
+            nri.Mount(
+                destination=mount.container_path,
+                source=mount.host_path,
+                type="bind",
+                options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
+            )
+        )
+    for device in options.devices:
+        _add_device(device, adjust)
+    adjust.CDI_devices.extend(nri.CDIDevice(name=name) for name in options.cdi_devices)
+
+
+def _add_device(device: DeviceNode, adjust: nri.ContainerAdjustment) -> None:
+    try:
+        found = os.stat(device.host_path)
+    except OSError as error:
+        raise RPCError(FAILED_PRECONDITION, f"podslice: device {device.host_path}: {error.strerror}") from None
+    kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
+    major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
+    adjust.linux.devices.append(nri.LinuxDevice(path=device.container_path, type=kind, major=major, minor=minor))
+    rule = nri.LinuxDeviceCgroup(allow=True, type=kind, access=device.permissions or "rwm")
+    rule.major.value, rule.minor.value = major, minor
+    adjust.linux.resources.devices.append(rule)

@@ -1,0 +1,1 @@
+"""What the agent reports: status, metrics, logs and its local socket."""

@@ -1,0 +1,121 @@
+"""The node as it is now, as one document: enough to decide elsewhere what the agent would decide here.
+
+It says what a decision is made of, and nothing else about a pod: names, amounts, restart policies, priority, and the
+annotations under podslice.io that a policy reads. No environment, image, label or other annotation leaves the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from podslice.agent.owner import Owner
+from podslice.api.pod.spec import Container, Pod, map_containers
+from podslice.config.annotations import MOVABLE, annotation_problems, policy_annotations
+from podslice.machine.devices import Device
+from podslice.machine.model import Machine
+from podslice.machine.readers.form import to_data
+from podslice.service.identity import Identity
+from podslice.values.document import with_header
+from podslice.values.errors import InputError
+
+KIND = "LiveNode"
+
+
+class LiveTelling:
+    """Tells of one node, which has this name; `devices` are its plugins' by resource."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        name: str,
+        devices: Callable[[], Mapping[str, tuple[Device, ...]]],
+        find: Callable[[Identity], Pod | None],
+    ) -> None:
+        self._owner = owner
+        self._name = name
+        self._devices = devices
+        self._find = find
+        self._machine: tuple[Machine, dict[str, Any]] | None = None
+
+    def tell(self) -> dict[str, Any]:
+        """The node as it is now."""
+        if self._machine is None or self._machine[0] is not self._owner.machine:
+            self._machine = self._owner.machine, to_data(self._owner.machine)
+        return live_node(self._owner, self._name, self._devices(), self._machine[1], self._find)
+
+
+def live_node(
+    owner: Owner,
+    name: str,
+    devices: Mapping[str, tuple[Device, ...]],
+    machine: Mapping[str, Any],
+    find: Callable[[Identity], Pod | None] = lambda identity: None,
+) -> dict[str, Any]:
+    """Machine, configuration, pods, state files and plugin devices. `machine` is the owner's as plain data: making it
+    takes tens of milliseconds, and it seldom changes. `find` knows what pods say by now.
+    `problem` says why nothing can be decided, as in safe mode; pods and files are then missing."""
+    node = owner.node
+    facts: dict[str, Any] = {
+        "node": name,
+        "profile": owner.admitting.profile,
+        "problem": "" if node is not None else owner.safe_mode or "the runtime has not told what runs yet",
+        "machine": machine,
+        "configuration": owner.config.document(),
+        "policy": msgspec.to_builtins(owner.admitting.policy),
+        "pods": []
+        if node is None
+        else [_pod(pod.spec, _annotations(owner, pod.spec, find)) for pod in node.view.pods.values()],
+        "files": {} if node is None else {name: data.decode() for name, data in node.manager_files.items()},
+        "devices": [_resource(resource, listed) for resource, listed in devices.items()],
+    }
+    return with_header(KIND, facts)
+
+
+def _resource(name: str, devices: tuple[Device, ...]) -> dict[str, Any]:
+    listed = [{"id": one.id, "numa": list(one.numa or ()), "health": one.health} for one in devices]
+    return {"resource": name, "devices": listed}
+
+
+def movable_now(owner: Owner, pod: Pod, find: Callable[[Identity], Pod | None]) -> Pod:
+    """A pod of the node with what it says by now of being moved; as it was admitted where nobody knows."""
+    record = owner.pods.get(pod.metadata.uid)
+    try:
+        found = None if record is None else find(record.identity)
+    except InputError:
+        found = None
+    if found is None:
+        return pod
+    kept = {key: value for key, value in (pod.metadata.annotations or {}).items() if key != MOVABLE}
+    said = (found.metadata.annotations or {}).get(MOVABLE)
+    kept |= {} if said is None else {MOVABLE: said}
+    now = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=kept))
+    wrong = any(problem.key == MOVABLE for problem in annotation_problems(owner.admitting.policy, now))
+    kept = {key: value for key, value in kept.items() if key != MOVABLE} if wrong else kept
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=kept))
+
+
+def _annotations(owner: Owner, pod: Pod, find: Callable[[Identity], Pod | None]) -> dict[str, str]:
+    return policy_annotations(movable_now(owner, pod, find).metadata.annotations or {})
+
+
+def _pod(pod: Pod, annotations: dict[str, str]) -> dict[str, Any]:
+    """What decides, and the names."""
+    spec = msgspec.structs.replace(map_containers(pod.spec, _bare), node_selector=None, ephemeral_containers=())
+    names = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
+    return {"metadata": names, "spec": _short(msgspec.to_builtins(spec, enc_hook=str)), "annotations": annotations}
+
+
+def _bare(container: Container) -> Container:
+    return msgspec.structs.replace(container, image="", image_pull_policy="")
+
+
+def _short(data: Any) -> Any:
+    """Without empty fields, which mean what missing ones mean; an empty map does not."""
+    if isinstance(data, list):
+        return [_short(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    return {name: _short(value) for name, value in data.items() if value is not None and value not in ("", [])}

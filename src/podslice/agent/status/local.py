@@ -1,0 +1,178 @@
+"""The agent's local socket as a file that only root may open, and the status that is read there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from podslice.agent.exclusive import SocketFile
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
+from podslice.agent.resize.resizes import findings
+from podslice.render.picture import picture_of
+from podslice.render.terminal import to_text
+from podslice.status.status import (
+    AgentStatus,
+    ClaimedDeviceReport,
+    ClaimReport,
+    ContainerReport,
+    Drift,
+    PodReport,
+    Pools,
+    RefusalStatus,
+)
+from podslice.values.cpuset import format_bits
+
+
+def bind_private(file: SocketFile) -> socket.socket:
+    """A listening Unix socket that only its owner may open; replaces a socket a dead agent left. Raises `OSError`, also
+    where a living one listens."""
+    file.clear()
+    path = file.path
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with owner_only():
+            listener.bind(str(path))
+    except OSError:
+        listener.close()
+        raise
+    file.bound()
+    listener.listen(16)
+    return listener
+
+
+@contextlib.contextmanager
+def owner_only() -> Iterator[None]:
+    """Sockets made inside have mode 0600 from the first moment."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def status_of(owner: Owner, drifts: Iterable[Drift], **facts: Any) -> AgentStatus:
+    """Pods, sets, pools, drift, and the map beside the agent's own facts."""
+    node = owner.node
+    return AgentStatus(
+        **facts,
+        safe_mode=owner.safe_mode,
+        pools=_pools(owner),
+        pods=tuple(_pods(owner)),
+        drift=tuple(drifts),
+        conditions=tuple(_conditions(owner)),
+        claims=tuple(_claims(owner)),
+        map="" if node is None else _map(owner),
+    )
+
+
+def _conditions(owner: Owner) -> Iterator[str]:
+    """What the machine lacks, of what it had."""
+    node = owner.node
+    if node is None:
+        return
+    view = node.view
+    gone = view.reserved & ~view.topology.all_cpus if view.pins_cpus else 0
+    if gone:
+        yield f"reservedCPUsOffline: CPUs {format_bits(gone)} are reserved and offline"
+    if view.offline & ~gone:
+        yield f"cpusOffline: CPUs {format_bits(view.offline & ~gone)} went offline"
+    if view.pins_cpus and view.offline and not view.assignable:
+        yield f"noSharedCPUs: only the reserved CPUs {format_bits(view.shared) or 'none'} are left to share"
+    for numa, short in sorted(node.state.memory.short.items()):
+        yield f"memoryOvercommitted: pods hold {short} bytes on NUMA node {numa} more than it has"
+
+
+def _lost(owner: Owner, uid: str) -> Iterator[str]:
+    """Containers of a pod that own CPUs which are offline, a line for each."""
+    for record in owner.containers.values():
+        lost = owner.placing.lost(record) if record.pod_uid == uid else 0
+        if lost:
+            runs_on = record.applied.cpu_list or "the shared CPUs"
+            yield f"container {record.name} owns CPUs {format_bits(lost)}, which are offline, and runs on {runs_on}"
+
+
+def _claims(owner: Owner) -> Iterator[ClaimReport]:
+    book = owner.claims
+    if book is None:
+        return
+    for uid, claim in book.claims.items():
+        held = book.held(claim)
+        devices = (
+            ClaimedDeviceReport(device.request, device.device, one.cpu_list, device.numa_node, device.memory)
+            for device, one in zip(claim.devices, held, strict=True)
+        )
+        users = tuple(book.in_use(uid))
+        yield ClaimReport(claim.namespace, claim.name, uid, tuple(devices), claim.pods, users)
+
+
+def _pools(owner: Owner) -> Pools | None:
+    node = owner.node
+    if node is None:
+        return None
+    view = node.view
+    return Pools(
+        shared=format_bits(view.shared),
+        reserved=format_bits(view.reserved),
+        exclusive=format_bits(owner.placing.exclusive()),
+    )
+
+
+def _pods(owner: Owner) -> Iterator[PodReport]:
+    for uid, pod in sorted(owner.pods.items(), key=lambda item: str(item[1].identity)):
+        containers = (
+            ContainerReport(
+                name=record.name,
+                id=record.id,
+                cpus=record.applied.cpu_list,
+                memory_nodes=record.applied.mem_list,
+                isolation=record.applied.isolation,
+                quota="off" if record.applied.quota_off else "on",
+                stranger=record.stranger,
+                cgroup_path=record.cgroups_path,
+                baseline=_baseline(owner, record),
+            )
+            for record in owner.containers.values()
+            if record.pod_uid == uid
+        )
+        identity = pod.identity
+        yield PodReport(
+            namespace=identity.namespace,
+            name=identity.name,
+            uid=uid,
+            admitted=bool(pod.units),
+            refused=bool(pod.refusals),
+            findings=(
+                *findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid)),
+                *_lost(owner, uid),
+            ),
+            refusals=tuple(_refusal(pod, unit, refusal) for unit, refusal in pod.refusals.items()),
+            containers=tuple(containers),
+        )
+
+
+def _baseline(owner: Owner, record: ContainerRecord) -> str:
+    node = owner.node
+    return "" if node is None or not record.member else format_bits(node.view.promised(record.unit, record.member))
+
+
+def _refusal(pod: PodRecord, unit: str, refusal: ReportedRefusal) -> RefusalStatus:
+    return RefusalStatus(
+        container=unit.removeprefix(pod.identity.uid).removeprefix("/"),
+        reason=refusal.reason,
+        message=refusal.message,
+        why=refusal.why,
+        since=refusal.since,
+        fix=refusal.fix,
+        waits_for=refusal.waits_for,
+        rejected=pod.rejected,
+    )
+
+
+def _map(owner: Owner) -> str:
+    node = owner.node
+    assert node is not None
+    return to_text(picture_of(node.view), width=120)

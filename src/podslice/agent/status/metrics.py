@@ -1,0 +1,368 @@
+"""`/metrics`: every metric of the managers under the kubelet's exact names, and the agent's own.
+
+The managers count in `NodeContext.metrics` under their short names; `kubelet_` goes before all but
+`resource_manager_…`, as upstream has it. Some of those counters do not end in `_total`, which the client library would
+not allow, so their text is written here.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import get_args
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from podslice.agent.owner import Owner
+from podslice.agent.status.metrichelp import HELP
+from podslice.api.pod.memory_demand import container_memory
+from podslice.machine.delta import ConsequenceKind
+from podslice.node.checkpoints.guard_files import Guard
+from podslice.node.context import EXCLUSIVE, SHARED_POOL
+from podslice.node.cpu.state import OWNING
+from podslice.node.node import Node
+from podslice.node.plugins.classes import CPUClasses
+from podslice.node.plugins.contract import POINTS
+from podslice.node.topology.manager import SCORED_MERGES
+from podslice.node.view import NodeView
+from podslice.replica.events import PlanFate
+from podslice.values.cpuset import bits_of
+from podslice.values.reasons import is_out_of
+from podslice.values.series import Labels, Series, labels_text, series
+
+_OVERCOMMITTED = "podslice_memory_overcommitted_bytes"
+_PER_NUMA = "cpu_manager_allocation_per_numa"
+_CLASS_CPUS = "podslice_class_cpus"
+_GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA, _CLASS_CPUS})
+_HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Those of the kubelet's client library; ours has other ones."""
+_RESIZE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0)
+_PREPARE_BUCKETS = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 45.0)
+"""The goal is 10 ms, a kubelet gives up after 45 s."""
+_ADMISSION_BUCKETS = tuple(0.05 * 2**i for i in range(15))
+_REASONS = frozenset(
+    """AppArmor PodOSSelectorNodeLabelDoesNotMatch PodOSNotSupported InvalidNodeInfo InitContainerRestartPolicyForbidden
+    SupplementalGroupsPolicyNotSupported UnexpectedAdmissionError UnknownReason UnexpectedPredicateFailureType OutOfcpu
+    OutOfmemory OutOfephemeral-storage OutOfpods PodLevelResourcesNotSupported PodFeatureUnsupported Evicted
+    SysctlForbidden TopologyAffinityError NodeShutdown VolumeAttachmentLimitExceeded""".split()
+)
+_ASSIGNMENTS = "podslice_container_assignments"
+_KINDS = ("node_exclusive", "pod_exclusive", "pod_shared")
+_ALWAYS = tuple(
+    Series(name)
+    for name in (
+        "cpu_manager_pinning_requests_total",
+        "cpu_manager_pinning_errors_total",
+        "memory_manager_pinning_requests_total",
+        "memory_manager_pinning_errors_total",
+        "topology_manager_admission_requests_total",
+        "topology_manager_admission_errors_total",
+    )
+)
+
+
+def rejection_label(reason: str) -> str:
+    """The value of `kubelet_admission_rejections_total{reason}` (memory-device 3.5)."""
+    if reason in _REASONS:
+        return reason
+    return "OutOfExtendedResources" if is_out_of(reason) else "Other"
+
+
+def _counted(counts: Mapping[PlanFate, int], fate: PlanFate) -> float:
+    return float(counts.get(fate, 0))
+
+
+class Metrics:
+    """One registry."""
+
+    def __init__(self, owner: Owner, clock: Callable[[], float] = time.time) -> None:
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._owner = owner
+        self._clock = clock
+        self.registry = CollectorRegistry()
+        self.hooks = self._histogram(
+            "podslice_hook_duration_seconds", "Our part of a call of the runtime.", _HOOK_BUCKETS, "hook"
+        )
+        self.connections = self._counter("podslice_nri_connections", "Registrations with the runtime.")
+        self.connected = self._gauge("podslice_nri_connected", "1 while registered with the runtime.")
+        self.troubles = self._counter("podslice_troubles", "Things that went wrong, by kind.", "kind")
+        self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)
+        self.isolation: Callable[[], str] = str
+        self._of_admissions()
+        self._of_drift()
+        self._of_resizes()
+        self._of_guards()
+        self._of_devices()
+        self._of_the_node()
+        self._of_the_journal()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str, read: Callable[[], float] | None = None) -> Gauge:
+        gauge = Gauge(name, text, labels, registry=self.registry)
+        if read is not None:
+            gauge.set_function(read)
+        return gauge
+
+    def _of_admissions(self) -> None:
+        self.admission_ms = self._histogram(
+            "kubelet_topology_manager_admission_duration_ms",
+            "Duration in milliseconds to serve a pod admission request.",
+            _ADMISSION_BUCKETS,
+        )
+        self.admission: Histogram | None = None
+        self.pod_pinning_errors: Counter | None = None
+        if self._owner.admitting.profile != "kubelet-1.36":
+            self._as_the_kep_says()
+        self.rejections = self._counter("kubelet_admission_rejections", "Pods refused, by reason.", "reason")
+        self.rejected = self._counter("podslice_pods_rejected", "Refused pods that were marked Failed.")
+        self.failures = self._counter("podslice_pod_failures", "Errors that ended a step of one pod, by step.", "step")
+
+    def _as_the_kep_says(self) -> None:
+        """What KEP-5526 names and v1.36.2 does not have."""
+        self.admission = self._histogram(
+            "kubelet_topology_manager_admission_duration_seconds",
+            "Duration in seconds to serve a pod admission request.",
+            tuple(bucket / 1000 for bucket in _ADMISSION_BUCKETS),
+        )
+        self.pod_pinning_errors = self._counter(
+            "kubelet_pod_topology_manager_pinning_errors",
+            "Pods with pod-level resources that could not be aligned.",
+        )
+
+    def _of_drift(self) -> None:
+        self.drift = self._counter("podslice_drift", "Differences found between decisions and cgroups.", "kind")
+        self.repaired = self._counter("podslice_drift_repaired", "Differences repaired.", "kind")
+        for kind in ("cpus", "mems", "quota", "memory"):
+            self.drift.labels(kind)
+            self.repaired.labels(kind)
+        self.strangers = self._counter("podslice_strangers", "Containers found that were created without us.")
+        self.last_reconcile = self._gauge("podslice_reconcile_timestamp_seconds", "When the last reconcile pass ended.")
+
+    def _of_resizes(self) -> None:
+        self.resizes = self._counter("podslice_resizes_not_applied", "Resizes of exclusive CPUs that were asked for.")
+        self.answered = self._counter(
+            "podslice_resizes", "Resizes of exclusive CPUs, by what became of them.", "operation", "result"
+        )
+        self.resize_seconds = self._histogram(
+            "podslice_resize_seconds", "From the kubelet's call until all is written.", _RESIZE_BUCKETS
+        )
+        self._gauge(
+            "podslice_resize_pending",
+            "Resizes that wait for room or time.",
+            read=lambda: float(self._owner.pending_resizes()),
+        )
+        self.moves = self._counter("podslice_moves", "Moves of running containers, by what became of them.", "result")
+        for result in ("done", "failed", "notBegun"):
+            self.moves.labels(result)
+
+    def _of_guards(self) -> None:
+        self.guard_writes = self._counter("podslice_guard_writes", "Kernel files written by guards.", "guard", "result")
+        self.guard_contested = self._counter(
+            "podslice_guard_contested", "Kernel files left to somebody who kept changing them.", "guard"
+        )
+        self.guard_open = self._gauge(
+            "podslice_guard_open_files", "Kernel files that let exclusive CPUs be used.", "guard"
+        )
+        for guard in get_args(Guard):
+            for result in ("written", "restored", "refused"):
+                self.guard_writes.labels(guard, result)
+            self.guard_contested.labels(guard)
+            self.guard_open.labels(guard)
+
+    def _of_devices(self) -> None:
+        self.plugin_registrations = self._counter(
+            "kubelet_device_plugin_registration", "Device plugin registrations.", "resource_name"
+        )
+        self.plugin_allocations = self._histogram(
+            "kubelet_device_plugin_alloc_duration_seconds",
+            "Duration in seconds to serve a device plugin Allocation request.",
+            _DEFAULT_BUCKETS,
+            "resource_name",
+        )
+        self.claim_prepares = self._histogram(
+            "podslice_claim_prepare_seconds",
+            "Time to prepare a claim, with reading it from the API server.",
+            _PREPARE_BUCKETS,
+            "result",
+        )
+
+    def _of_the_node(self) -> None:
+        owner = self._owner
+        self.machine_changes = self._counter(
+            "podslice_machine_changes", "What followed from CPUs, memory and NUMA nodes that came and went.", "kind"
+        )
+        for change in get_args(ConsequenceKind):
+            self.machine_changes.labels(change)
+        self._gauge("podslice_degraded_containers", "Containers that own CPUs which are offline.", read=self._degraded)
+        self._gauge(
+            "podslice_safe_mode", "1 while the state cannot be trusted.", read=lambda: float(bool(owner.safe_mode))
+        )
+        self._gauge("podslice_state_age_seconds", "Time since the state files last changed.", read=self._state_age)
+        self._gauge("podslice_pods", "Pods on the node.", read=lambda: float(len(owner.pods)))
+        containers = self._gauge("podslice_containers", "Containers on the node.", "isolation")
+        for isolation in ("container", "mixed", "pod", "host"):
+            containers.labels(isolation).set_function(functools.partial(self._count, isolation))
+
+    def _of_the_journal(self) -> None:
+        journal = self._owner.admitting.journal
+        self._gauge(
+            "podslice_cluster_streams",
+            "Replicas of the cluster's service that follow.",
+            read=lambda: float(len(journal.streams)),
+        )
+        plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
+        for fate in get_args(PlanFate)[1:]:
+            plans.labels(fate).set_function(functools.partial(_counted, journal.fates, fate))
+
+    def _count(self, isolation: str) -> float:
+        return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))
+
+    def _degraded(self) -> float:
+        placing = self._owner.placing
+        return float(sum(placing.lost(record) != 0 for record in self._owner.containers.values()))
+
+    def _state_age(self) -> float:
+        times = []
+        for path in self._owner.directory.glob("*_state"):
+            try:
+                times.append(path.stat().st_mtime)
+            except OSError:
+                continue
+        return max(0.0, self._clock() - max(times)) if times else 0.0
+
+    def text(self) -> bytes:
+        """The whole page."""
+        node = self._owner.node
+        running = ((record.unit, record.member) for record in self._owner.containers.values())
+        texts = [manager_metrics(node, running), overcommitted_memory(node)] if node is not None else []
+        served: dict[str, dict[Labels, float]] = {}
+        for key, value in self.pod_resources.items():
+            name, _, version = key.partition("/")
+            served.setdefault(name, {})[("server_api_version", version or "v1"),] = value
+        texts += [_family(f"kubelet_pod_resources_endpoint_{name}", "counter", one) for name, one in served.items()]
+        return generate_latest(self.registry) + "".join([*texts, self.isolation()]).encode()
+
+
+_POD_RESOURCES = (
+    "requests_total",
+    "requests_total/v1alpha1",
+    "requests_list",
+    "requests_get",
+    "requests_get_allocatable",
+    "errors_list",
+    "errors_get",
+    "errors_get_allocatable",
+)
+
+
+def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
+    """What the managers counted, as Prometheus text; `running` are the containers by pod UID and name."""
+    counted: dict[str, dict[Labels, float]] = {}
+    view = node.view
+    for one, value in (*dict.fromkeys((*_ALWAYS, *_initial(view)), 0).items(), *node.counters.items()):
+        counted.setdefault(one.name, {})[one.labels] = value
+    if view.pins_cpus:
+        counted[_PER_NUMA] = dict(_per_numa(view))
+        if view.cpu_classes is not None:
+            counted[_CLASS_CPUS] = dict(_per_class(view, view.cpu_classes))
+    gauges = _GAUGES
+    if view.gates["PodLevelResourceManagers"]:
+        gauges |= {_ASSIGNMENTS}
+        counted[_ASSIGNMENTS] = dict(_assignments(view, running))
+    kinds = {name: "gauge" if name in gauges else "counter" for name in counted}
+    return "".join(_family(_full_name(name), kinds[name], counted[name]) for name in sorted(counted))
+
+
+def overcommitted_memory(node: Node) -> str:
+    """Bytes that pods hold and a NUMA node, whose memory went away, has not."""
+    if not node.view.binds_memory:
+        return ""
+    short = node.state.memory.short
+    values: dict[Labels, float] = {
+        (("numa_node", str(numa.id)),): float(short.get(numa.id, 0)) for numa in node.machine.nodes
+    }
+    return _family(_OVERCOMMITTED, "gauge", values)
+
+
+def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:
+    """Running containers by what they have now, under the names of the counter beside it, which never falls."""
+    found: Counted[tuple[str, str]] = Counted()
+    for uid, name in set(running):
+        pod = view.pods.get(uid)
+        container = next((one for one in pod.containers if one.name == name), None) if pod is not None else None
+        if pod is None or container is None:
+            continue
+        if view.pins_cpus and view.assignment(uid, name) is not None:
+            own = view.isolation(pod, container) in OWNING
+            found["cpu", _assignment(own=own, of_pod=uid in view.bubbles)] += 1
+        if view.binds_memory and view.blocks_of(uid, name):
+            own = bool(container_memory(pod, container))
+            found["memory", _assignment(own=own, of_pod=bool(view.pod_blocks.get(uid)))] += 1
+    for resource, static in (("cpu", view.pins_cpus), ("memory", view.binds_memory)):
+        for kind in _KINDS if static else ():
+            yield (("assignment_type", kind), ("resource_name", resource)), float(found[resource, kind])
+
+
+def _assignment(*, own: bool, of_pod: bool) -> str:
+    if not of_pod:
+        return "node_exclusive"
+    return "pod_exclusive" if own else "pod_shared"
+
+
+def _initial(view: NodeView) -> Iterator[Series]:
+    """Series that are 0 from the start (cpu-topology 10.1, 10.2)."""
+    for kind in ("count", "failure_count"):
+        if view.pins_cpus:
+            yield series(f"container_aligned_compute_resources_{kind}", boundary="physical_cpu", scope="container")
+        if view.aligns:
+            for scope in ("container", "pod"):
+                yield series(f"container_aligned_compute_resources_{kind}", boundary="numa_node", scope=scope)
+    if view.pins_cpus:
+        yield series("container_aligned_compute_resources_count", boundary="uncore_cache", scope="container")
+    for name in view.cpu_classes.cpus if view.cpu_classes is not None and view.pins_cpus else ():
+        yield series("podslice_class_fallbacks_total", **{"class": name})
+    if view.policy.topology.best_effort == "scored":
+        yield from SCORED_MERGES.values()
+    for entry in view.policy.plugins.profile:
+        for point in POINTS:
+            yield series("podslice_plugin_errors_total", plugin=entry.name, point=point)
+
+
+def _per_numa(view: NodeView) -> Iterable[tuple[Labels, float]]:
+    """Assigned CPUs by NUMA node; unlike upstream a node without any goes back to 0 (cpu-topology 11.16)."""
+    assigned = view.assigned
+    for numa in view.machine.nodes:
+        cpus = bits_of(thread for core in numa.cores or () for thread in core.threads)
+        yield (("numa_node", str(numa.id)),), float((cpus & assigned).bit_count())
+
+
+def _per_class(view: NodeView, classes: CPUClasses) -> Iterable[tuple[Labels, float]]:
+    """CPUs by class and by who has them."""
+    states = {
+        "owned": view.owned & ~view.offline,
+        "shared": view.assignable,
+        "reserved": view.reserved & ~view.offline,
+        "offline": view.offline,
+    }
+    for name, members in classes.cpus.items():
+        for state, cpus in states.items():
+            yield (("class", name), ("state", state)), float((members & cpus).bit_count())
+
+
+def _full_name(name: str) -> str:
+    return name if name.startswith(("resource_manager_", "podslice_")) else f"kubelet_{name}"
+
+
+def _family(full: str, kind: str, values: Mapping[Labels, float]) -> str:
+    texts = {labels_text(labels): value for labels, value in values.items()}
+    lines = [f"{full}{labels} {float(value)}" for labels, value in sorted(texts.items())]
+    return "\n".join((f"# HELP {full} {HELP[full]}", f"# TYPE {full} {kind}", *lines)) + "\n"

@@ -1,0 +1,179 @@
+"""The agent's local socket (root, mode 0600): whoever opens it and says nothing reads the status; whoever sends one
+line of JSON is answered in lines of JSON.
+
+    {"request": "node"}                           all that decides on the node, a LiveNode
+    {"request": "moves", "moves": {...}}          a MoveRequest: moves of running containers
+    {"request": "undo"}                           those of the last one, back
+
+Lines `{"progress": ...}` come first, the last one is `{"answer": ...}`, a document, or `{"error": ...}`. Who asks is
+known from the kernel; one request is one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from podslice.advise.defrag.moves import (
+    LARGEST_REQUEST,
+    DefragmentationResult,
+    MoveOutcome,
+    MoveProgress,
+    MoveRequest,
+    read_request,
+    undoing,
+)
+from podslice.agent.exclusive import SocketFile
+from podslice.agent.moves.moving import MovesRefusedError, Moving
+from podslice.agent.seam import failure_of
+from podslice.agent.status.local import bind_private
+from podslice.status.status import AgentStatus
+from podslice.values.document import document
+from podslice.values.errors import InputError
+
+SILENCE = 2.0
+"""Seconds after which whoever says nothing wants the status, without ending its side as our own clients do. On a busy
+node a client needs some of them between connecting and asking."""
+_PATIENCE = 5.0
+_CREDENTIALS = struct.Struct("3i")
+
+Send = Callable[[dict[str, Any]], None]
+"""Sends a line. Raises `ConnectionError` where nobody reads any more."""
+Handler = Callable[[Mapping[str, Any], Send], Awaitable[dict[str, Any]]]
+"""From a request to the document that answers it. Raises `InputError`."""
+
+
+async def serve_local(
+    file: SocketFile,
+    status: Callable[[], AgentStatus],
+    handlers: Mapping[str, Handler],
+    *,
+    trouble: Callable[[str, str], None] = lambda what, message: None,
+) -> asyncio.Server:
+    """Serve until closed; an error that nobody expects is an answer, and `trouble`. Raises `OSError`."""
+
+    async def answered(line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+        try:
+            return await _answered(line, reader, writer, handlers)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            failure = str(failure_of("request", error))
+            trouble("request", failure)
+            return {"error": failure}
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await _request(reader)
+            if line is None:
+                writer.write(msgspec.json.encode(document(status())))
+            else:
+                writer.write(_line(await answered(line, reader, writer)))
+            async with asyncio.timeout(_PATIENCE):
+                await writer.drain()
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    return await asyncio.start_unix_server(answer, sock=bind_private(file), limit=LARGEST_REQUEST)
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes | None:
+    """The line that somebody sends, None where nobody does. Raises `TimeoutError`, `ConnectionError`."""
+    first = b""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SILENCE):
+            first = await reader.read(1)
+    if not first:
+        return None
+    async with asyncio.timeout(_PATIENCE):
+        try:
+            return first + await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return first + error.partial
+        except asyncio.LimitOverrunError:
+            return b""
+
+
+async def _answered(
+    line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler]
+) -> dict[str, Any]:
+    """The last line of the answer."""
+
+    def send(data: dict[str, Any]) -> None:
+        if reader.at_eof() or writer.is_closing():
+            raise ConnectionResetError
+        writer.write(_line(data))
+
+    try:
+        check_peer(writer.get_extra_info("socket"))
+        request = _read(line)
+        handler = handlers.get(str(request.get("request")))
+        if handler is None:
+            names = ", ".join(handlers)
+            raise InputError(f"{str(request.get('request'))[:40]!r} is none of {names}", path="request")
+        return {"answer": await handler(request, send)}
+    except InputError as error:
+        return {"error": str(error)}
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    """Raises `InputError`."""
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise InputError(f"a request is one line of JSON, of at most {LARGEST_REQUEST} bytes") from None
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(data) + b"\n"
+
+
+def check_peer(peer: socket.socket) -> None:
+    """Only root and the agent's own user may ask for something, whatever the socket's mode became. Raises
+    `InputError`."""
+    _, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid not in (0, os.geteuid()):
+        raise InputError(f"user {uid} may not ask for this", remedy="ask as root")
+
+
+class MoveHandlers:
+    """What is asked about moves."""
+
+    def __init__(self, moving: Moving) -> None:
+        self._moving = moving
+
+    async def moves(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
+        """Carry out what is asked for. Raises `InputError`."""
+        wanted = request.get("moves")
+        if not isinstance(wanted, dict):
+            raise InputError("is missing", path="moves")
+        return await self._carry_out(read_request(wanted), send)
+
+    async def undo(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
+        """Go back. Raises `InputError` where nothing is known to go back to."""
+        if self._moving.last is None:
+            raise InputError(
+                "this agent has carried out no plan since it started", remedy="give the result: --undo RESULT"
+            )
+        return await self._carry_out(undoing(self._moving.last), send)
+
+    async def _carry_out(self, request: MoveRequest, send: Send) -> dict[str, Any]:
+        def tell(progress: MoveProgress) -> None:
+            send({"progress": msgspec.to_builtins(progress)})
+
+        try:
+            return document(await self._moving.carry_out(request, tell))
+        except MovesRefusedError as error:
+            moves = tuple(MoveOutcome(move, "notBegun") for move in request.moves)
+            return document(DefragmentationResult(moves, request.state, request.state, str(error), request.undo))

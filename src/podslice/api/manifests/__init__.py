@@ -1,0 +1,1 @@
+"""Read pods from manifests of every workload kind."""

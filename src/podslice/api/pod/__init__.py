@@ -1,0 +1,1 @@
+"""A pod and what its fields mean: names, requests, limits, eligibility."""

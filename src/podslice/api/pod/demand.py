@@ -1,0 +1,376 @@
+"""What a pod asks for as a whole: effective requests and limits (KEP-753, KEP-2837; pod-level-resources 7), and the QoS
+class that follows from them (pod-level-resources 6; cpu-topology 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+
+from podslice.api.pod.counted_claims import counted_claims
+from podslice.api.pod.spec import (
+    Container,
+    ContainerStatus,
+    Pod,
+    ResourceList,
+    ResourceRequirements,
+    is_restartable_init,
+)
+from podslice.values.golang import INT64_MAX
+from podslice.values.quantity import ZERO, Quantity
+
+HUGEPAGES_PREFIX = "hugepages-"
+
+
+class StatusUse(Enum):
+    """Whether a running pod's status counts as well as its specification (pod-level-resources 7.3)."""
+
+    NONE = "none"
+    CONTAINERS = "containers"
+    POD_LEVEL = "pod level"
+    """Containers and the pod level (gate InPlacePodLevelResourcesVerticalScaling)."""
+
+
+def is_supported_pod_level_resource(name: str) -> bool:
+    """Resources that may be given for a whole pod."""
+    return name in ("cpu", "memory") or name.startswith(HUGEPAGES_PREFIX)
+
+
+def _any_supported(resources: ResourceList | None) -> bool:
+    if not resources:
+        return False
+    return "cpu" in resources or "memory" in resources or any(name.startswith(HUGEPAGES_PREFIX) for name in resources)
+
+
+def is_pod_level_requests_set(pod: Pod) -> bool:
+    """True when `spec.resources.requests` names a supported resource."""
+    resources = pod.spec.resources
+    return resources is not None and _any_supported(resources.requests)
+
+
+def is_pod_level_limits_set(pod: Pod) -> bool:
+    """True when `spec.resources.limits` names a supported resource."""
+    resources = pod.spec.resources
+    return resources is not None and _any_supported(resources.limits)
+
+
+def is_pod_level_resources_set(pod: Pod) -> bool:
+    """True when the pod names a supported resource in `spec.resources`, whatever its value."""
+    return is_pod_level_requests_set(pod) or is_pod_level_limits_set(pod)
+
+
+def requests_of(resources: ResourceRequirements) -> ResourceList:
+    """Requests, empty where there are none."""
+    return resources.requests or {}
+
+
+def limits_of(resources: ResourceRequirements) -> ResourceList:
+    """Limits, empty where there are none."""
+    return resources.limits or {}
+
+
+def add_into(total: dict[str, Quantity], amounts: ResourceList) -> None:
+    """Add a resource list to a running total, creating keys."""
+    for name, quantity in amounts.items():
+        known = total.get(name)
+        total[name] = quantity if known is None else known.add(quantity)
+
+
+def raise_to(total: dict[str, Quantity], amounts: ResourceList) -> None:
+    """Raise every entry of a running maximum to at least the given amounts, creating keys."""
+    for name, quantity in amounts.items():
+        known = total.get(name)
+        if known is None or quantity > known:
+            total[name] = quantity
+
+
+def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[str, Quantity]:
+    """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak
+    (pod-level-resources 7.1)."""
+    total: dict[str, Quantity] = {}
+    for container in pod.spec.containers:
+        if total:
+            add_into(total, amounts(container))
+        else:
+            total = dict(amounts(container))
+    if not pod.spec.init_containers:
+        return total
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in pod.spec.init_containers:
+        own = amounts(container)
+        if is_restartable_init(container):
+            add_into(total, own)
+            add_into(sidecars, own)
+            raise_to(peak, sidecars)
+        else:
+            current = dict(own)
+            add_into(current, sidecars)
+            raise_to(peak, current)
+    raise_to(total, peak)
+    return total
+
+
+def pod_requests(
+    pod: Pod,
+    *,
+    pod_level: bool = True,
+    overhead: bool = True,
+    containers: bool = True,
+    missing: ResourceList | None = None,
+    status: StatusUse = StatusUse.NONE,
+    claims: bool = False,
+) -> dict[str, Quantity]:
+    """Effective requests (pod-level-resources 7.2).
+
+    `pod_level` False leaves `spec.resources` out, as with its gate off; `containers` False counts only the pod level.
+    `missing` gives the amounts that stand for what a container does not request at all. `status` says whether the
+    resources a running pod actually has count as well (pod-level-resources 7.3). With `claims` those count, each once,
+    that the scheduler has written into the status (cluster-integration A.7).
+    """
+    total = aggregate(pod, _container_requests(pod, missing, status)) if containers else {}
+    for claim in counted_claims(pod) if claims else ():
+        add_into(total, claim.resources)
+    resources = pod.spec.resources
+    if pod_level and resources is not None and is_pod_level_requests_set(pod):
+        own = requests_of(resources)
+        if status is StatusUse.POD_LEVEL and pod.status.resources is not None:
+            actual = requests_in_use(pod, own, pod.status.resources, pod.status.allocated_resources)
+            own = {name: actual.get(name, ZERO) for name in own}
+        _override(total, own)
+    if overhead and pod.spec.overhead:
+        add_into(total, pod.spec.overhead)
+    return total
+
+
+def pod_limits(
+    pod: Pod, *, pod_level: bool = True, overhead: bool = True, status: StatusUse = StatusUse.NONE
+) -> dict[str, Quantity]:
+    """Effective limits (pod-level-resources 7.2); options as in `pod_requests`. Overhead is only added to limits that
+    exist."""
+    total = aggregate(pod, _container_limits(pod, status))
+    resources = pod.spec.resources
+    if pod_level and resources is not None and is_pod_level_resources_set(pod):
+        own = limits_of(resources)
+        if status is StatusUse.POD_LEVEL and pod.status.resources is not None:
+            actual = _limits_in_use(pod, own, pod.status.resources)
+            own = {name: actual.get(name, ZERO) for name in own}
+        _override(total, own)
+    if overhead and pod.spec.overhead:
+        for name, quantity in pod.spec.overhead.items():
+            if not total.get(name, ZERO).is_zero():
+                total[name] = total[name].add(quantity)
+    return total
+
+
+def _override(total: dict[str, Quantity], pod_level: ResourceList) -> None:
+    for name, quantity in pod_level.items():
+        if is_supported_pod_level_resource(name):
+            total[name] = quantity
+
+
+Amounts = Callable[[Container], ResourceList]
+
+
+def own_requests(container: Container) -> ResourceList:
+    """What the container asks for itself."""
+    return container.resources.requests or {}
+
+
+def own_limits(container: Container) -> ResourceList:
+    """What the container may use at most by its own specification."""
+    return container.resources.limits or {}
+
+
+def _container_requests(pod: Pod, missing: ResourceList | None, status: StatusUse) -> Amounts:
+    statuses = _container_statuses(pod) if status is not StatusUse.NONE else {}
+    if not statuses and not missing:
+        return own_requests
+
+    def amounts(container: Container) -> ResourceList:
+        requests = own_requests(container)
+        known = statuses.get(id(container))
+        if known is not None and known.resources is not None:
+            requests = requests_in_use(pod, requests, known.resources, known.allocated_resources)
+        return {**requests, **{name: missing[name] for name in missing.keys() - requests}} if missing else requests
+
+    return amounts
+
+
+def _container_limits(pod: Pod, status: StatusUse) -> Amounts:
+    statuses = _container_statuses(pod) if status is not StatusUse.NONE else {}
+    if not statuses:
+        return own_limits
+
+    def amounts(container: Container) -> ResourceList:
+        known = statuses.get(id(container))
+        limits = own_limits(container)
+        return limits if known is None or known.resources is None else _limits_in_use(pod, limits, known.resources)
+
+    return amounts
+
+
+def _container_statuses(pod: Pod) -> dict[int, ContainerStatus]:
+    """Statuses of the containers that keep running (apps, sidecars), by identity of the container."""
+    named = {status.name: status for status in pod.status.container_statuses}
+    found = {id(one): named[one.name] for one in pod.spec.containers if one.name in named}
+    named = {status.name: status for status in pod.status.init_container_statuses}
+    for one in pod.spec.init_containers:
+        if one.name in named and is_restartable_init(one):
+            found[id(one)] = named[one.name]
+    return found
+
+
+def requests_in_use(
+    pod: Pod, requested: ResourceList, actual: ResourceRequirements, allocated: ResourceList | None
+) -> ResourceList:
+    """The larger of what is requested, allocated and in force; an infeasible resize request does not count."""
+    total = dict(actual.requests or {})
+    raise_to(total, allocated or {})
+    if not is_resize_infeasible(pod):
+        raise_to(total, requested)
+    return total
+
+
+def _limits_in_use(pod: Pod, limits: ResourceList, actual: ResourceRequirements) -> ResourceList:
+    total = dict(actual.limits or {})
+    if not is_resize_infeasible(pod):
+        raise_to(total, limits)
+    return total
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    """True when the kubelet refused the pod's pending resize for good."""
+    return any(
+        condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in pod.status.conditions
+    )
+
+
+def containers_in_order(pod: Pod) -> Iterable[Container]:
+    """Init containers, then app containers, in specification order."""
+    return (*pod.spec.init_containers, *pod.spec.containers)
+
+
+# Amounts that 64 bits do not hold
+
+_LARGEST = {True: INT64_MAX * 10**6, False: INT64_MAX * 10**9}
+"""In billionths, of CPUs and of everything else."""
+
+
+def overflows(name: str, amount: Quantity) -> bool:
+    """Whether what Kubernetes makes of an amount of a resource is another amount."""
+    return abs(amount.nano) > _LARGEST[name == "cpu"]
+
+
+def overflowing_amount(pod: Pod, gates: Mapping[str, bool]) -> str:
+    """What of a pod, or of its sums, 64 bits do not hold, as a sentence; empty for nothing."""
+    spec = pod.spec
+    containers = (*spec.init_containers, *spec.containers)
+    parts = [container.resources for container in containers]
+    if spec.resources is not None:
+        parts.append(spec.resources)
+    if spec.overhead:
+        parts.append(ResourceRequirements(requests=spec.overhead))
+    # Sums are worked out only where they could overflow: no pod of a real cluster comes near.
+    if _largest(parts) * (len(parts) + 1) <= _LARGEST[True]:
+        return ""
+    for container in containers:
+        for name, amount in _amounts(container.resources):
+            if overflows(name, amount):
+                return _sentence(f"container {container.name}", name, amount)
+    pod_level = gates["PodLevelResources"]
+    for total in (pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)):
+        for name, amount in total.items():
+            if overflows(name, amount):
+                return _sentence("the pod", name, amount)
+    return ""
+
+
+def _largest(parts: Iterable[ResourceRequirements]) -> int:
+    largest = 0
+    for part in parts:
+        for amounts in (part.requests, part.limits):
+            if amounts:
+                largest = max(largest, *[abs(amount.nano) for amount in amounts.values()])
+    return largest
+
+
+def _amounts(resources: ResourceRequirements) -> Iterable[tuple[str, Quantity]]:
+    if resources.requests:
+        yield from resources.requests.items()
+    if resources.limits:
+        yield from resources.limits.items()
+
+
+def _sentence(owner: str, name: str, amount: Quantity) -> str:
+    text = str(amount)
+    shown = text if len(text) <= 40 else f"{text[:40]}…"
+    return f"{owner} asks for {shown} {name}, and Kubernetes counts {name} in 64 bits"
+
+
+# The QoS class
+
+GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
+_QOS_RESOURCES = ("cpu", "memory")
+_FIX_GATE = "PodLevelResourcesFixKubeletQOSClass"
+
+
+def pod_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
+    """The class the API server stored in the status, else computed."""
+    return pod.status.qos_class or compute_qos(pod, gates)
+
+
+def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
+    """The class that follows from the specification.
+
+    An empty `spec.resources` hides the containers in v1.36.2; with the KEP's fix gate only a set one does.
+    """
+    resources = pod.spec.resources
+    if (
+        resources is not None
+        and gates["PodLevelResources"]
+        and (is_pod_level_resources_set(pod) or not gates[_FIX_GATE])
+    ):
+        return _class_of((resources,))
+    return _class_of([container.resources for container in containers_in_order(pod)])
+
+
+def _class_of(requirements: Iterable[ResourceRequirements]) -> str:
+    """Guaranteed when every one has both limits, and the sums of requests and limits agree; only amounts above 0 count.
+
+    Sums are in billionths of the unit.
+    """
+    complete = True
+    requested, limited = [0, 0], [0, 0]
+    for one in requirements:
+        _add_positive(requested, one.requests)
+        complete = _add_positive(limited, one.limits) and complete
+    if not any(requested) and not any(limited):
+        return BEST_EFFORT
+    return GUARANTEED if complete and requested == limited else BURSTABLE
+
+
+def _add_positive(total: list[int], amounts: ResourceList | None) -> bool:
+    """Add cpu and memory to their sums; True when both are given."""
+    if not amounts:
+        return False
+    both = True
+    for position, name in enumerate(_QOS_RESOURCES):
+        quantity = amounts.get(name)
+        if quantity is not None and quantity.nano > 0:
+            total[position] += quantity.nano
+        else:
+            both = False
+    return both
+
+
+def is_container_equivalent_guaranteed(container: Container) -> bool:
+    """True when cpu and memory requests of the container are non-zero and equal to its limits (KEP-5526)."""
+    requests = container.resources.requests
+    limits = container.resources.limits
+    if not requests or not limits:
+        return False
+    for name in _QOS_RESOURCES:
+        request = requests.get(name)
+        if request is None or request.nano == 0 or request != limits.get(name):
+            return False
+    return True

@@ -1,0 +1,258 @@
+"""Who gets exclusive CPUs: a pod as the resource managers look at it (cpu-topology 5).
+
+Admission asks the same few questions about a pod again and again: is it Guaranteed, does it carry pod-level
+resources, how many whole CPUs may each container own? `AdmissionPod` answers them once, when the pod reaches the
+node, so that hint generation and allocation only read integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+
+from podslice.api.pod.claim_holder import CLAIMED, HOLDER_PREFIX
+from podslice.api.pod.demand import (
+    HUGEPAGES_PREFIX,
+    is_container_equivalent_guaranteed,
+    is_pod_level_resources_set,
+    overflowing_amount,
+    pod_qos,
+)
+from podslice.api.pod.mixed import MixedShare
+from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.values.golang import U64, wrap_int64
+from podslice.values.quantity import Quantity
+
+_INT64 = 1 << 63
+_NANO = 10**9
+NOBODY_MIXED: Mapping[str, MixedShare] = MappingProxyType({})
+
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class QuotaRule(Protocol):
+    """Of a policy with mixed containers. `throttled`: their CPU limits are enforced."""
+
+    @property
+    def throttled(self) -> bool: ...
+
+
+class AdmissionContainer(msgspec.Struct, frozen=True):
+    """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2).
+    `plain_init`: an init container that ends before the next one starts. `memory` and `memory_exact` are its request
+    as `memory_request` reads it, `limits` whole units of what else its limits name.
+
+    `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
+    containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
+    `remainder`: thousandths of a CPU that a container with exclusive CPUs takes of shared ones, which may be 0; None
+    for one that shares no CPUs, or shares all (docs/mixed.md). `hides_smt`: it runs on one thread of each core.
+    `claimed`: names in `limits` that devices of a claim are for (gate DRAExtendedResource, memory-device 2.7).
+    """
+
+    name: str
+    init: bool
+    restartable: bool
+    plain_init: bool
+    exclusive_cpus: int
+    guaranteed: bool
+    isolated: bool
+    memory: dict[str, int] | None
+    memory_exact: bool
+    limits: dict[str, int]
+    spec: Container
+    remainder: int | None = None
+    hides_smt: bool = False
+    claimed: frozenset[str] = frozenset()
+
+    @property
+    def mixed(self) -> bool:
+        """It has CPUs of its own and shared ones."""
+        return self.remainder is not None
+
+    @property
+    def shares(self) -> bool:
+        """It needs shared CPUs."""
+        return not self.exclusive_cpus or self.remainder is not None
+
+    def is_throttled(self, rule: QuotaRule | None) -> bool:
+        """It keeps its CFS quota though it has CPUs of its own, because the policy wants that of mixed containers."""
+        return self.remainder is not None and rule is not None and rule.throttled
+
+
+class AdmissionPod(msgspec.Struct, frozen=True):
+    """A pod under admission; `containers` are init containers, then app containers, in specification order.
+    `guaranteed`: its QoS class is that.
+
+    `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
+    the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
+    the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything. `mixed`:
+    some container has exclusive and shared CPUs. `hides_smt`: some container runs on one thread of each of its cores.
+    `holds_claim`: it stands for a claim of devices.
+    """
+
+    uid: str
+    qos: str
+    guaranteed: bool
+    pod_level: bool
+    managed: bool
+    ignored: bool
+    cpus: int
+    overflow: str
+    containers: tuple[AdmissionContainer, ...]
+    spec: Pod
+    mixed: bool = False
+    hides_smt: bool = False
+    holds_claim: bool = False
+
+    @property
+    def mixed_shares(self) -> Mapping[str, MixedShare]:
+        """Which containers have exclusive and shared CPUs, and how much of each."""
+        if not self.mixed:
+            return NOBODY_MIXED
+        own = (one for one in self.containers if one.remainder is not None)
+        return {one.name: MixedShare(one.exclusive_cpus, one.remainder or 0) for one in own}
+
+    @classmethod
+    def of(
+        cls,
+        pod: Pod,
+        gates: Mapping[str, bool],
+        *,
+        unmanaged: bool = False,
+        mixed: Mapping[str, MixedShare] = NOBODY_MIXED,
+        hides_smt: frozenset[str] = frozenset(),
+    ) -> AdmissionPod:
+        """The managers' view of `pod` under the given feature gates; `unmanaged`: as if PodLevelResourceManagers were
+        off. `mixed`: containers with exclusive and shared CPUs, where they may own some; `hides_smt`: those that run on
+        one thread of each of their cores."""
+        qos = pod_qos(pod, gates)
+        pod_level = is_pod_level_resources_set(pod)
+        managers_on = gates["PodLevelResourceManagers"] and not unmanaged
+        managed = pod_level and managers_on
+        ignored = pod_level and not (managers_on and gates["PodLevelResources"])
+        if ignored:
+            mixed = NOBODY_MIXED
+        annotations = pod.metadata.annotations
+        claiming = annotations.get(CLAIMED, "").split(",") if annotations else ()
+        containers = tuple(
+            _container(
+                container,
+                mixed.get(container.name),
+                init=init,
+                eligible=qos == "Guaranteed" and container.name not in claiming,
+                managed=managed,
+                hides_smt=container.name in hides_smt,
+                claimed=claimed_resources(pod, container.name, gates),
+            )
+            for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
+            for container in group
+        )
+        return cls(
+            uid=pod.metadata.uid,
+            qos=qos,
+            guaranteed=qos == "Guaranteed",
+            pod_level=pod_level,
+            managed=managed,
+            ignored=ignored,
+            cpus=_pod_cpus(pod, qos, containers, managed=managed),
+            overflow=overflowing_amount(pod, gates),
+            containers=containers,
+            spec=pod,
+            mixed=bool(mixed) and any(one.mixed for one in containers),
+            hides_smt=bool(hides_smt) and any(one.hides_smt for one in containers),
+            holds_claim=pod.metadata.uid.startswith(HOLDER_PREFIX),
+        )
+
+
+def claimed_resources(pod: Pod, container: str, gates: Mapping[str, bool]) -> frozenset[str]:
+    """Extended resources of a container that the scheduler made a claim for, as the pod's status says."""
+    made = pod.status.extended_resource_claim_status
+    if made is None or not gates["DRAExtendedResource"]:
+        return _NOTHING
+    return frozenset(one.resource_name for one in made.request_mappings if one.container_name == container)
+
+
+def integral_cpus(quantity: Quantity | None) -> int:
+    """The quantity as a number of whole CPUs; 0 when missing or fractional. The product wraps at 64 bits as
+    upstream's does; profile podslice refuses such pods first."""
+    if quantity is None:
+        return 0
+    milli = quantity.milli_value()
+    cpus = quantity.value()
+    return cpus if cpus * 1000 == milli or wrap_int64(cpus * 1000) == milli else 0
+
+
+def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | None, bool]:
+    """Bytes by resource, of `memory` and huge pages, as unsigned 64-bit numbers; None where upstream cannot represent
+    one of them. And whether upstream reads all of them however they are written."""
+    amounts: dict[str, int] = {}
+    exact = True
+    for name, quantity in (resources or {}).items():
+        if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
+            continue
+        size = quantity.as_int64()
+        if size is None:
+            size, rest = divmod(quantity.nano, _NANO)
+            exact = False
+            if rest or not -_INT64 <= size < _INT64:
+                return None, False
+        amounts[name] = size & U64
+    return amounts, exact
+
+
+def _container(
+    container: Container,
+    share: MixedShare | None,
+    *,
+    init: bool,
+    eligible: bool,
+    managed: bool,
+    hides_smt: bool,
+    claimed: frozenset[str],
+) -> AdmissionContainer:
+    requests = container.resources.requests or {}
+    limits = container.resources.limits or {}
+    guaranteed = is_container_equivalent_guaranteed(container)
+    restartable = init and is_restartable_init(container)
+    memory, exact = memory_request(requests)
+    eligible = eligible and (guaranteed or not managed)
+    if not eligible:
+        share = None
+    exclusive = integral_cpus(requests.get("cpu")) if eligible else 0
+    owned = exclusive if share is None else share.exclusive
+    return AdmissionContainer(
+        name=container.name,
+        init=init,
+        restartable=restartable,
+        plain_init=init and not restartable,
+        exclusive_cpus=owned,
+        guaranteed=guaranteed,
+        isolated=guaranteed and (share is not None or integral_cpus(limits.get("cpu")) > 0),
+        memory=memory,
+        memory_exact=exact,
+        limits={name: amount.value() for name, amount in limits.items() if name not in ("cpu", "memory")},
+        spec=container,
+        remainder=None if share is None else share.remainder,
+        hides_smt=hides_smt and owned > 0,
+        claimed=claimed,
+    )
+
+
+def _pod_cpus(pod: Pod, qos: str, containers: tuple[AdmissionContainer, ...], *, managed: bool) -> int:
+    if managed:
+        resources = pod.spec.resources
+        requests = (resources.requests if resources else None) or {}
+        return integral_cpus(requests.get("cpu")) if qos == "Guaranteed" else 0
+    sidecars = peak = apps = 0
+    for container in containers:
+        if not container.init:
+            apps += container.exclusive_cpus
+        elif container.restartable:
+            sidecars += container.exclusive_cpus
+        else:
+            peak = max(peak, sidecars + container.exclusive_cpus)
+    return max(peak, apps + sidecars)

@@ -1,0 +1,46 @@
+"""Containers with exclusive and shared CPUs: how much of a request is which (docs/mixed.md).
+
+A packet processing container wants whole CPUs for the threads that poll, and a bit of any CPU for those that log. Its
+annotation says how many CPUs of its request are its own; the rest is its remainder, which it takes of shared ones.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from podslice.api.pod.demand import is_container_equivalent_guaranteed
+from podslice.api.pod.spec import Container
+from podslice.values.quantity import ZERO, cpus_text
+
+ALL: Final = "all"
+"""As many exclusive CPUs as a request has whole ones."""
+
+
+class MixedShare(NamedTuple):
+    """`exclusive`: how many CPUs are a container's own; `remainder`: thousandths of a CPU that it asks for besides."""
+
+    exclusive: int
+    remainder: int
+
+
+class MixedProblem(NamedTuple):
+    """Why a container cannot have its CPUs so, in words."""
+
+    text: str
+
+
+def split_request(container: Container, asked: str, *, pod_guaranteed: bool) -> MixedShare | MixedProblem:
+    """The two parts of a container's CPU request where so many CPUs, or `all`, are to be its own."""
+    name = container.name
+    if not pod_guaranteed:
+        return MixedProblem(f"is about container {name}, whose pod is not Guaranteed")
+    if not is_container_equivalent_guaranteed(container):
+        return MixedProblem(f"is about container {name}, whose CPU and memory limits are not its requests")
+    milli = (container.resources.requests or {}).get("cpu", ZERO).milli_value()
+    whole = milli // 1000
+    if not whole:
+        return MixedProblem(f"is about container {name}, which asks for {cpus_text(milli)}, less than a whole one")
+    exclusive = whole if asked == ALL else int(asked)
+    if exclusive > whole:
+        return MixedProblem(f"wants {exclusive} exclusive CPUs for container {name}, which asks for {cpus_text(milli)}")
+    return MixedShare(exclusive, milli - 1000 * exclusive)

@@ -1,0 +1,338 @@
+"""The part of the v1 Pod that decides about resources, and what a kubelet granted of it, as frozen structs.
+
+Decoding is partial on purpose: a pod carries hundreds of fields, placement reads a few dozen. Unknown fields are
+ignored here; `api.manifests.manifest` is where a person is told about them. The difference between a missing map, an empty map
+and a missing object is kept, because Kubernetes decides differently on each (pod-level-resources 6.3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from podslice.values.decoding import MAP_KEY, decoding_problem, shown
+from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity, QuantityError
+
+ResourceList = dict[str, Quantity]
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
+    """`resources` of a container or, as `spec.resources`, of a pod."""
+
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+    claims: list[dict[str, Any]] | None = None
+
+
+class ResizePolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether a container must restart for an in-place resize of a resource to take effect."""
+
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """An app, init or ephemeral container."""
+
+    name: str = ""
+    image: str = ""
+    image_pull_policy: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ResizePolicy, ...] = ()
+    restart_policy: str | None = None
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    """What a pod belongs to, as far as it counts for whom CPUs are."""
+
+    kind: str = ""
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """What of `metadata` decides about resources, or names the pod."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class PodResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of `spec.resourceClaims`; containers refer to it by name. One of the other two says which claim."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodOS(msgspec.Struct, frozen=True):
+    """The operating system a pod is made for."""
+
+    name: str = ""
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Containers and what else concerns resources."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: ResourceList | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    os: PodOS | None = None
+    restart_policy: str = ""
+    runtime_class_name: str | None = None
+    active_deadline_seconds: int | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    """What a container does; the details of each state are not read."""
+
+    running: dict[str, Any] | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the kubelet reports of a container: its state and the resources it has."""
+
+    name: str
+    state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+
+
+class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of `status.conditions`."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+
+
+class ExtendedResourceRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """An extended resource of a container that a claim stands for."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """The claim that the scheduler made for extended resources of a pod."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What is known of a running pod; it decides about resizes, quota and eviction."""
+
+    qos_class: str = ""
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+    node_allocatable_resource_claim_statuses: tuple[Any, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, rename="camel"):
+    """A v1 Pod."""
+
+    spec: PodSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: PodStatus = PodStatus()
+
+
+def is_restartable_init(container: Container) -> bool:
+    """True for an init container that keeps running beside the app containers (a sidecar, KEP-753)."""
+    return container.restart_policy == "Always"
+
+
+def map_containers(spec: PodSpec, change: Callable[[Container], Container]) -> PodSpec:
+    """The specification with every container of every kind changed."""
+    return msgspec.structs.replace(
+        spec,
+        containers=tuple(map(change, spec.containers)),
+        init_containers=tuple(map(change, spec.init_containers)),
+        ephemeral_containers=tuple(map(change, spec.ephemeral_containers)),
+    )
+
+
+def map_requirements(spec: PodSpec, change: Callable[[ResourceRequirements], ResourceRequirements]) -> PodSpec:
+    """The specification with the resources of every container, and of the pod if it states any, changed."""
+
+    def container(one: Container) -> Container:
+        return msgspec.structs.replace(one, resources=change(one.resources))
+
+    pod_level = None if spec.resources is None else change(spec.resources)
+    return msgspec.structs.replace(map_containers(spec, container), resources=pod_level)
+
+
+def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
+    """All containers with their kind: `init` and `sidecar`, then `container`, then `ephemeral`."""
+    spec = pod.spec
+    return [
+        *(("sidecar" if is_restartable_init(container) else "init", container) for container in spec.init_containers),
+        *(("container", container) for container in spec.containers),
+        *(("ephemeral", container) for container in spec.ephemeral_containers),
+    ]
+
+
+# What a kubelet granted, or last wrote into cgroups (pod-level-resources 15.4)
+
+
+class PodAllocation(msgspec.Struct, frozen=True):
+    """Resources of one pod: by container name, and of the pod as a whole (None: the pod has no `spec.resources`, or
+    the kubelet does not resize at pod level)."""
+
+    containers: Mapping[str, ResourceRequirements] = {}
+    pod_level: ResourceRequirements | None = None
+
+
+def allocation_of(pod: Pod, gates: Mapping[str, bool]) -> PodAllocation:
+    """The record of a pod whose specification is granted as it stands. Claims are not part of it."""
+    spec = pod.spec
+    pod_level = None
+    if gates["InPlacePodLevelResourcesVerticalScaling"] and spec.resources is not None:
+        pod_level = _recorded(spec.resources)
+    containers = {one.name: _recorded(one.resources) for one in (*spec.init_containers, *spec.containers)}
+    return PodAllocation(containers, pod_level)
+
+
+def _recorded(resources: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements(resources.requests or None, resources.limits or None)
+
+
+def allocated_pod(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str, bool]) -> Pod:
+    """The pod with the resources granted to it, as the kubelet's other parts see it; without a record the pod
+    itself."""
+    if allocation is None:
+        return pod
+
+    def granted(container: Container) -> Container:
+        own = allocation.containers.get(container.name)
+        return container if own is None else msgspec.structs.replace(container, resources=own)
+
+    spec = map_containers(pod.spec, granted)
+    if gates["InPlacePodLevelResourcesVerticalScaling"]:
+        spec = msgspec.structs.replace(spec, resources=allocation.pod_level)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+# Reading
+
+_RESOURCE_LISTS = frozenset(
+    {"requests", "limits", "overhead", "allocatedResources", "max", "min", "default", "defaultRequest",
+     "maxLimitRequestRatio"}
+)  # fmt: skip
+
+
+_NULL_OF_EVERY_CONDITION = b'"lastProbeTime":null'
+"""What API servers write, and nobody reads."""
+T = TypeVar("T")
+
+
+class NoQuantityError(ValueError):
+    """A value that is not a quantity, where one must be."""
+
+
+def pod_from_dict(data: Any) -> Pod:
+    """Decode a v1 Pod from plain JSON or YAML data.
+
+    Quantities may be text or numbers. Raises `InputError` with field path, value and remedy, also for another kind of
+    object, whose pods are in a template.
+    """
+    if isinstance(data, Mapping) and data.get("kind") not in (None, "Pod"):
+        raise InputError(
+            f"{shown(data['kind'])} is not Pod", path="kind", remedy="load_pods(…) reads the pods of workloads"
+        )
+    return from_dict(data, Pod)
+
+
+def pod_from_json(data: bytes) -> Pod:
+    """The pod that `pod_from_dict` makes of the same JSON, in a fraction of the time where it has no nulls and no
+    errors, as an API server writes it. Raises `InputError`."""
+    if b"null" not in data.replace(_NULL_OF_EVERY_CONDITION, b""):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return msgspec.json.decode(data, type=Pod, dec_hook=_decode_quantity)
+    try:
+        plain: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {str(error)[:200]}", path="pod") from None
+    return pod_from_dict(plain)
+
+
+def from_dict(data: Any, kind: type[T]) -> T:
+    """Decode plain data that holds quantities into a struct of that kind; see `pod_from_dict`."""
+    plain = _without_nulls(data)
+    try:
+        return msgspec.convert(plain, kind, dec_hook=_decode_quantity)
+    except msgspec.ValidationError as error:
+        raise _input_error(plain, error) from None
+
+
+def _without_nulls(data: Any) -> Any:
+    """Kubernetes reads an explicit null as a missing field; quantities are the exception (a null quantity is 0)."""
+    if isinstance(data, dict):
+        return {
+            key: {name: 0 if amount is None else amount for name, amount in value.items()}
+            if key in _RESOURCE_LISTS and isinstance(value, dict)
+            else _without_nulls(value)
+            for key, value in data.items()
+            if value is not None
+        }
+    if isinstance(data, list):
+        return [_without_nulls(value) for value in data]
+    return data
+
+
+def _decode_quantity(kind: type, value: Any) -> Any:
+    if kind is not Quantity:
+        raise NotImplementedError
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise NoQuantityError(f"{shown(value)} is not a quantity")
+    try:
+        return Quantity.parse(value.strip(" ") if isinstance(value, str) else str(value))
+    except QuantityError as error:
+        raise NoQuantityError(f"{shown(value)} is not a quantity: {error}") from None
+
+
+def _input_error(data: Any, error: msgspec.ValidationError) -> InputError:
+    found = decoding_problem(str(error))
+    no_quantity = isinstance(error.__cause__, NoQuantityError)
+    remedy = "write a quantity such as 500m, 2 or 1Gi" if no_quantity else found.remedy
+    return InputError(found.problem, path=_with_key(data, found.path), remedy=remedy)
+
+
+def _with_key(data: Any, path: str) -> str:
+    """The decoder says `[...]` for a value in a map; this names the key. Looks again at the map's values for that."""
+    before, marker, after = path.partition(MAP_KEY)
+    if not marker:
+        return path
+    found: Any = data
+    for name, index in re.findall(r"(\w+)|\[(\d+)\]", before):
+        found = found[int(index)] if index else found[name]
+    kind: Any = ResourceList if before.rpartition(".")[2] in _RESOURCE_LISTS else dict[str, str]
+    for key, value in found.items():
+        try:
+            msgspec.convert({key: value}, kind, dec_hook=_decode_quantity)
+        except msgspec.ValidationError:
+            return f"{before}[{key}]{after}"
+    return f"{before}[*]{after}"

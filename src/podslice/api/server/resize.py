@@ -1,0 +1,190 @@
+"""The subresource `resize`: what of a submitted pod counts, and whether it may be stored (KEP-1287, KEP-5419;
+pod-level-resources 15.1 to 15.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from podslice.api.pod.demand import compute_qos, pod_qos
+from podslice.api.pod.field_error import FieldError, forbidden, invalid
+from podslice.api.pod.resizable import Stanza, stanza
+from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
+from podslice.api.server.resize_admission import INIT_RESIZE, PLR_RESIZE
+from podslice.api.server.update import comparable, drop_disabled, has_whole_pages, uses_pod_level_resources
+from podslice.api.server.validate import MIRROR_ANNOTATION, validate_pod
+
+replace = msgspec.structs.replace
+
+_RESIZABLE = ("cpu", "memory")
+_ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
+
+
+# What counts of a submitted pod
+
+
+def prepare_for_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> Pod:
+    """The pod that is validated: the old one with the submitted resources and resize policies.
+
+    Where the number of containers differs the submitted pod is taken as it is, where a name differs the submitted
+    list; validation refuses both.
+    """
+    theirs, ours = new.spec, old.spec
+    if len(theirs.containers) != len(ours.containers) or len(theirs.init_containers) != len(ours.init_containers):
+        return drop_disabled(new, old, gates)
+    spec = replace(
+        ours,
+        containers=_with_resources(ours.containers, theirs.containers),
+        init_containers=_with_resources(ours.init_containers, theirs.init_containers),
+        resources=theirs.resources if gates[PLR_RESIZE] else ours.resources,
+    )
+    return drop_disabled(replace(old, spec=spec), old, gates)
+
+
+def _with_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple[Container, ...]:
+    if any(one.name != other.name for one, other in zip(old, new, strict=True)):
+        return tuple(new)
+    return tuple(
+        replace(one, resources=other.resources, resize_policy=other.resize_policy)
+        for one, other in zip(old, new, strict=True)
+    )
+
+
+# Validation
+
+
+def validate_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    """Why a prepared pod may not be stored."""
+    if MIRROR_ANNOTATION in (old.metadata.annotations or {}):
+        return [forbidden("[]", "static pods cannot be resized")]
+    if new.spec.os is not None and new.spec.os.name == "windows":
+        return [forbidden("[]", "windows pods cannot be resized")]
+    errors = [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates)]
+    if not errors and comparable(_without_resources(new, old).spec) != comparable(old.spec):
+        errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
+    return errors
+
+
+def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    """What in the step from the old pod to the new one is no resize. Some findings end the search for others."""
+    errors = []
+    if pod_qos(old, gates) != compute_qos(new, gates):
+        errors.append(invalid("spec", new.status.qos_class, "Pod QOS Class may not change as a result of resizing"))
+    if not _node_supports_resize(old):
+        errors.append(forbidden("spec", "Pod running on node without support for resize"))
+    if uses_pod_level_resources(new) or uses_pod_level_resources(old):
+        if not gates[PLR_RESIZE]:
+            text = (
+                "resize of pods with pod-level resources is forbidden when "
+                "InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled"
+            )
+            return [*errors, forbidden("[]", text)]
+        errors += _pod_level_errors(new.spec.resources, old.spec.resources)
+    if old.status.node_allocatable_resource_claim_statuses:
+        errors.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
+    moved = _order_errors("containers", new.spec.containers, old.spec.containers) + _order_errors(
+        "initContainers", new.spec.init_containers, old.spec.init_containers
+    )
+    return [*errors, *(moved or _resource_errors(new, old, gates))]
+
+
+def _node_supports_resize(old: Pod) -> bool:
+    """A running container whose status has no resources tells of a node that does not resize; the first one counts."""
+    running = (status for status in old.status.container_statuses if status.state.running is not None)
+    first = next(running, None)
+    return first is None or first.resources is not None
+
+
+def _pod_level_errors(new: ResourceRequirements | None, old: ResourceRequirements | None) -> list[FieldError]:
+    if new is None:
+        return [forbidden("spec.resources", "pod-level resources cannot be removed")]
+    was = old or ResourceRequirements()
+    errors = []
+    if _removes(new.requests, was.requests):
+        errors.append(forbidden("spec.resources.requests", "pod-level resource requests cannot be removed"))
+    if _removes(new.limits, was.limits):
+        errors.append(forbidden("spec.resources.limits", "pod-level resource limits cannot be removed"))
+    if _fixed_part(new) != _fixed_part(was):
+        errors.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
+    return errors
+
+
+def _order_errors(field: str, new: Sequence[Container], old: Sequence[Container]) -> list[FieldError]:
+    if len(new) != len(old):
+        return [forbidden(f"spec.{field}", f"{field} may not be added or removed on resize")]
+    return [
+        forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
+        for index, (one, other) in enumerate(zip(new, old, strict=True))
+        if one.name != other.name
+    ]
+
+
+def _resource_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, (one, was) in enumerate(zip(new.spec.init_containers, old.spec.init_containers, strict=True)):
+        errors += _init_errors(f"spec.initContainers[{index}]", one, was, gates)
+    for index, (one, was) in enumerate(zip(new.spec.containers, old.spec.containers, strict=True)):
+        errors += _removal_errors(f"spec.containers[{index}]", one, was)
+        if _fixed_part(one.resources) != _fixed_part(was.resources) or one.resize_policy != was.resize_policy:
+            errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
+    return errors
+
+
+def _init_errors(path: str, new: Container, old: Container, gates: Mapping[str, bool]) -> list[FieldError]:
+    sidecar = is_restartable_init(new)
+    other_policy = new.resize_policy != old.resize_policy
+    if not sidecar and not gates[INIT_RESIZE]:
+        changed = other_policy or stanza(new.resources) != stanza(old.resources)
+        return [forbidden("spec", "resources for non-sidecar init containers are immutable")] if changed else []
+    errors = _removal_errors(path, new, old)
+    if _fixed_part(new.resources) != _fixed_part(old.resources) or other_policy:
+        text = "only cpu and memory resources for init or sidecar containers are mutable"
+        errors.append(forbidden(path, text))
+    if not sidecar:
+        text = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+        errors += [forbidden(path, text) for policy in new.resize_policy if policy.restart_policy == "RestartContainer"]
+    return errors
+
+
+def _removal_errors(path: str, new: Container, old: Container) -> list[FieldError]:
+    errors = []
+    if _removes(new.resources.requests, old.resources.requests):
+        errors.append(forbidden(f"{path}.resources.requests", "resource requests cannot be removed"))
+    if _removes(new.resources.limits, old.resources.limits):
+        errors.append(forbidden(f"{path}.resources.limits", "resource limits cannot be removed"))
+    return errors
+
+
+def _removes(new: ResourceList | None, old: ResourceList | None) -> bool:
+    return not (old or {}).keys() <= (new or {}).keys()
+
+
+def _fixed_part(resources: ResourceRequirements) -> Stanza:
+    """What of a stanza a resize must leave alone."""
+    requests, limits, claims = stanza(resources)
+    return _without_cpu_and_memory(requests), _without_cpu_and_memory(limits), claims
+
+
+def _without_cpu_and_memory(amounts: ResourceList) -> ResourceList:
+    return {name: amount for name, amount in amounts.items() if name not in _RESIZABLE}
+
+
+def _without_resources(new: Pod, old: Pod) -> Pod:
+    """The new pod with the old one's resources: what then differs is no resize. An init container's resizePolicy has
+    an error of its own. An empty `spec.resources` that comes or goes is no resize either."""
+
+    def containers(mine: Sequence[Container], theirs: Sequence[Container]) -> tuple[Container, ...]:
+        return tuple(replace(one, resources=other.resources) for one, other in zip(mine, theirs, strict=True))
+
+    pod_level = uses_pod_level_resources(new) or uses_pod_level_resources(old)
+    spec = replace(
+        new.spec,
+        containers=containers(new.spec.containers, old.spec.containers),
+        init_containers=tuple(
+            replace(one, resources=other.resources, resize_policy=other.resize_policy)
+            for one, other in zip(new.spec.init_containers, old.spec.init_containers, strict=True)
+        ),
+        resources=(old if pod_level else new).spec.resources,
+    )
+    return replace(new, spec=spec)

@@ -1,0 +1,149 @@
+"""What the API server checks when a pod is created, as far as it concerns resources (pod-level-resources 5).
+
+Everything else in a pod (images, volumes, probes) is not looked at. So a pod without errors here can still be refused
+for other reasons; a pod with errors here is refused for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from podslice.api.pod.demand import aggregate, own_limits, own_requests
+from podslice.api.pod.field_error import FieldError, forbidden, invalid, not_supported, required
+from podslice.api.pod.resource_names import is_hugepages
+from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.api.server.resize_policy import policy_errors
+from podslice.api.server.validate_claims import pod_claim_errors
+from podslice.api.server.validate_names import name_errors
+from podslice.api.server.validate_resources import is_plain, requirements_errors
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_POD_LEVEL = "spec.resources"
+_LONGEST_DEADLINE = (1 << 31) - 1
+
+
+def validate_create(pod: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    """The errors of a create request, for a pod that `prepare_for_create` returned; none for an acceptable pod."""
+    errors = validate_pod(pod, gates)
+    if pod.spec.ephemeral_containers:
+        errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    return errors
+
+
+def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = True) -> list[FieldError]:
+    """The errors of a pod as such, also when it is updated. Upstream reports them in random order.
+
+    `whole_pages` as in `requirements_errors`.
+    """
+    spec = pod.spec
+    claims = [claim.name for claim in spec.resource_claims]
+    errors: list[FieldError] = []
+    if not spec.containers:
+        errors.append(required("spec.containers"))
+    _containers(errors, spec.containers, "containers", claims, whole_pages=whole_pages)
+    if spec.init_containers:
+        _containers(errors, spec.init_containers, "initContainers", claims, whole_pages=whole_pages)
+    if spec.ephemeral_containers:
+        _containers(errors, spec.ephemeral_containers, "ephemeralContainers", claims, whole_pages=whole_pages)
+        errors += _ephemeral_errors(spec.ephemeral_containers)
+    errors += name_errors(pod)
+    errors += policy_errors(spec)
+    if spec.resource_claims:
+        errors += pod_claim_errors(spec)
+    if spec.resources is not None and gates["PodLevelResources"]:
+        errors += _pod_level_errors(pod, spec.resources, claims, whole_pages=whole_pages)
+    if spec.overhead:
+        errors += _overhead_errors(spec.overhead, whole_pages=whole_pages)
+    if spec.os is not None or spec.active_deadline_seconds is not None or pod.metadata.annotations:
+        errors += _other_errors(pod)
+    return errors
+
+
+def _containers(
+    errors: list[FieldError],
+    containers: tuple[Container, ...],
+    field: str,
+    claims: Collection[str],
+    *,
+    whole_pages: bool,
+) -> None:
+    for index, container in enumerate(containers):
+        if not is_plain(container.resources):
+            path = f"spec.{field}[{index}].resources"
+            errors += requirements_errors(container.resources, path, claims=claims, whole_pages=whole_pages)
+
+
+def _ephemeral_errors(containers: tuple[Container, ...]) -> Iterator[FieldError]:
+    for index, container in enumerate(containers):
+        if container.resources != ResourceRequirements():
+            yield forbidden(f"spec.ephemeralContainers[{index}].resources", "cannot be set for an Ephemeral Container")
+
+
+def _pod_level_errors(
+    pod: Pod, resources: ResourceRequirements, claims: Collection[str], *, whole_pages: bool
+) -> Iterator[FieldError]:
+    if pod.spec.os is not None and pod.spec.os.name == "windows":
+        yield forbidden(_POD_LEVEL, "may not be set for a windows pod")
+        return
+    if resources.claims is not None:
+        yield forbidden(f"{_POD_LEVEL}.claims", "claims may not be set for Resources at pod-level")
+    yield from requirements_errors(resources, _POD_LEVEL, pod_level=True, claims=claims, whole_pages=whole_pages)
+    if resources.requests:
+        yield from _aggregate_request_errors(pod, resources.requests)
+    if resources.limits:
+        yield from _page_limit_errors(pod, resources.limits)
+        yield from _container_limit_errors(pod, resources.limits)
+
+
+def budget_errors(pod: Pod) -> Iterator[FieldError]:
+    """Containers that ask for more than the pod-level resources beside them."""
+    resources = pod.spec.resources or ResourceRequirements()
+    yield from _aggregate_request_errors(pod, resources.requests or {})
+    yield from _container_limit_errors(pod, resources.limits or {})
+
+
+def _aggregate_request_errors(pod: Pod, requests: ResourceList) -> Iterator[FieldError]:
+    for name, total in aggregate(pod, own_requests).items():
+        given = requests.get(name)
+        if given is not None and total > given:
+            detail = f"must be greater than or equal to aggregate container requests of {total}"
+            yield invalid(f"{_POD_LEVEL}.requests[{name}]", given, detail)
+
+
+def _page_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
+    if any(map(is_hugepages, limits)):
+        for name, total in aggregate(pod, own_limits).items():
+            given = limits.get(name)
+            if given is not None and is_hugepages(name) and total > given:
+                detail = f"must be greater than or equal to aggregate container limits of {total}"
+                yield invalid(f"{_POD_LEVEL}.limits[{name}]", given, detail)
+
+
+def _container_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
+    for index, container in enumerate(pod.spec.containers):
+        for name, limit in (container.resources.limits or {}).items():
+            given = limits.get(name)
+            if given is not None and limit.nano > given.nano:
+                detail = f"must be less than or equal to pod limits of {given}"
+                yield invalid(f"{_POD_LEVEL}.containers[{index}][{name}].limits", limit, detail)
+
+
+def _overhead_errors(overhead: ResourceList, *, whole_pages: bool) -> list[FieldError]:
+    return requirements_errors(ResourceRequirements(limits=overhead), "spec.overhead", whole_pages=whole_pages)
+
+
+def _other_errors(pod: Pod) -> Iterator[FieldError]:
+    spec = pod.spec
+    if spec.os is not None:
+        if not spec.os.name:
+            yield required("spec.os.name")
+        elif spec.os.name not in ("linux", "windows"):
+            yield not_supported("spec.os", spec.os.name, ("linux", "windows"))
+    deadline = spec.active_deadline_seconds
+    if deadline is not None and not 1 <= deadline <= _LONGEST_DEADLINE:
+        detail = f"must be between 1 and {_LONGEST_DEADLINE}, inclusive"
+        yield invalid("spec.activeDeadlineSeconds", deadline, detail)
+    mirror = (pod.metadata.annotations or {}).get(MIRROR_ANNOTATION)
+    if mirror is not None and not spec.node_name:
+        path = f"metadata.annotations[{MIRROR_ANNOTATION}]"
+        yield invalid(path, mirror, "must set spec.nodeName if mirror pod annotation is set")

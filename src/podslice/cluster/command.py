@@ -1,0 +1,137 @@
+"""`podslice cluster`: the service beside a kube-scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from typing import TYPE_CHECKING
+
+import click
+
+from podslice.cli.group import CommandGroup
+from podslice.cluster_view.commands.questions import fit, fragmentation, pending
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError
+
+if TYPE_CHECKING:
+    from podslice.cluster.loglines import LogLevel
+
+_NEEDED = ("google.protobuf", "grpc", "prometheus_client", "lightkube", "numpy")
+_AGENT = "system:serviceaccount:podslice:podslice-agent"
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
+@click.option("--address", metavar="HOST:PORT", default="127.0.0.1:9098", show_default=True,
+              help="Where kube-scheduler asks.")  # fmt: skip
+@click.option("--journal-address", metavar="HOST:PORT", default="", help="Where agents tell; none where it is empty.")
+@click.option("--metrics-address", metavar="HOST:PORT", default="127.0.0.1:9099", show_default=True,
+              help="Metrics, /healthz and /readyz; none where it is empty.")  # fmt: skip
+@click.option("--page-address", metavar="HOST:PORT", default="",
+              help="The page, and what `kubectl podslice pending` asks; none where it is empty.")  # fmt: skip
+@click.option("--page-token-file", metavar="FILE", default="",
+              help="Whoever asks for the page must know it; needed beyond the loopback.")  # fmt: skip
+@click.option("--tls-cert", metavar="FILE", default="", help="Certificate of the listeners that others reach.")
+@click.option("--tls-key", metavar="FILE", default="", help="Its key.")
+@click.option("--client-ca", metavar="FILE", default="",
+              help="Authority of kube-scheduler's certificate, beyond the loopback.")  # fmt: skip
+@click.option("--scheduler-name", "schedulers", metavar="NAME", multiple=True, default=("podslice",), show_default=True,
+              help="schedulerName of the pods to nominate ahead.")  # fmt: skip
+@click.option("--agent", "agents", metavar="USER", multiple=True, default=(_AGENT,), show_default=True,
+              help="Service account whose tokens may speak for a node.")  # fmt: skip
+@click.option("--compatible", "versions", metavar="VERSION", multiple=True,
+              help="Another version of agents that decides as this one.")  # fmt: skip
+@click.option("--plan", type=click.Choice(["compare", "honour"]), default="compare", show_default=True,
+              help="What agents do with plans: as `cluster.plan` of their settings.")  # fmt: skip
+@click.option("--advise/--no-advise", default=False, show_default=True,
+              help="Leave the choice among proven nodes to the scheduler; nobody is nominated.")  # fmt: skip
+@click.option("--nominate/--no-nominate", default=True, help="Choose nodes before the scheduler asks.")
+@click.option("--ahead", type=click.IntRange(1, 100_000), default=512, show_default=True,
+              help="Pods that are nominated and not bound yet, at most.")  # fmt: skip
+@click.option("--evict/--no-evict", default=False, show_default=True,
+              help="Evict pods of lower priority for one that only topology keeps out.")  # fmt: skip
+@click.option("--wake/--no-wake", default=True,
+              help="Have refused pods tried again once there is room that only nodes' journals show.")  # fmt: skip
+@click.option("--check-config", is_flag=True, help="Say whether it would start like this, and stop.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.pass_context
+def cluster(
+    ctx: click.Context,
+    /,
+    *,
+    address: str,
+    journal_address: str,
+    metrics_address: str,
+    page_address: str,
+    page_token_file: str,
+    tls_cert: str,
+    tls_key: str,
+    client_ca: str,
+    schedulers: tuple[str, ...],
+    agents: tuple[str, ...],
+    versions: tuple[str, ...],
+    plan: str,
+    advise: bool,
+    nominate: bool,
+    ahead: int,
+    evict: bool,
+    wake: bool,
+    check_config: bool,
+    log_level: LogLevel,
+) -> None:
+    """Answer a kube-scheduler's extender calls with every node's exact model (docs/cluster-scheduler.md). With COMMAND:
+    ask a service that runs.
+
+    \b
+    Examples:
+      podslice cluster --check-config
+      podslice cluster --journal-address 0.0.0.0:9097 --tls-cert tls.crt --tls-key tls.key
+      podslice cluster --page-address 127.0.0.1:9101
+      podslice cluster pending --url http://127.0.0.1:9101
+
+    Exit codes: 0 stopped or configuration good, 2 bad configuration.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    missing = [name for name in _NEEDED if not _installed(name)]
+    if missing:
+        raise InputError(f"the service needs {', '.join(missing)}", remedy="pip install 'podslice[agent,cluster]'")
+    from podslice.cluster.running import Certificate, ClusterOptions, check, run_cluster
+    from podslice.cluster.service import ServiceSettings
+
+    options = ClusterOptions(
+        address,
+        journal_address,
+        metrics_address,
+        page_address,
+        page_token_file,
+        Certificate(tls_cert, tls_key, client_ca),
+        agents,
+        versions,
+        ServiceSettings(
+            frozenset(schedulers),
+            "honour" if plan == "honour" else "compare",
+            advise=advise,
+            nominate=nominate and not advise,
+            ahead=ahead,
+            evict=evict,
+            wake=wake,
+        ),
+    )
+    if check_config:
+        check(options)
+        echo(f"good; kube-scheduler asks at {address}")
+        return
+    asyncio.run(run_cluster(options, log_level=log_level))
+
+
+for one in (pending, fit, fragmentation):
+    cluster.add_command(one)
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,83 @@
+"""Where the scheduler's own plugins would let a pod go, as far as it can be told from the pod and the node alone.
+
+Only nodes that pass here are nominated. It need not be the whole truth: kube-scheduler runs all its plugins on a
+nominated node too, and looks elsewhere where one refuses it. Pods whose place depends on other pods, on volumes or on
+claims are not nominated at all; they go the ordinary way (docs/cluster-scheduler.md).
+"""
+
+from __future__ import annotations
+
+from podslice.service.clusterobjects import PlacementTerms, ScheduledNode, Taint
+
+_KEEPS_OUT = ("NoSchedule", "NoExecute")
+_CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+Kind = frozenset[Taint]
+"""The taints that keep pods out; nodes with equal ones are of one kind."""
+
+
+def kind_of(node: ScheduledNode) -> Kind:
+    """What of a node keeps pods out that do not tolerate it; a cordon is a taint."""
+    cordon = (_CORDON,) if node.unschedulable else ()
+    return frozenset((*(taint for taint in node.taints if taint.effect in _KEEPS_OUT), *cordon))
+
+
+def lets_in(kind: Kind, terms: PlacementTerms) -> bool:
+    """True when such nodes let the pod in, whatever their labels are."""
+    return bool(terms.excess) or all(map(terms.tolerations.tolerate, kind))
+
+
+def takes(node: ScheduledNode, terms: PlacementTerms) -> bool:
+    """True when labels, taints and cordons of the node let such a pod in."""
+    return _is_selected(node, terms) and lets_in(kind_of(node), terms)
+
+
+def why_not(node: ScheduledNode, terms: PlacementTerms) -> str:
+    """What of a node keeps such a pod out, in kube-scheduler's words; empty where it is let in."""
+    if takes(node, terms):
+        return ""
+    if not _is_selected(node, terms):
+        return "node(s) didn't match Pod's node affinity/selector"
+    if node.unschedulable and not terms.tolerations.tolerate(_CORDON):
+        return "node(s) were unschedulable"
+    return "node(s) had untolerated taint(s)"
+
+
+def _is_selected(node: ScheduledNode, terms: PlacementTerms) -> bool:
+    return all(node.labels.get(key) == value for key, value in terms.selector)
+
+
+class Places:
+    """The nodes of the cluster, and which of them a pod may go to.
+
+    They are kept by kind, so that a pod's tolerations are compared with each kind of node and not with each node.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, ScheduledNode] = {}
+        self._kinds: dict[Kind, dict[str, ScheduledNode]] = {}
+
+    def put(self, node: ScheduledNode) -> None:
+        self._forget(node.name)
+        self.nodes[node.name] = node
+        self._kinds.setdefault(kind_of(node), {})[node.name] = node
+
+    def drop(self, name: str) -> None:
+        self._forget(name)
+        self.nodes.pop(name, None)
+
+    def _forget(self, name: str) -> None:
+        known = self.nodes.get(name)
+        if known is not None:
+            kind = kind_of(known)
+            del self._kinds[kind][name]
+            if not self._kinds[kind]:
+                del self._kinds[kind]
+
+    def among(self, terms: PlacementTerms) -> list[str] | None:
+        """Names of the nodes that let such a pod in; None for all there are."""
+        allowed = [nodes for kind, nodes in self._kinds.items() if lets_in(kind, terms)]
+        if terms.selector:
+            return [name for nodes in allowed for name, node in nodes.items() if _is_selected(node, terms)]
+        if len(allowed) == len(self._kinds):
+            return None
+        return [name for nodes in allowed for name in nodes]

@@ -1,0 +1,190 @@
+"""The extender's verbs: what kube-scheduler asks over HTTP, answered by `Placements`.
+
+filter and prioritize are answered at once; bind writes the Binding first. What cannot be read is answered with an error
+that the pod's event shows; nothing a client sends ends the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from podslice.cluster.apiclient import Binding, ClusterApi
+from podslice.cluster.extender.messages import (
+    BindRequest,
+    FilterAnswer,
+    MessageError,
+    read_bind,
+    read_filter,
+    read_preempt,
+    write_bind,
+    write_filter,
+    write_scores,
+    write_victims,
+)
+from podslice.cluster.placing import Placements
+from podslice.node.answers import PodHolding
+from podslice.replica.talk import PlanGiven, PlanWithdrawn
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.http.post_server import Handler, PostAnswer
+from podslice.service.podlist import ApiError
+from podslice.values.cpuset import bits_of, format_bits
+from podslice.values.errors import PodsliceError
+
+PLAN_ANNOTATION = "podslice.io/plan"
+MOST_BINDING = 32
+"""Bindings on their way to the API server, beyond which filters wait for a while."""
+_CONFLICT = 409
+"""The pod is bound, goes, or is another of its name; perhaps by an earlier call of ours."""
+_LONGEST_SET = 2048
+"""Characters of a set of CPUs in an annotation."""
+_LONGEST_WAIT = 1.0
+"""Seconds; kube-scheduler waits for two."""
+
+
+class Watch(Protocol):
+    """Hears how long a verb took, in seconds, and what came of it."""
+
+    def __call__(self, verb: str, seconds: float, result: str) -> None: ...
+
+
+Send = Callable[[str, PlanGiven | PlanWithdrawn], object]
+"""Tells a node what a pod should get there, or that it does not come."""
+
+
+class Extender:
+    """`held` tells the node that was chosen ahead for a pod, empty for none; `bound` hears of pods that are bound, and
+    `send` takes their plans to the nodes."""
+
+    def __init__(
+        self,
+        placing: Placements,
+        api: ClusterApi,
+        *,
+        held: Callable[[str], str] = lambda uid: "",
+        bound: Callable[[str], None] = lambda uid: None,
+        send: Send = lambda node, plan: None,
+        watch: Watch = lambda verb, seconds, result: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._placing, self._api, self._held, self._bound = placing, api, held, bound
+        self._send, self._watch, self._clock = send, watch, clock
+        self._binding = 0
+        self._room = asyncio.Event()
+
+    def handlers(self, prefix: str = "/v1") -> Mapping[str, Handler]:
+        """By path."""
+        return {
+            f"{prefix}/filter": self.filter,
+            f"{prefix}/prioritize": self.prioritize,
+            f"{prefix}/preempt": self.preempt,
+            f"{prefix}/bind": self.bind,
+        }
+
+    def filter(self, body: bytes) -> PostAnswer | Awaitable[PostAnswer]:
+        """At once; or later, where more Bindings are on their way than the API server keeps up with: kube-scheduler
+        would send so many more that it gave up waiting for them."""
+        return self._filter(body) if self._binding < MOST_BINDING else self._filter_later(body)
+
+    async def _filter_later(self, body: bytes) -> PostAnswer:
+        self._room.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await self._room.wait()
+        return self._filter(body)
+
+    def _filter(self, body: bytes) -> PostAnswer:
+        """An error fails the scheduler's attempt, with a text that the pod's event shows."""
+        began = self._clock()
+        try:
+            answer = self._placing.filter(read_filter(body), self._held)
+            result = "refused" if not answer.nodes else "one" if len(answer.nodes) == 1 else "some"
+        except (MessageError, PodsliceError) as error:
+            answer, result = FilterAnswer(error=f"podslice: {error}"), "error"
+        found = PostAnswer(write_filter(answer))
+        self._watch("filter", self._clock() - began, result)
+        return found
+
+    def prioritize(self, body: bytes) -> PostAnswer:
+        """Scores that cannot be told are status 400: kube-scheduler goes on without them."""
+        began = self._clock()
+        try:
+            scores = self._placing.prioritize(read_filter(body))
+        except (MessageError, PodsliceError):
+            self._watch("prioritize", self._clock() - began, "error")
+            return PostAnswer(b"", 400)
+        found = PostAnswer(write_scores(scores.items()))
+        self._watch("prioritize", self._clock() - began, "some")
+        return found
+
+    def preempt(self, body: bytes) -> PostAnswer:
+        """Candidates on which the pod would still not fit once the victims are gone are left out."""
+        began = self._clock()
+        try:
+            request = read_preempt(body)
+            victims = self._placing.worthwhile(request)
+        except (MessageError, PodsliceError):
+            self._watch("preempt", self._clock() - began, "error")
+            return PostAnswer(b"", 400)
+        self._watch("preempt", self._clock() - began, "some" if victims else "refused")
+        return PostAnswer(write_victims(victims))
+
+    async def bind(self, body: bytes) -> PostAnswer:
+        """Yes only where the API server said yes."""
+        began = self._clock()
+        try:
+            request = read_bind(body)
+            self._binding += 1
+            try:
+                error = await self._bind(request)
+            finally:
+                self._binding -= 1
+                self._room.set()
+        except MessageError as problem:
+            error = f"podslice: {problem}"
+        self._watch("bind", self._clock() - began, "refused" if error else "bound")
+        return PostAnswer(write_bind(error))
+
+    async def _bind(self, request: BindRequest) -> str:
+        """The error, empty for a pod that is bound. Where nobody knows whether it is, or where, it stays held until the
+        watch tells, or the scheduler asks again."""
+        found = self._placing.bind(request)
+        if found.error:
+            return found.error
+        self._bound(request.uid)
+        planned = self._placing.plan(request)
+        plan = {PLAN_ANNOTATION: plan_text(found.plan, planned)} if found.plan is not None else {}
+        if planned is not None:
+            self._send(request.node, planned)
+        binding = Binding(request.namespace, request.name, request.uid, request.node, plan)
+        try:
+            await self._api.bind(binding)
+        except AnswerError as error:
+            if error.code != _CONFLICT:
+                self._placing.model.unbind(request.uid)
+                self._send(request.node, PlanWithdrawn(request.uid))
+            return str(error)
+        except (ApiError, asyncio.CancelledError) as error:
+            return f"podslice: {error or 'stopped'}"
+        return ""
+
+
+def plan_text(plan: PodHolding, told: PlanGiven | None) -> str:
+    """What a pod will have, and of which moment of its node's journal that was said, for people and audits: nobody
+    decides by it, because authors of pods write annotations too."""
+    nodes = {node for blocks in plan.blocks for block in blocks for node in block.numa_affinity or ()}
+    said: dict[str, str | int] = {"cpus": _short(format_bits(plan.cpus))}
+    if nodes:
+        said["memoryNodes"] = _short(format_bits(bits_of(nodes)))
+    if told is not None:
+        said |= {"epoch": told.epoch, "sequence": told.sequence, "digest": told.allocation}
+    return msgspec.json.encode(said).decode()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SET else f"{text[: _LONGEST_SET - 1]}…"

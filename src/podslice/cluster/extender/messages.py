@@ -1,0 +1,194 @@
+"""The extender's messages, bytes in and bytes out, exactly as kube-scheduler v1.36.2 writes and reads them.
+
+Members of requests are capitalised and the pod inside is an ordinary v1.Pod; answers are matched without regard to
+case (docs/cluster-scheduler.md, Wire). What arrives may be anything: it is read within bounds and only as far as it is
+needed, and what cannot be read is one line. Pure: no sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from podslice.service.podlist import NAME_FORM, UID_FORM
+from podslice.values.decoding import decoding_problem
+from podslice.values.errors import PodsliceError
+
+MOST_NODES = 20_000
+LARGEST_REQUEST = 16 << 20
+"""Bytes of a request: 20 000 names of 253 characters and a pod of etcd's size."""
+_LONGEST_TEXT = 900
+"""Characters of a reason; kube-scheduler cuts the text of an event at 1 024."""
+
+
+class MessageError(PodsliceError):
+    """A request that is none; one line says why."""
+
+
+class FilterRequest(NamedTuple):
+    """`pod` is JSON of a v1.Pod, `nodes` are names in the scheduler's order. Prioritize is asked the same."""
+
+    pod: msgspec.Raw
+    nodes: list[str]
+
+
+class BindRequest(NamedTuple):
+    """What the scheduler wants bound."""
+
+    name: str
+    namespace: str
+    uid: str
+    node: str
+
+
+class ToldVictims(NamedTuple):
+    """UIDs of the pods that would go from a node, and how many PodDisruptionBudgets that breaks."""
+
+    pods: tuple[str, ...]
+    violations: int = 0
+
+
+class PreemptRequest(NamedTuple):
+    """The candidates of the scheduler's own preemption, by node."""
+
+    pod: msgspec.Raw
+    victims: dict[str, ToldVictims]
+
+
+class FilterAnswer(NamedTuple):
+    """`nodes` are names of the request. `unresolvable` are nodes on which no removal of pods by the scheduler would
+    help. An `error` fails the whole attempt."""
+
+    nodes: Sequence[str] = ()
+    failed: Mapping[str, str] = {}
+    unresolvable: Mapping[str, str] = {}
+    error: str = ""
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+_Names = Annotated[list[str], msgspec.Meta(max_length=MOST_NODES)]
+
+
+class _Args(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: msgspec.Raw
+    node_names: _Names | None = None
+
+
+class _BindArgs(msgspec.Struct, frozen=True):
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+class _MetaPod(msgspec.Struct, frozen=True):
+    uid: str = msgspec.field(name="UID")
+
+
+class _MetaVictims(msgspec.Struct, frozen=True):
+    pods: Annotated[list[_MetaPod], msgspec.Meta(max_length=10_000)] | None = msgspec.field(name="Pods", default=None)
+    violations: _Count = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class _PreemptArgs(msgspec.Struct, frozen=True):
+    pod: msgspec.Raw = msgspec.field(name="Pod")
+    victims: Annotated[dict[str, _MetaVictims], msgspec.Meta(max_length=MOST_NODES)] | None = msgspec.field(
+        name="NodeNameToMetaVictims", default=None
+    )
+
+
+_ARGS = msgspec.json.Decoder(_Args)
+_BIND = msgspec.json.Decoder(_BindArgs)
+_PREEMPT = msgspec.json.Decoder(_PreemptArgs)
+_ENCODER = msgspec.json.Encoder()
+
+
+def read_filter(body: bytes) -> FilterRequest:
+    """The body of filter and prioritize. Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
+    args = _decoded(_ARGS, body)
+    if args.node_names is None:
+        raise MessageError("NodeNames is null: set nodeCacheCapable: true in the scheduler's extender")
+    return FilterRequest(_object(args.pod), args.node_names)
+
+
+def read_bind(body: bytes) -> BindRequest:
+    """Raises `MessageError`; names are safe as parts of a path afterwards."""
+    args = _decoded(_BIND, body)
+    for member, value in (("PodName", args.name), ("PodNamespace", args.namespace), ("Node", args.node)):
+        if not NAME_FORM.match(value):
+            raise MessageError(f"{member}: {value[:80]!r} is not the name of an object")
+    if not UID_FORM.match(args.uid):
+        raise MessageError(f"PodUID: {args.uid[:80]!r} is not a UID")
+    return BindRequest(args.name, args.namespace, args.uid, args.node)
+
+
+def read_preempt(body: bytes) -> PreemptRequest:
+    """Raises `MessageError`, also for a scheduler that is not `nodeCacheCapable`."""
+    args = _decoded(_PREEMPT, body)
+    if args.victims is None:
+        raise MessageError("NodeNameToMetaVictims is null: set nodeCacheCapable: true in the scheduler's extender")
+    victims = {
+        node: ToldVictims(tuple(pod.uid for pod in found.pods or ()), found.violations)
+        for node, found in args.victims.items()
+    }
+    return PreemptRequest(_object(args.pod), victims)
+
+
+def write_filter(answer: FilterAnswer) -> bytes:
+    """`Nodes` stays null: nodes named there would replace the scheduler's by ones without pods."""
+    return _ENCODER.encode(
+        {
+            "NodeNames": list(answer.nodes),
+            "Nodes": None,
+            "FailedNodes": dict(answer.failed),
+            "FailedAndUnresolvableNodes": dict(answer.unresolvable),
+            "Error": one_line(answer.error),
+        }
+    )
+
+
+def write_scores(scores: Iterable[tuple[str, int]]) -> bytes:
+    """Scores are from 0 to 10; kube-scheduler takes others as they are, so none may get out."""
+    return _ENCODER.encode([{"Host": node, "Score": min(max(score, 0), 10)} for node, score in scores])
+
+
+def write_bind(error: str = "") -> bytes:
+    """Empty for a pod that is bound."""
+    return _ENCODER.encode({"Error": one_line(error)})
+
+
+def write_victims(victims: Mapping[str, ToldVictims]) -> bytes:
+    """A node without victims would fail the scheduler's whole attempt: it is left out."""
+    return _ENCODER.encode(
+        {
+            "NodeNameToMetaVictims": {
+                node: {"Pods": [{"UID": uid} for uid in found.pods], "NumPDBViolations": found.violations}
+                for node, found in victims.items()
+                if found.pods
+            }
+        }
+    )
+
+
+def one_line(text: str) -> str:
+    """A text for people in the form of ours: printable, one line, not too long."""
+    return "".join(char if char.isprintable() else " " for char in text[:_LONGEST_TEXT]).strip()
+
+
+def _object(data: msgspec.Raw) -> msgspec.Raw:
+    if bytes(memoryview(data)[:1]) != b"{":
+        raise MessageError("Pod: is not an object")
+    return data
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    try:
+        str(memoryview(body), "utf-8")
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        path, problem, *_ = decoding_problem(str(error))
+        raise MessageError(one_line(f"{path}: {problem}" if path else problem)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MessageError(one_line(f"the request is not JSON: {error}")) from None

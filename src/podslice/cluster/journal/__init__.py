@@ -1,0 +1,1 @@
+"""The agents' journal streams: who may speak for a node, within which bounds."""

@@ -1,0 +1,447 @@
+"""The service's side of the agents' streams: every node's replica, fed by its own agent and by nobody else.
+
+    journals = Journals(Rulebook(), versions={"0.1.0"}, caller=callers.node_of, trouble=log)
+    journals.on_applied = lambda node, stamped, applied: ...   # after every event: see `replica.replica`
+    journals.on_heard = lambda node: ...                       # its stream has begun or ended
+    port = await journals.start("0.0.0.0", 9097, certificate, key)
+    journals.nodes[name].replica, journals.fresh(name)         # what is known, and whether it is so now
+    journals.plan(name, PlanGiven(uid, holding))               # down the stream
+
+What arrives is taken in on the event loop, one event after the other of each node. What is large, such as a whole
+state, is worked out by one thread beside it, so that the loop goes on meanwhile, and only taken over there. A node that
+says nonsense breaks its own replica; one that says too much waits, because its stream is read no faster than it is
+worked off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Container, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+
+from podslice.cluster.journal.callers import CallerError
+from podslice.cluster.journal.pace import SHORTEST, BeatPace
+from podslice.cluster.journal.toldsize import ToldSize
+from podslice.node.holding import Digest
+from podslice.replica.common import Common
+from podslice.replica.differences import differences
+from podslice.replica.events import Stamped, StateTold
+from podslice.replica.journalstream import FOLLOW, OPTIONS, SERVICE
+from podslice.replica.replica import Applied, Replica
+from podslice.replica.rulebook import ReadyState, Rulebook
+from podslice.replica.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
+from podslice.values.errors import InputError, PodsliceError
+
+T = TypeVar("T")
+REVIEW_SECONDS = 300.0
+"""A token is looked at again so often: it may have been revoked, or its pod be gone."""
+HELLO_SECONDS = 10.0
+MOST_STREAMS = 20_000
+"""Streams at a time, with those whose agents have not said yet who they are; further ones are refused at once."""
+MOST_STRANGERS = 64
+"""Streams of one address at a time whose agents have not said yet who they are: each costs a review of its token."""
+_ASK_SECONDS = 1.0
+"""A state that was asked for and does not help is not asked for again at once."""
+_MOST_WAITING = 1024
+_NEVER = float("-inf")
+_REST = 4.0
+"""So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
+LARGE_MESSAGE = 4 << 10
+"""Bytes of a message that a thread reads, so that the loop goes on meanwhile: of states of all but the smallest nodes,
+and of few other events."""
+LOG_SECONDS, MOST_LINES = 60.0, 20
+"""Lines about mismatches that one node has in the log in so many seconds."""
+_OPTIONS = (
+    *OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_allowed_incoming_connections", MOST_STREAMS),
+    ("grpc.max_concurrent_streams", MOST_STRANGERS),
+    ("grpc.server_handshake_timeout_ms", int(HELLO_SECONDS * 1000)),
+)
+
+
+class LineLimit:
+    """One node's part of the log: what is too much of it is counted."""
+
+    __slots__ = ("_began", "_left_out", "_lines")
+
+    def __init__(self) -> None:
+        self._began = _NEVER
+        self._lines = self._left_out = 0
+
+    def add(self, now: float) -> str | None:
+        """What to say behind a line: empty, or how many were left out before it. None for one that is left out."""
+        if now - self._began >= LOG_SECONDS:
+            self._began, self._lines = now, 0
+        if self._lines == MOST_LINES:
+            self._left_out += 1
+            return None
+        self._lines += 1
+        left_out, self._left_out = self._left_out, 0
+        return f" ({left_out} lines of this node were left out before)" if left_out else ""
+
+
+class NodeEntry:
+    """One node: its replica, the stream that feeds it, and when it last said something."""
+
+    __slots__ = ("agrees", "heard", "lines", "replica", "size", "stream")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.lines: LineLimit | None = None
+        self.size: ToldSize | None = None
+        """None before its own stream has told anything."""
+        self.stream: NodeStream | None = None
+        self.heard = _NEVER
+        self.agrees = False
+        """The latest event or beat met the replica's digests."""
+
+
+class ReadMessage(NamedTuple):
+    """What an agent said, what was worked out of a whole state, and how many seconds that took."""
+
+    message: Up
+    ready: ReadyState | str | None = None
+    took: float = 0.0
+
+
+class NodeStream:
+    """What waits to be sent to one agent. Plans that nobody takes are dropped, the oldest first."""
+
+    def __init__(self) -> None:
+        self.pace = SHORTEST
+        """What its agent was told, or keeps to by itself."""
+        self._waiting: deque[Down] = deque(maxlen=_MOST_WAITING)
+        self._due = asyncio.Event()
+        self.replaced = asyncio.Event()
+
+    def put(self, message: Down) -> None:
+        self._waiting.append(message)
+        self._due.set()
+
+    async def take(self) -> Down:
+        while not self._waiting:
+            self._due.clear()
+            await self._due.wait()
+        return self._waiting.popleft()
+
+
+class Journals:
+    """The replicas of all nodes that were heard of, by name, and the server that feeds them. `caller` says whose token
+    one is, and raises `PodsliceError` for nobody's."""
+
+    def __init__(
+        self,
+        rulebook: Rulebook,
+        versions: Container[str],
+        *,
+        caller: Callable[[str], Awaitable[str]],
+        trouble: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.nodes: dict[str, NodeEntry] = {}
+        self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
+        self.on_heard: Callable[[str], None] = lambda node: None
+        self._rulebook = rulebook
+        self._beside = Rulebook(other=rulebook)
+        """The thread's own: what is shared has no lock."""
+        self._thread = ThreadPoolExecutor(1, "journals")
+        self._strangers: dict[str, int] = {}
+        """By address: streams whose agents have not said yet who they are."""
+        self._stranger_lines = LineLimit()
+        self._versions = versions
+        self._caller = caller
+        self._trouble = trouble
+        self._clock = clock
+        self._server: Any = None
+        self.pace = BeatPace()
+        self._streams = 0
+
+    # What others ask
+
+    def fresh(self, node: str) -> bool:
+        """True when the replica is the node as it is now: its stream is there and not silent, and digests meet."""
+        entry = self.nodes.get(node)
+        if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
+            return False
+        now = self._clock()
+        return now - entry.heard <= self.pace.patience(now)
+
+    def silence(self) -> float:
+        """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
+        heard = [entry.heard for entry in self.nodes.values() if entry.stream is not None and entry.heard > 0]
+        return self._clock() - min(heard) if heard else 0.0
+
+    def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
+        """Send a plan down a node's stream; False where there is none."""
+        entry = self.nodes.get(node)
+        if entry is None or entry.stream is None:
+            return False
+        entry.stream.put(plan)
+        return True
+
+    def hears(self, node: str) -> bool:
+        """True where the node's own stream is there."""
+        entry = self.nodes.get(node)
+        return entry is not None and entry.stream is not None
+
+    def seed(self, node: str, stamped: Stamped, ready: ReadyState | str | None = None) -> Applied | None:
+        """What a NodeState object says of a node; nothing where its own stream says more. `ready`: what was worked out
+        of it beside the loop."""
+        entry = self._entry(node)
+        return None if entry.stream is not None else self._apply(node, entry, stamped, 0, ready)
+
+    async def beside(self, work: Callable[[Rulebook], T]) -> T:
+        """Work with the rulebook of the thread, in its turn, while the loop goes on."""
+        return await self._in_thread(lambda: work(self._beside))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Futures that wait for each other end only when garbage is looked for, so they do not get what was found."""
+        found: list[T] = []
+        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: found.append(work()))
+        return found.pop()
+
+    def forget(self, node: str) -> None:
+        """The node is gone from the cluster."""
+        entry = self.nodes.pop(node, None)
+        if entry is not None:
+            self._rulebook.forget(entry.replica)
+            if entry.stream is not None:
+                entry.stream.replaced.set()
+
+    @property
+    def common(self) -> Common:
+        """What states of nodes share."""
+        return self._rulebook.common
+
+    def _entry(self, node: str) -> NodeEntry:
+        entry = self.nodes.get(node)
+        if entry is None:
+            entry = self.nodes[node] = NodeEntry(Replica(self._rulebook, self._versions))
+        return entry
+
+    # The server
+
+    async def start(self, host: str, port: int, certificate: bytes, key: bytes) -> int:
+        """Listen, and return the port. Raises `InputError` for an address that cannot be had or a bad certificate."""
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
+        method = grpc.stream_stream_rpc_method_handler(
+            self._follow, request_deserializer=bytes, response_serializer=to_bytes
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {FOLLOW: method}),))
+        try:
+            bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([(key, certificate)]))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"{host}:{port} cannot be served: {error}", path="journalAddress") from None
+        await server.start()
+        self._server = server
+        return int(bound)
+
+    async def close(self) -> None:
+        """End all streams."""
+        if self._server is not None:
+            await self._server.stop(0.5)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _follow(self, requests: Any, context: Any) -> None:
+        token, peer = _bearer(context), _host(context)
+        if self._strangers.get(peer, 0) >= MOST_STRANGERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of this address say not who they are"
+            )
+        self._strangers[peer] = self._strangers.get(peer, 0) + 1
+        try:
+            node = await self._caller(token)
+            await self._check_hello(node, context)
+        except CallerError as error:
+            self._of_a_stranger(context, error)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        except PodsliceError as error:
+            self._of_a_stranger(context, error)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:500])
+        finally:
+            self._strangers[peer] -= 1
+            if not self._strangers[peer]:
+                del self._strangers[peer]
+        entry = self._entry(node)
+        if entry.stream is not None:
+            entry.stream.replaced.set()
+        stream = entry.stream = NodeStream()
+        self._count_streams(1)
+        tasks = [
+            asyncio.ensure_future(one)
+            for one in (
+                self._read(node, entry, stream, context),
+                self._write(stream, context),
+                self._review(token, node),
+                stream.replaced.wait(),
+            )
+        ]
+        self.on_heard(node)
+        wanted = entry.replica.wanted
+        stream.put(Ask(entry.replica.epoch, entry.replica.sequence, False) if wanted is None else Ask(*wanted))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                self._said(node, one)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._count_streams(-1)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if entry.stream is stream:
+                entry.stream, entry.agrees = None, False
+                self.on_heard(node)
+
+    def _of_a_stranger(self, context: Any, error: PodsliceError) -> None:
+        """Whoever reaches the port can be refused very often; the log has some lines of it."""
+        more = self._stranger_lines.add(self._clock())
+        if more is not None:
+            self._trouble("agent", f"{context.peer()}: {error}{more.replace('of this node', 'like this')}")
+
+    def _count_streams(self, more: int) -> None:
+        self._streams += more
+        self.pace.follow(self._streams, self._clock())
+
+    def _said(self, node: str, task: asyncio.Future[Any]) -> None:
+        error = task.exception()
+        if error is not None:
+            self._trouble("agent", f"{node}: {str(error)[:300] or type(error).__name__}")
+
+    async def _check_hello(self, node: str, context: Any) -> None:
+        """Raises `CallerError` for an agent that speaks for another node."""
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                message = _decoded(await context.read())
+        except TimeoutError:
+            raise CallerError("says nothing") from None
+        if not isinstance(message, Hello):
+            raise CallerError("does not say who it is")
+        if message.node != node:
+            raise CallerError(f"is the agent of {node}, and speaks for {message.node[:253]!r}")
+
+    async def _read(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> None:
+        """Take in what an agent says until it says no more. Raises `InputError`."""
+        asked = _NEVER
+        while (took := await self._take(node, entry, stream, context)) is not None:
+            wanted = entry.replica.wanted
+            if wanted is not None and self._clock() - asked > _ASK_SECONDS:
+                asked = self._clock()
+                stream.put(Ask(*wanted))
+            await asyncio.sleep(_REST * took)
+
+    async def _take(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> float | None:
+        """Take in the next words of an agent, which are not kept while it is silent; the seconds of work, None after
+        the last. Raises `InputError`."""
+        data = await context.read()
+        if data is grpc.aio.EOF:
+            return None
+        entry.heard = began = self._clock()
+        message, ready, took = await self._message(data)
+        if took:
+            if self.nodes.get(node) is not entry or entry.stream is not stream:
+                return None
+            began = self._clock() - took
+        if isinstance(message, Stamped):
+            self._apply(node, entry, message, len(data), ready)
+        elif isinstance(message, Beat):
+            self._compare(entry, message)
+            if stream.pace != self.pace.seconds:
+                stream.pace = self.pace.seconds
+                stream.put(Pace(stream.pace))
+        else:
+            raise InputError("says again who it is", path="message")
+        return self._clock() - began
+
+    async def _message(self, data: Any) -> ReadMessage:
+        """A large one is read beside the loop, in its turn. Raises `InputError`."""
+        if not isinstance(data, bytes) or len(data) <= LARGE_MESSAGE:
+            return ReadMessage(_decoded(data, self._rulebook.common))
+        return await self._in_thread(lambda: self._work_out(data))
+
+    def _work_out(self, data: bytes) -> ReadMessage:
+        """Raises `InputError`."""
+        began = time.perf_counter()
+        message = _decoded(data, self._beside.common)
+        told = message.event if isinstance(message, Stamped) else None
+        ready = self._beside.ready(told) if isinstance(told, StateTold) else None
+        return ReadMessage(message, ready, max(time.perf_counter() - began, 1e-9))
+
+    def _apply(
+        self, node: str, entry: NodeEntry, stamped: Stamped, size: int, ready: ReadyState | str | None = None
+    ) -> Applied:
+        applied = entry.replica.apply(stamped, ready)
+        if size:
+            entry.size = entry.size or ToldSize()
+        if entry.size is not None and not entry.size.add(stamped.event, size):
+            entry.replica.begin_again()
+        entry.agrees = entry.replica.proven
+        self._log(node, entry, applied)
+        self.on_applied(node, stamped, applied)
+        return applied
+
+    def _log(self, node: str, entry: NodeEntry, applied: Applied) -> None:
+        """A mismatch, and where both states part as soon as both are known."""
+        lines: Iterable[str] = ()
+        if applied.outcome == "mismatch":
+            lines = (applied.why,)
+        elif applied.mine is not None and applied.theirs is not None:
+            lines = differences(applied.mine, applied.theirs)
+        for line in lines:
+            entry.lines = entry.lines or LineLimit()
+            more = entry.lines.add(self._clock())
+            if more is not None:
+                self._trouble("mismatch", f"{node}: {line}{more}")
+
+    def _compare(self, entry: NodeEntry, beat: Beat) -> None:
+        """A beat that does not meet the replica: events are missing, or it is not the node."""
+        replica = entry.replica
+        entry.agrees = replica.meets(beat.epoch, beat.sequence, Digest(beat.allocation, beat.named))
+
+    async def _write(self, stream: NodeStream, context: Any) -> None:
+        while True:
+            await context.write(await stream.take())
+
+    async def _review(self, token: str, node: str) -> None:
+        """Raises `CallerError` once the token is not this node's any more."""
+        while True:
+            await asyncio.sleep(REVIEW_SECONDS)
+            with contextlib.suppress(PodsliceError):
+                if await self._still(token, node):
+                    continue
+                raise _gone()
+
+    async def _still(self, token: str, node: str) -> bool:
+        try:
+            return await self._caller(token) == node
+        except CallerError:
+            return False
+
+
+def _gone() -> Exception:
+    return ConnectionError("its token does not count any more")
+
+
+def _decoded(data: Any, common: Common | None = None) -> Up:
+    """Raises `InputError`."""
+    if not isinstance(data, bytes):
+        raise InputError("ended before it began", path="message")
+    return up_from(data, common)
+
+
+def _host(context: Any) -> str:
+    """The address of a peer such as `ipv4:10.0.0.1:4711`, without its port."""
+    return str(context.peer()).rpartition(":")[0]
+
+
+def _bearer(context: Any) -> str:
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization" and isinstance(value, str) and value.startswith("Bearer "):
+            return value.removeprefix("Bearer ")
+    return ""

@@ -1,0 +1,107 @@
+"""NodeState objects as the API server has them: what is known of a node before its stream begins, and without one.
+
+They are listed in pages and watched. What a node's own stream says counts for more (`Journals.seed`), and nothing is
+confirmed by an object: it says what the node was, not what it is. Those of nodes that are gone are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from podslice.cluster.apiclient import ClusterApi, ObjectData
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.watching import ObjectTable, Trouble
+from podslice.replica.events import Stamped, StateTold
+from podslice.replica.nodestate import NODE_STATES, NamedState, node_of, read_node_state
+from podslice.replica.rulebook import ReadyState, Rulebook
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError
+from podslice.values.errors import InputError
+
+SWEEP_SECONDS = 60.0
+_MOST_AT_ONCE = 100
+_NOT_FOUND = 404
+
+
+class SeenState:
+    """A NodeState as it was last seen. `told` until it is taken in, with what was worked out of it."""
+
+    __slots__ = ("name", "ready", "told")
+
+    def __init__(self, node: str, told: Stamped | None, ready: ReadyState | str | None = None) -> None:
+        self.name = node
+        self.told, self.ready = told, ready
+
+
+def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **options: Any) -> ObjectTable[SeenState]:
+    """Keeps `journals` informed of the objects; run it. A state is worked out beside the event loop, and not at all
+    where the node's own stream says more."""
+
+    async def read(data: ObjectData) -> SeenState:
+        try:
+            name = node_of(data)
+            if journals.hears(name):
+                return SeenState(name, None)
+            found, ready = await journals.beside(lambda rulebook: _worked_out(bytes(data), rulebook))
+        except InputError as error:
+            raise ApiError(str(error)) from None
+        if found.told is None:
+            trouble(NODE_STATES, f"{found.node[:253]}: {found.problem}")
+        return SeenState(name, found.told, ready)
+
+    def news(old: SeenState | None, new: SeenState | None) -> None:
+        if new is not None and new.told is not None:
+            journals.seed(new.name, new.told, new.ready)
+            new.told = new.ready = None
+
+    return ObjectTable(
+        api, NODE_STATES, "", read=read, key=lambda seen: seen.name, news=news, trouble=trouble, **options
+    )
+
+
+def _worked_out(data: bytes, rulebook: Rulebook) -> tuple[NamedState, ReadyState | str | None]:
+    """Raises `InputError`."""
+    found = read_node_state(data, rulebook.common.decode)
+    told = None if found.told is None else found.told.event
+    return found, rulebook.ready(told) if isinstance(told, StateTold) else None
+
+
+class GoneStates:
+    """Removes NodeStates of nodes that are gone. A node is gone that was not there twice, a minute apart: agents write
+    the object of a node that is about to be there as well. `remove` deletes one, and may raise `ApiError`."""
+
+    def __init__(
+        self,
+        states: ObjectTable[SeenState],
+        nodes: ObjectTable[Any],
+        *,
+        remove: Callable[[str], Awaitable[None]],
+        trouble: Trouble,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._states, self._nodes, self._remove = states, nodes, remove
+        self._trouble, self._sleep = trouble, sleep
+        self._missed: set[str] = set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._sleep(SWEEP_SECONDS)
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        if not (self._states.ready and self._nodes.ready):
+            return
+        missing = self._states.objects.keys() - self._nodes.objects.keys()
+        for name in sorted(missing & self._missed)[:_MOST_AT_ONCE]:
+            try:
+                await self._remove(name)
+            except AnswerError as error:
+                if error.code != _NOT_FOUND:
+                    self._trouble(NODE_STATES, str(error))
+            except ApiError as error:
+                self._trouble(NODE_STATES, str(error))
+                return
+        self._missed = missing

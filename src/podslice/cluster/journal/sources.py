@@ -1,0 +1,40 @@
+"""What the service needs of whoever keeps the nodes' replicas (`cluster.journal.journals`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from podslice.replica.events import Stamped
+from podslice.replica.replica import Applied, Replica
+from podslice.replica.talk import PlanGiven, PlanWithdrawn
+
+
+class ReplicaEntry(Protocol):
+    """One node's."""
+
+    @property
+    def replica(self) -> Replica: ...
+
+
+class ReplicaSource(Protocol):
+    """The replicas of all nodes that were heard of. `on_applied` is called after every event, `on_heard` when a node
+    begins or ceases to speak."""
+
+    on_applied: Callable[[str, Stamped, Applied], None]
+    on_heard: Callable[[str], None]
+
+    @property
+    def nodes(self) -> Mapping[str, ReplicaEntry]: ...
+
+    def fresh(self, node: str) -> bool:
+        """True when the replica is the node as it is now."""
+
+    def silence(self) -> float:
+        """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
+
+    def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
+        """Send a plan to a node; False where it is not heard."""
+
+    def forget(self, node: str) -> None:
+        """The node is gone from the cluster."""

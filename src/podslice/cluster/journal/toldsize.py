@@ -1,0 +1,56 @@
+"""How much a node has told that its replica may keep, in bytes: an agent that lies must not fill the service's memory.
+
+An honest node's pods go as others come. Once more was told than fits into two whole states, whatever of it is still
+there, the node is asked for its state again, which is bounded.
+"""
+
+from __future__ import annotations
+
+from podslice.replica.events import (
+    MOST_BYTES,
+    DevicesChanged,
+    NodeEvent,
+    PodAdmitted,
+    PodRefused,
+    PodRemoved,
+    PodResized,
+    StateTold,
+)
+
+MOST_TOLD = 2 * MOST_BYTES
+
+
+class ToldSize:
+    """Of one node: the size of its latest state, and of what was told since by pod or resource."""
+
+    __slots__ = ("_since", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._since: dict[str, int] | None = None
+        """None for nothing: most nodes have told nothing since their state."""
+
+    def add(self, event: NodeEvent, size: int) -> bool:
+        """An event of so many bytes came. False where that is more than a replica may keep."""
+        if isinstance(event, StateTold):
+            self._since = None
+            self.total = size
+        elif isinstance(event, PodAdmitted | PodResized):
+            self._put(event.pod.metadata.uid, size)
+        elif isinstance(event, PodRefused):
+            self._put(event.uid, size)
+        elif isinstance(event, PodRemoved):
+            self._put(event.uid, 0)
+        elif isinstance(event, DevicesChanged):
+            for resource in event.gone:
+                self._put(f"devices {resource}", 0)
+            for resource in event.pools:
+                self._put(f"devices {resource}", size)
+        return self.total <= MOST_TOLD
+
+    def _put(self, key: str, size: int) -> None:
+        since = self._since or {}
+        self.total += size - since.pop(key, 0)
+        if size:
+            since[key] = size
+        self._since = since or None

@@ -1,0 +1,183 @@
+"""Kinds of nodes and the classes of their states, which share answers.
+
+A kind is a machine, a configuration and its devices. Nodes of a kind in the same state, the pods that are held for them
+among it, are one class (`node.answers`): one immutable object with a number. What a class answers a signature is
+remembered, refusals too, so placing a pod and taking it away again move a node between classes that are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.cluster.model.needs import PodNeeds, needs_of
+from podslice.config.mixed import admission_of
+from podslice.machine.memory import NUMANodeState
+from podslice.node.answers import (
+    FleetState,
+    NamedAnswers,
+    NodeAnswer,
+    NodeAnswers,
+    Numbers,
+    Remembered,
+    ValueAnswers,
+    is_plain,
+)
+from podslice.node.devices.pool import DevicePool
+from podslice.node.kubelet import Kubelet
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.replica.signature import Signature, Signatures
+from podslice.scheduling.predicates import PODS, NodeObject, amounts
+from podslice.values.cpuset import Bits
+
+_MEMORY = "memory"
+_MOST_SIGNATURES = 1 << 60
+"""More than will ever be counted."""
+ANSWER_BYTES = 4096
+"""What a remembered answer takes at most, with the state that it keeps."""
+KindKey: TypeAlias = "tuple[object, ...]"
+
+
+class FreeCounts(NamedTuple):
+    """What is free of a state, for conditions: CPUs that can be given away and bytes by NUMA node, devices by
+    resource."""
+
+    cpus: tuple[int, ...]
+    memory: tuple[int, ...]
+    devices: Mapping[str, int]
+
+
+class NodeKind:
+    """`nodes` of the same rules with the same devices. `number` is its place among all kinds, `room` what such a node
+    has by resource."""
+
+    def __init__(self, key: KindKey, rules: NodeRules, state: NodeState, answers: NodeAnswers) -> None:
+        self.key = key
+        self.number = -1
+        self.nodes = 0
+        self.rules = rules
+        self.pools = state.device.pools
+        self.answers = answers
+        resources = Kubelet.of(rules, state).node_resources()
+        self.room = amounts(resources.allocatable)
+        self._node = NodeObject(resources.allocatable, amounts=self.room)
+        self._needs: dict[int, PodNeeds] = {}
+        zones = rules.cpu.topology.numa_nodes if rules.cpu.static else {}
+        self._ids = tuple(sorted({*zones, *state.memory.machine_state}))
+        self._zones: tuple[Bits, ...] = tuple(zones.get(one, 0) for one in self._ids)
+
+    def needs(self, signature: Signature) -> PodNeeds:
+        """What such pods need at least."""
+        known = self._needs.get(signature.number)
+        if known is None:
+            pod = admission_of(self.rules.policy, default_pod(signature.pod, self.rules.gates), self.rules.gates)
+            known = self._needs[signature.number] = needs_of(self.rules, self.pools, self._node, pod)
+        return known
+
+    def forget(self, signature: Signature) -> None:
+        """Nobody asks for such pods any more."""
+        self._needs.pop(signature.number, None)
+        if isinstance(self.answers, ValueAnswers):
+            self.answers.forget(signature.number)
+
+    def counts(self, state: FleetState) -> FreeCounts:
+        """What is free of a state."""
+        free = state.cpus & ~self.rules.cpu.reserved
+        cpus = tuple([(free & zone).bit_count() for zone in self._zones])
+        memory: tuple[int, ...] = ()
+        if self.rules.memory.static:
+            memory = tuple([_free(state.machine.get(one)) for one in self._ids])
+        devices = {
+            name: (pool.healthy & ~used).bit_count()
+            for (name, pool), used in zip(self.pools.items(), state.used, strict=True)
+        }
+        return FreeCounts(cpus, memory, devices)
+
+    def sums(self, state: NodeState) -> dict[str, int]:
+        """What the pods of a node ask for in all."""
+        if not self.rules.predicates:
+            return {}
+        seen = state.seen
+        if seen.active is state.pods:
+            return {**seen.used, PODS: len(seen.pods)}
+        others = Kubelet.of(self.rules, state).others()
+        return {**others.used, PODS: len(others.pods)}
+
+
+def _free(books: NUMANodeState | None) -> int:
+    """Bytes of ordinary memory that are free on a NUMA node."""
+    table = None if books is None else (books.memory_map or {}).get(_MEMORY)
+    return 0 if table is None else table.free
+
+
+class StateClasses:
+    """All kinds, their states, and what is remembered of answers. `memory`: bytes for that, at most; `signatures`: how
+    many are known at a time."""
+
+    def __init__(self, *, memory: int, signatures: int) -> None:
+        self.signatures = Signatures(signatures)
+        self.kinds: dict[KindKey, NodeKind] = {}
+        self._numbers = Numbers()
+        self.numbered: list[NodeKind] = []
+        """Kinds by number; those that nobody is of any more keep their place until it is needed."""
+        self._answers: list[NodeAnswers] = []
+        self._free: list[int] = []
+        room = max(1024, memory // ANSWER_BYTES)
+        self.answers = Remembered(self._answers, _MOST_SIGNATURES, room=room, verify=0, asks_only=True)
+
+    def join(self, rules: NodeRules, state: NodeState) -> NodeKind:
+        """The kind of a node that there is from now on. Nodes that share their rules and list equal devices are of one
+        kind."""
+        plain = is_plain(rules, state)
+        key = (id(rules), plain, tuple((name, _pool_key(pool)) for name, pool in state.device.pools.items()))
+        kind = self.kinds.get(key)
+        if kind is None:
+            made = ValueAnswers if plain else NamedAnswers
+            answers: NodeAnswers = made(rules, state, self.signatures, self._numbers)
+            kind = self.kinds[key] = NodeKind(key, rules, state, answers)
+            self._place(kind)
+        kind.nodes += 1
+        return kind
+
+    @property
+    def binds_memory(self) -> bool:
+        """True where any node counts memory by NUMA node."""
+        return any(kind.rules.memory.static for kind in self.kinds.values())
+
+    def _place(self, kind: NodeKind) -> None:
+        if self._free:
+            kind.number = self._free.pop()
+            self._answers[kind.number], self.numbered[kind.number] = kind.answers, kind
+            return
+        kind.number = len(self._answers)
+        self._answers.append(kind.answers)
+        self.numbered.append(kind)
+
+    def leave(self, kind: NodeKind) -> None:
+        """A node is not of this kind any more."""
+        kind.nodes -= 1
+        if not kind.nodes:
+            del self.kinds[kind.key]
+            self._free.append(kind.number)
+
+    def signature(self, pod: Pod) -> Signature:
+        """The signature of a pod."""
+        found = self.signatures.of(pod)
+        for old in self.signatures.surplus():
+            for kind in self.kinds.values():
+                kind.forget(old)
+        return found
+
+    def admit(self, kind: NodeKind, state: FleetState, signature: Signature) -> NodeAnswer:
+        """What nodes of this kind in this state answer such pods."""
+        return self.answers.admit(kind.number, state, signature.number, 0)
+
+
+def _pool_key(pool: DevicePool) -> tuple[object, ...]:
+    """What of a pool decides."""
+    plugin = None if pool.plugin is None else (type(pool.plugin), pool.plugin.options)
+    listed = pool.ids, pool.known, pool.with_topology, pool.healthy, pool.unhealthy, pool.registered
+    return (*listed, pool.machine_nodes, tuple(pool.numa.items()), plugin)

@@ -1,0 +1,191 @@
+"""Nodes as columns, so that conditions are looked at for thousands of them at once.
+
+A row is a node: what is free of it by NUMA node, its devices, what its pods ask for in all. Whoever changes a row
+stamps it. A signature's column (`verdicts`) remembers which stamp it has seen, so only rows that changed since are
+looked at again.
+
+A line takes room for every node, so no node and no pod may have as many as it likes: of one node so many NUMA nodes and
+resources are told apart, and names that nobody has any more give their lines back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from sys import byteorder
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from podslice.cluster.model.classes import FreeCounts
+from podslice.cluster.model.needs import bounded
+
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+NO_KIND = -1
+NO_ROW = (-1).to_bytes(8, byteorder, signed=True)
+"""In `coded`, a name without row."""
+_FIRST_ROWS = 64
+MOST_ZONES = 64
+"""NUMA nodes of a node that are told apart; what further ones have is counted to the last."""
+MOST_NAMES = 128
+"""Resources of a node that are counted; of further ones it has none, and nothing is used."""
+_KEPT_NAMES = 64
+"""Names whose lines are not looked for to be given back."""
+
+
+def distinct(numbers: Ints) -> list[int]:
+    """The numbers there are, smallest first; none is below -1, and they are few. `np.unique` takes far longer."""
+    counted = np.bincount(numbers + 1)
+    return (np.flatnonzero(counted) - 1).tolist()
+
+
+class NodeTable:
+    """`row` by name, and `coded`, the same as eight bytes, of which thousands are joined faster than numbers are made.
+    `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its agent stands for
+    its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
+    `device_names`: `devices` that are free; for each of `sum_names`: what the node's pods use as it was `told`, what is
+    `used` with those on their way, and its `room`. `stamp` is when a row was written, `since` when its node came."""
+
+    def __init__(self) -> None:
+        self.row: dict[str, int] = {}
+        self.coded: dict[str, bytes] = {}
+        self.names: list[str] = []
+        self.count = 0
+        self.clock = 0
+        self.device_names: dict[str, int] = {}
+        self.sum_names: dict[str, int] = {}
+        self._unused: list[int] = []
+        self._crowded = dict.fromkeys(_LINES, _KEPT_NAMES)
+        self.kind: Ints = np.full(_FIRST_ROWS, NO_KIND, dtype=np.int64)
+        self.confirmed: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
+        self.stamp: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
+        self.since: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
+        self.cpus: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
+        self.memory: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
+        self.devices: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.told: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.used: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.room: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+
+    def add(self, name: str, kind: int, room: Mapping[str, int]) -> int:
+        """A row for a node of this kind that has so much room, or its row as one of this kind."""
+        row = self.row.get(name)
+        if row is None:
+            row = self._new_row(name)
+        self.kind[row] = kind
+        self.room[:, row] = 0
+        for line, amount in self._amounts("sum_names", room):
+            self._reach("room", line)
+            self.room[line, row] = bounded(amount)
+        return row
+
+    def _new_row(self, name: str) -> int:
+        if self._unused:
+            row = self._unused.pop()
+            self.names[row] = name
+        else:
+            row = self.count
+            self.count += 1
+            self.names.append(name)
+            if self.count > len(self.kind):
+                self._grow()
+        self.row[name], self.since[row] = row, self.clock
+        self.coded[name] = row.to_bytes(8, byteorder)
+        return row
+
+    def _grow(self) -> None:
+        for name in ("kind", "confirmed", "stamp", "since", "cpus", "memory", "devices", "told", "used", "room"):
+            column: Ints = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
+
+    def remove(self, name: str) -> None:
+        """The node is gone; its row is free."""
+        row = self.row.pop(name)
+        del self.coded[name]
+        self.kind[row], self.confirmed[row] = NO_KIND, 0
+        for column in (self.cpus, self.memory, self.devices, self.told, self.used, self.room):
+            column[:, row] = 0
+        self.names[row] = ""
+        self._unused.append(row)
+        self.touch(row)
+
+    def touch(self, row: int) -> None:
+        """A row was written."""
+        self.clock += 1
+        self.stamp[row] = self.clock
+
+    def written_since(self, clock: int) -> list[str]:
+        """Names of the nodes whose row was written after this reading of the clock, those that left not among them."""
+        rows = np.flatnonzero(self.stamp[: self.count] > clock)
+        return [self.names[row] for row in rows.tolist() if self.names[row]]
+
+    def write(self, row: int, counts: FreeCounts) -> None:
+        """What is free of a node now."""
+        width = min(max(len(counts.cpus), len(counts.memory)), MOST_ZONES)
+        for name, values in (("cpus", counts.cpus), ("memory", counts.memory)):
+            self._reach(name, width - 1)
+            column: Ints = getattr(self, name)
+            column[:, row] = 0
+            column[: min(len(values), MOST_ZONES), row] = _zones(values)
+        if counts.devices or self.device_names:
+            self.devices[:, row] = 0
+            amounts = self._amounts("device_names", counts.devices)
+            self._reach("devices", len(self.device_names) - 1)
+            for line, amount in amounts:
+                self.devices[line, row] = amount
+        self.touch(row)
+
+    def tell(self, row: int, sums: Mapping[str, int]) -> None:
+        """What the pods of a node ask for in all, as it says itself."""
+        self.told[:, row] = 0
+        for line, amount in self._amounts("sum_names", sums):
+            self._reach("told", line)
+            self.told[line, row] = bounded(amount)
+
+    def write_sums(self, row: int, coming: Mapping[str, int]) -> None:
+        """What is used of a node: what it told, and what those on their way to it ask for."""
+        asked = self._amounts("sum_names", coming)
+        self._reach("used", len(self.told) - 1)
+        self.used[:, row] = 0
+        self.used[: len(self.told), row] = self.told[:, row]
+        for line, amount in asked:
+            self._reach("used", line)
+            self.used[line, row] += bounded(amount)
+
+    def _amounts(self, kind: str, amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
+        """Amounts by line."""
+        names: dict[str, int] = getattr(self, kind)
+        if len(names) > self._crowded[kind]:
+            names = self._give_back(kind, names)
+        return [(names.setdefault(name, len(names)), amount) for name, amount in islice(amounts.items(), MOST_NAMES)]
+
+    def _give_back(self, kind: str, names: dict[str, int]) -> dict[str, int]:
+        """Drop the lines of names of which no node has any, and look again when there are twice as many names."""
+        tables: list[Ints] = [getattr(self, name) for name in _LINES[kind]]
+        kept = [name for name, line in names.items() if any(len(one) > line and one[line].any() for one in tables)]
+        lines = [names[name] for name in kept]
+        for name, table in zip(_LINES[kind], tables, strict=True):
+            there = np.array([line for line in lines if line < len(table)], dtype=np.int64)
+            setattr(self, name, table[there])
+        found = {name: line for line, name in enumerate(kept)}
+        setattr(self, kind, found)
+        self._crowded[kind] = max(_KEPT_NAMES, 2 * len(found))
+        return found
+
+    def _reach(self, name: str, line: int) -> None:
+        """A line of that number is there."""
+        table: Ints = getattr(self, name)
+        lacking = line + 1 - len(table)
+        if lacking > 0:
+            more = np.zeros((lacking, table.shape[1]), dtype=np.int64)
+            setattr(self, name, np.concatenate([table, more]))
+
+
+_LINES = {"device_names": ("devices",), "sum_names": ("told", "used", "room")}
+"""Which tables have a line for each of these names."""
+
+
+def _zones(values: Sequence[int]) -> list[int]:
+    """What each NUMA node has, so many of them; the last has what all further ones have."""
+    first = values if len(values) <= MOST_ZONES else (*values[: MOST_ZONES - 1], sum(values[MOST_ZONES - 1 :]))
+    return [bounded(value) for value in first]

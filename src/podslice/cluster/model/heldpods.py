@@ -1,0 +1,204 @@
+"""The pods on their way, all of a cluster: when each hold begins, how long it lasts, and what falls with it.
+
+A pod may be held on several nodes until somebody has chosen. What is held for a gang falls together; a hold that nobody
+comes back for falls by itself, one of a pod that is bound does not. Each change is written into the node's row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from podslice.cluster.model.asking import ModelLimits, Verdicts
+from podslice.cluster.model.classes import StateClasses
+from podslice.cluster.model.gangs import Gangs
+from podslice.cluster.model.holds import FOREVER, HeldNode, Hold
+from podslice.replica.signature import Signature
+
+
+class HeldPods:
+    """`pods` are the holds by UID, in the order in which they came; `counts` hears of those that fell."""
+
+    def __init__(self, classes: StateClasses, verdicts: Verdicts, limits: ModelLimits, counts: Counter[str]) -> None:
+        self.pods: dict[str, Hold] = {}
+        self._further: dict[str, list[Hold]] = {}
+        """Of pods that are held on several nodes, the others than the one in `pods`."""
+        self._deadlines: list[tuple[float, str]] = []
+        self._gangs = Gangs(limits.groups)
+        self._evicting: set[str] = set()
+        """UIDs of pods that are held where others have yet to leave."""
+        self._verdicts, self._nodes, self._classes = verdicts, verdicts.nodes, classes
+        self._limits, self._counts = limits, counts
+
+    # Begin and end
+
+    def hold(self, uid: str, signature: Signature, name: str, now: float, *, group: str, bound: bool = False) -> None:
+        """Hold a node for a pod that gets something for itself there."""
+        node = self._nodes[name]
+        if not node.kind.needs(signature).exclusive:
+            return
+        hold = Hold(uid, signature, name, since=now, group=group, bound=bound)
+        node.add(self._classes, hold)
+        if bound:
+            node.proven = None
+        if uid in self.pods:
+            self._further.setdefault(uid, []).append(hold)
+        else:
+            self.pods[uid] = hold
+        if not bound:
+            self._gangs.hold(uid, group)
+            self._until(hold, now + self._patience(group))
+        self._verdicts.write(node)
+
+    def bind(self, hold: Hold) -> None:
+        """The pod is bound: its hold stays until the node has spoken."""
+        hold.bound, hold.until = True, FOREVER
+        self._gangs.drop(hold.uid, hold.group)
+
+    def drop(self, uid: str) -> None:
+        """The pod is not on its way to any node."""
+        hold = self.pods.pop(uid, None)
+        if hold is None:
+            return
+        self._forget(hold)
+        for one in (hold, *self._further.pop(uid, ())):
+            self._undo(one)
+
+    def end(self, node: HeldNode, uid: str) -> None:
+        """The node has spoken of the pod. Its state has yet to be told."""
+        self._forget(node.forget(uid))
+        del self.pods[uid]
+
+    def lose(self, node: HeldNode) -> None:
+        """A node is gone, and with it the pods on their way to it alone."""
+        for uid in list(node.holds):
+            elsewhere = [one for one in (self.pods[uid], *self._further.pop(uid, ())) if one.node != node.name]
+            if elsewhere:
+                self.pods[uid], self._further[uid] = elsewhere[0], elsewhere[1:]
+            else:
+                self._forget(self.pods.pop(uid))
+
+    def deleted(self, uid: str, now: float) -> None:
+        """The pod is gone from the API server. What its node may still be about to start stays held for a while."""
+        hold = self.pods.get(uid)
+        if hold is not None and hold.bound:
+            self._until(hold, now + self._limits.deleted)
+        elif hold is not None and hold.group:
+            self._release(hold.group)
+        else:
+            self.drop(uid)
+
+    def expire(self, now: float) -> list[str]:
+        """Drop what nobody came back for; these pods."""
+        gone = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            until, uid = heappop(self._deadlines)
+            hold = self.pods.get(uid)
+            if hold is not None and hold.until == until:
+                self.drop(uid)
+                fallen = [uid, *self._release(hold.group)]
+                self._counts["expired"] += len(fallen)
+                gone += fallen
+        return gone
+
+    def settle(self, uid: str, name: str) -> None:
+        """Of the nodes that a pod is held on it goes to this one: on the others it is not expected any more."""
+        held = [one for one in (self.pods.get(uid), *self._further.get(uid, ())) if one is not None]
+        here = next((one for one in held if one.node == name), None)
+        if here is None or len(held) == 1:
+            return
+        del self._further[uid]
+        self.pods[uid] = here
+        for one in held:
+            if one is not here:
+                self._undo(one)
+
+    def _undo(self, hold: Hold) -> None:
+        node = self._nodes[hold.node]
+        node.forget(hold.uid)
+        node.replay(self._classes)
+        self._verdicts.write(node)
+
+    def _forget(self, hold: Hold) -> None:
+        self._evicting.discard(hold.uid)
+        self._gangs.drop(hold.uid, hold.group)
+
+    # How long
+
+    def _until(self, hold: Hold, until: float) -> None:
+        hold.until = until
+        heappush(self._deadlines, (until, hold.uid))
+
+    def _patience(self, group: str) -> float:
+        if not group:
+            return self._limits.hold
+        return self._limits.undone if group in self._gangs.short else self._limits.group_hold
+
+    def asked_before(self, uid: str, names: Sequence[str]) -> str:
+        """The node that is asked for alone; or where the pod may be bound already, for all that the API server said."""
+        hold = self.pods.get(uid)
+        if hold is not None and hold.bound and hold.node in names:
+            return hold.node
+        return names[0] if len(names) == 1 else ""
+
+    def stays(self, uid: str, name: str, now: float) -> bool:
+        """The scheduler asks for the very node that is held."""
+        self.settle(uid, name)
+        hold = self.pods.get(uid)
+        if hold is None or hold.node != name or not hold.fits or not self._nodes[name].confirmed:
+            return False
+        if not hold.bound and not self._nodes[name].stands(self._classes):
+            return False
+        if not hold.bound:
+            self._until(hold, now + self._patience(hold.group))
+        return True
+
+    # Where others have yet to leave
+
+    def evicting(self, uid: str, now: float) -> bool:
+        """Victims make room for the pod where it is held. False where nothing is held for it."""
+        if uid not in self.pods:
+            return False
+        self._evicting.add(uid)
+        return self.keep_room(uid, now)
+
+    def keep_room(self, uid: str, now: float) -> bool:
+        """Victims are still leaving. False where nothing is held for the pod."""
+        hold = self.pods.get(uid)
+        if hold is None or uid not in self._evicting:
+            return False
+        self._until(hold, now + self._limits.eviction_hold)
+        return True
+
+    def waits(self, uid: str) -> bool:
+        """True while the pod does not fit yet where others leave for it."""
+        return uid in self._evicting and not self.pods[uid].fits
+
+    # Gangs
+
+    def begin(self, uid: str, group: str) -> None:
+        """The first member of a group that is filtered again begins another simulation: what is held for it falls."""
+        if group and self._gangs.begins(uid, group):
+            self._release(group)
+
+    def falls_short(self, group: str, now: float) -> None:
+        """A member found no node: the others' holds fall soon, unless they are bound."""
+        self._gangs.falls_short(group)
+        for uid in self._gangs.held(group):
+            self._until(self.pods[uid], now + self._limits.undone)
+
+    def makes_way(self, group: str) -> bool:
+        """Another pod finds no node: groups that found none for all of theirs give up what is held. True where there
+        were any."""
+        held = [other for other in self._gangs.short if other != group and self._gangs.held(other)]
+        for other in held:
+            self._release(other)
+        return bool(held)
+
+    def _release(self, group: str) -> list[str]:
+        """What is held for a group falls together, but for who is bound."""
+        members = self._gangs.held(group)
+        for uid in members:
+            self.drop(uid)
+        return members

@@ -1,0 +1,215 @@
+"""Room for pods that topology keeps out: pods of lower priority leave by the Eviction API (off by default).
+
+kube-scheduler preempts where sums are short. Where only topology is in the way it finds no victim, so a pod that it
+has refused everywhere, without a nomination of its own, is looked at here. The model says who would have to leave;
+every one of them is asked about first (a dry run), so that a budget of disruption that forbids one spares the others.
+The room is held before anybody leaves, and for as long as they take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import NamedTuple, Protocol
+
+from podslice.cluster.model.eviction import Evictable, Eviction
+from podslice.cluster.nominate.nominating import Nominator
+from podslice.cluster.placing import Placements
+from podslice.service.clusterobjects import ScheduledPod
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError
+from podslice.values.errors import PodsliceError
+
+_GONE = (404, 409)
+"""The pod is not there, or is another: it leaves nothing any more that it would have to."""
+_FORBIDDEN = 429
+"""A budget of disruption does not let the pod go now."""
+
+
+class EvictionApi(Protocol):
+    """What is asked of an API server."""
+
+    async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None: ...
+
+
+class EvictionLimits(NamedTuple):
+    """`open`: pods whose victims are leaving, at most; `waiting`: pods that are looked at, at most. Seconds: `pause`
+    between two looks; `rest` of a pod for which nobody could leave or all was in vain; `spared` of a pod that a budget
+    keeps; `patience` with victims that do not go."""
+
+    open: int = 8
+    waiting: int = 4096
+    pause: float = 1.0
+    rest: float = 30.0
+    spared: float = 60.0
+    patience: float = 3600.0
+
+
+class Preemption(NamedTuple):
+    """A pod that waits for its victims, and since when."""
+
+    pod: ScheduledPod
+    node: str
+    victims: tuple[ScheduledPod, ...]
+    since: float
+
+
+Told = Callable[[str, ScheduledPod, ScheduledPod], None]
+"""What became of a victim (`evicted`, `spared`, `failed`), which, and for which pod."""
+
+
+class Evictor:
+    """`told` hears what became of each victim, `failed` of an API server that does not answer."""
+
+    def __init__(
+        self,
+        placing: Placements,
+        nominator: Nominator,
+        api: EvictionApi,
+        *,
+        told: Told = lambda fate, victim, pod: None,
+        failed: Callable[[str], None] = lambda what: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        limits: EvictionLimits | None = None,
+    ) -> None:
+        self.limits = limits or EvictionLimits()
+        self.open: dict[str, Preemption] = {}
+        """By UID of the pod that waits."""
+        self._placing, self._nominator, self._api = placing, nominator, api
+        self._told, self._failed, self._clock, self._sleep = told, failed, clock, sleep
+        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._resting: dict[Hashable, float] = {}
+        self._spared: dict[str, float] = {}
+
+    def consider(self, pod: ScheduledPod) -> None:
+        """A pod waits for a node. It counts once its scheduler has found none."""
+        if pod.refused and not pod.nominated and pod.preempts and len(self._refused) < self.limits.waiting:
+            self._refused[pod.uid] = None
+
+    async def run(self) -> None:
+        """For ever: one pod at a time, the most important first."""
+        while True:
+            await self._sleep(self.limits.pause)
+            self._tend()
+            pod = self._next()
+            if pod is not None:
+                await self._make_room(pod)
+
+    # Who waits
+
+    def _tend(self) -> None:
+        """Room is kept while victims leave; who has a node, or waited in vain, is looked after no longer."""
+        now = self._clock()
+        self._resting = {key: until for key, until in self._resting.items() if until > now}
+        self._spared = {uid: until for uid, until in self._spared.items() if until > now}
+        for uid, case in list(self.open.items()):
+            pod = self._waits(uid)
+            leaving = [one for one in case.victims if one.uid in self._placing.pods]
+            if pod is None:
+                del self.open[uid]
+            elif leaving and now - case.since < self.limits.patience:
+                if not self._placing.model.keep_room(uid, now):
+                    self._close(uid)
+            elif self._placing.model.hold_of(uid) is None:
+                self._close(uid)
+            elif pod.nominated != case.node and self._nominator.ahead.get(uid) == case.node:
+                self._nominator.wish(pod, case.node)
+
+    def _close(self, uid: str) -> None:
+        """It was in vain."""
+        del self.open[uid]
+        self._resting[uid] = self._clock() + self.limits.rest
+
+    def _waits(self, uid: str) -> ScheduledPod | None:
+        pod = self._placing.pods.get(uid)
+        return None if pod is None or pod.node or pod.deleting else pod
+
+    def _next(self) -> ScheduledPod | None:
+        """The most important pod that was refused, the first of equal ones."""
+        if len(self.open) >= self.limits.open:
+            return None
+        best: ScheduledPod | None = None
+        for uid in list(self._refused):
+            pod = self._waits(uid)
+            if pod is None:
+                del self._refused[uid]
+            elif self._may(pod) and (best is None or pod.priority > best.priority):
+                best = pod
+        return best
+
+    def _may(self, pod: ScheduledPod) -> bool:
+        if pod.uid in self.open or pod.uid in self._resting or pod.uid in self._nominator.ahead or pod.nominated:
+            return False
+        return self._placing.nominable(pod) and self._placing.kind_of(pod) not in self._resting
+
+    # Who leaves
+
+    async def _make_room(self, pod: ScheduledPod) -> None:
+        choice = self._choose(pod)
+        if choice is None:
+            self._resting[self._placing.kind_of(pod)] = self._clock() + self.limits.rest
+            return
+        victims = tuple(self._placing.pods[uid] for uid in choice.victims)
+        self.open[pod.uid] = Preemption(pod, choice.node, victims, self._clock())
+        self._nominator.reserve(pod, choice.node)
+        try:
+            done = await self._evict(pod, victims, dry_run=True)
+            if done and self._waits(pod.uid) is not None:
+                self._nominator.wish(pod, choice.node)
+                done = await self._evict(pod, victims, dry_run=False)
+        except ApiError as error:
+            self._failed(str(error))
+            self._resting[pod.uid], done = self._clock() + self.limits.rest, False
+        if not done:
+            self._give_back(pod)
+
+    def _choose(self, pod: ScheduledPod) -> Eviction | None:
+        placing = self._placing
+        try:
+            names = placing.places.among(pod.terms)
+            return placing.model.preempt(
+                pod.pod, self._clock(), names=names, running=self._running, below=pod.priority,
+                states=placing.state_of,
+            )  # fmt: skip
+        except PodsliceError as error:
+            self._failed(f"{pod.namespace}/{pod.name}: {error}")
+            return None
+
+    def _running(self, node: str) -> Sequence[Evictable]:
+        """The pods of a node that can be evicted, or leave as it is; static pods and those whom a budget keeps stay."""
+        return [
+            Evictable(pod.uid, pod.priority, pod.started, pod.deleting)
+            for pod in self._placing.on_node(node)
+            if not pod.mirror and (pod.deleting or pod.uid not in self._spared)
+        ]
+
+    async def _evict(self, pod: ScheduledPod, victims: Sequence[ScheduledPod], *, dry_run: bool) -> bool:
+        """All of them leave, or would. False where one may not. Raises `ApiError`."""
+        for one in victims:
+            try:
+                await self._api.evict(one.namespace, one.name, one.uid, dry_run=dry_run)
+            except AnswerError as error:
+                if error.code in _GONE:
+                    continue
+                if error.code != _FORBIDDEN:
+                    self._told("failed", one, pod)
+                    raise
+                self._spared[one.uid] = self._clock() + self.limits.spared
+                self._told("spared", one, pod)
+                return False
+            if not dry_run:
+                self._told("evicted", one, pod)
+        return True
+
+    def _give_back(self, pod: ScheduledPod) -> None:
+        """The pod waits in line again, as everybody does."""
+        self.open.pop(pod.uid, None)
+        waiting = self._waits(pod.uid)
+        if waiting is not None and self._placing.model.hold_of(pod.uid) is not None:
+            self._placing.model.unbind(pod.uid)
+            self._nominator.drop(pod.uid)
+            self._placing.pending(waiting)
+            self._placing.room()

@@ -1,0 +1,198 @@
+"""Nominate ahead: choose a node for each pending pod before kube-scheduler looks at it, and write it into its status.
+
+The scheduler then tries that one node first, and a cycle costs one name instead of all. Pods with equal needs wait in
+one line, so that a full cluster costs one question for each kind of pod and not one for each pod. A nomination is
+never more than a wish: filter and bind check again, and whoever was not nominated in time goes the ordinary way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.turns import LoopTurn
+from podslice.service.clusterobjects import ScheduledPod
+from podslice.service.http.apiconnection import AnswerError
+from podslice.service.podlist import ApiError
+
+_GONE = (404, 409, 422)
+"""The pod is not there, is another or is bound: nothing to be nominated any more."""
+_COALESCE = 0.02
+"""Seconds in which news of free room are gathered before the lines are tried again."""
+
+
+class NominationLimits(NamedTuple):
+    """`ahead`: pods that are nominated and not bound yet, at most; `calls`: requests to the API server at a time;
+    `lines`: kinds of pods that wait, at most."""
+
+    ahead: int = 512
+    calls: int = 16
+    lines: int = 1024
+
+
+class WaitingLine:
+    """Pods of one kind and priority, in the order in which they came. `blocked`: no node takes the first."""
+
+    __slots__ = ("blocked", "pods", "priority")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.pods: OrderedDict[str, tuple[int, ScheduledPod]] = OrderedDict()
+        self.blocked = False
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Whose turn it is: the most important first, then the first that came."""
+        number, _ = next(iter(self.pods.values()))
+        return -self.priority, number
+
+
+class Nominator:
+    """`choose` holds a node for a pod and names it, empty where no node takes it; `release` gives a hold back.
+    `kind_of` tells pods apart that may get different answers."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        *,
+        choose: Callable[[ScheduledPod], str],
+        release: Callable[[str], None],
+        kind_of: Callable[[ScheduledPod], Hashable],
+        failed: Callable[[str], None],
+        limits: NominationLimits | None = None,
+    ) -> None:
+        self.limits = limits or NominationLimits()
+        self.ahead: dict[str, str] = {}
+        """Nodes by UID of the pods that are nominated, or about to be, and not bound yet."""
+        self.nominated = 0
+        self._api, self._choose, self._release, self._kind_of, self._failed = api, choose, release, kind_of, failed
+        self._lines: dict[Hashable, WaitingLine] = {}
+        self._line_of: dict[str, Hashable] = {}
+        self._came = 0
+        self._due = asyncio.Event()
+        self._calls = asyncio.Semaphore(self.limits.calls)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Pods that have no node yet."""
+        return len(self._line_of)
+
+    def has(self, uid: str) -> bool:
+        """True for a pod that waits here for a node, or is nominated to one."""
+        return uid in self._line_of or uid in self.ahead
+
+    # News
+
+    def add(self, pod: ScheduledPod) -> None:
+        """A pod waits for a node."""
+        if self.has(pod.uid):
+            return
+        key = self._kind_of(pod)
+        line = self._lines.get(key)
+        if line is None:
+            if len(self._lines) >= self.limits.lines:
+                return
+            line = self._lines[key] = WaitingLine(pod.priority)
+        self._came += 1
+        line.pods[pod.uid] = self._came, pod
+        self._line_of[pod.uid] = key
+        if not line.blocked:
+            self._due.set()
+
+    def drop(self, uid: str) -> None:
+        """A pod waits no longer: it is bound, gone, or was filtered elsewhere."""
+        if self.ahead.pop(uid, None) is not None:
+            self._due.set()
+        self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
+        key = self._line_of.pop(uid, None)
+        if key is None:
+            return
+        line = self._lines[key]
+        del line.pods[uid]
+        if not line.pods:
+            del self._lines[key]
+
+    def reserve(self, pod: ScheduledPod, node: str) -> None:
+        """The pod waits for this node alone, which is held for it."""
+        self._leave(pod.uid)
+        self.ahead[pod.uid] = node
+
+    def wish(self, pod: ScheduledPod, node: str) -> None:
+        """Write a nomination in the background, which has the scheduler look at the pod again."""
+        task = asyncio.ensure_future(self._write(pod, node))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def room(self) -> None:
+        """Something has become free, or a node has come: who found none may find one now."""
+        for line in self._lines.values():
+            line.blocked = False
+        if self._lines:
+            self._due.set()
+
+    # Work
+
+    async def run(self) -> None:
+        """Nominate for ever, as long as there are pods and nodes that take them."""
+        while True:
+            await self._due.wait()
+            await asyncio.sleep(_COALESCE if self.ahead else 0)
+            self._due.clear()
+            turn = LoopTurn()
+            while (pod := self._next()) is not None:
+                self._nominate(pod)
+                await self._calls.acquire()
+                self._calls.release()
+                await turn.shared()
+
+    def _next(self) -> ScheduledPod | None:
+        if len(self.ahead) >= self.limits.ahead:
+            return None
+        ready = [line for line in self._lines.values() if not line.blocked]
+        if not ready:
+            return None
+        line = min(ready, key=lambda one: one.rank)
+        return next(iter(line.pods.values()))[1]
+
+    def _nominate(self, pod: ScheduledPod) -> None:
+        """Take the first of a line: give it a node, or block the line."""
+        node = self._choose(pod)
+        if not node:
+            self._lines[self._line_of[pod.uid]].blocked = True
+            return
+        self.reserve(pod, node)
+        if pod.nominated != node:
+            self.wish(pod, node)
+
+    async def _write(self, pod: ScheduledPod, node: str) -> None:
+        async with self._calls:
+            if self.ahead.get(pod.uid) != node:
+                return
+            try:
+                await self._api.nominate(pod.namespace, pod.name, pod.uid, node)
+                self.nominated += 1
+                return
+            except AnswerError as error:
+                again = error.code not in _GONE
+                if again:
+                    self._failed(str(error))
+            except ApiError as error:
+                self._failed(str(error))
+                again = True
+        if self.ahead.get(pod.uid) == node:
+            del self.ahead[pod.uid]
+            self._release(pod.uid)
+            if again:
+                self.add(pod)
+
+    async def close(self) -> None:
+        """No call is under way any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Ask a running `podslice cluster`, and show its answers."""

@@ -1,0 +1,157 @@
+"""The answers about a cluster, as the service gives them and programs read them. Pure, and cheap to import."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from podslice.advise.explain.fixes.fix import Edit
+
+PendingState: TypeAlias = Literal["nominated", "waiting", "refused", "shared", "unreadable"]
+WayKind: TypeAlias = Literal["moves", "eviction", "request"]
+
+
+class NodeTile(msgspec.Struct, frozen=True):
+    """One node as a small map. `problem`: why it takes no pods that want something for themselves, empty for nothing.
+    `zones`: one text for each NUMA node with CPUs: its id, then runs of CPUs in the order of cores, each a number and
+    a letter. `o` owned by containers, `c` promised to pods on their way, `f` free to be given away (the shared pool
+    runs on them), `r` reserved for the system, `s` shared where no CPUs are given away."""
+
+    node: str
+    problem: str
+    cordoned: bool
+    zones: tuple[str, ...]
+
+
+class ClusterNodes(msgspec.Struct, frozen=True):
+    """Nodes whose map is another since the revision that was asked for, or with `whole` all nodes. `revision` is what
+    to ask with next time; `gone` are names of nodes that have left."""
+
+    revision: str
+    whole: bool
+    items: tuple[NodeTile, ...]
+    gone: tuple[str, ...]
+
+
+class RefusingNodes(msgspec.Struct, frozen=True):
+    """Nodes that do not take a pod, for one reason."""
+
+    reason: str
+    count: int
+    nodes: tuple[str, ...]
+
+
+class FittingNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A node that takes the pod now: the CPUs it would own there, as a CPU list, empty where it would only share; and
+    the NUMA nodes they are on."""
+
+    node: str
+    cpus: str
+    numa_nodes: tuple[int, ...]
+
+
+class WayOut(msgspec.Struct, frozen=True):
+    """A change after which the pod is admitted on `node`; it was tried with the node's own state and the pods on their
+    way there. `moves`: containers of `pods` get other CPUs, as a plan of `podslice defrag` does; `eviction`: `pods`
+    leave; `request`: the pod asks for less, as `edits` say. `cost` is that of `podslice explain`: the least first."""
+
+    kind: WayKind
+    node: str
+    text: str
+    cost: float
+    pods: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+
+
+class PodFit(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a pod could go at this moment. `exclusive`: it wants something for itself, so that nodes have a say; others
+    go wherever the scheduler sends them. `nodes` were asked, `fitting` of them take it; `best` are the first of those,
+    as the service chooses, `fitting_nodes` all. `held`: the node that is kept for it already. `ways` are what would
+    help where no node takes it; None where nobody looked. `notes` say what of the pod was not looked at."""
+
+    pod: str
+    exclusive: bool
+    nodes: int
+    fitting: int
+    held: str
+    best: tuple[FittingNode, ...]
+    fitting_nodes: tuple[str, ...]
+    refused: tuple[RefusingNodes, ...]
+    ways: tuple[WayOut, ...] | None
+    notes: tuple[str, ...]
+
+
+class PodFitList(msgspec.Struct, frozen=True):
+    """One answer for each pod, each for itself: none counts for the others."""
+
+    items: tuple[PodFit, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class PendingPod(msgspec.Struct, frozen=True):
+    """A pod that has no node yet. `state`: `nominated` (a node is kept for it: `node`), `waiting` (some node takes it,
+    its turn comes), `refused` (none does), `shared` (it wants nothing for itself: other plugins or limits keep it),
+    `unreadable`. `reason` counts nodes by cause. `since` is when it was created, RFC 3339. `like` other pods in the
+    list have equal needs. `way` is the cheapest way out, None where there is none or nobody looked."""
+
+    namespace: str
+    name: str
+    uid: str
+    priority: int
+    since: str
+    state: PendingState
+    node: str
+    reason: str
+    like: int
+    way: WayOut | None
+
+
+class PendingPodList(msgspec.Struct, frozen=True, rename="camel"):
+    """The pods that wait, the most important first, then the oldest; `total` counts those too that are not listed.
+    `searched`: ways out were looked for."""
+
+    total: int
+    searched: bool
+    items: tuple[PendingPod, ...]
+
+
+class SizeRoom(msgspec.Struct, frozen=True):
+    """For pods of so many CPUs on one NUMA node, counted by free CPUs: how many would find room, and how many of the
+    free CPUs they could use."""
+
+    cpus: int
+    pods: int
+    usable: int
+
+
+class FragmentationPoint(msgspec.Struct, frozen=True):
+    """One look: Unix time, CPUs that can be owned, owned or promised, free, the sum over nodes of what is free on their
+    best NUMA node, and the usable CPUs of each size in `sizes`."""
+
+    at: float
+    cpus: int
+    owned: int
+    free: int
+    largest: int
+    usable: tuple[int, ...]
+
+
+class ScatteredNode(msgspec.Struct, frozen=True):
+    """A node whose free CPUs are scattered: free in all, and on its best NUMA node."""
+
+    node: str
+    free: int
+    largest: int
+
+
+class ClusterFragmentation(msgspec.Struct, frozen=True):
+    """How scattered free CPUs are over the nodes that take pods, now and before. `percent`: by how much the best NUMA
+    nodes have less together than all nodes have free. `history` is bounded: the older, the farther apart; the
+    last point is now. `scattered` are the worst nodes."""
+
+    nodes: int
+    percent: int
+    sizes: tuple[SizeRoom, ...]
+    history: tuple[FragmentationPoint, ...]
+    scattered: tuple[ScatteredNode, ...]

@@ -1,0 +1,1 @@
+"""`podslice cluster pending|fit|fragmentation`, and the same under `kubectl podslice`."""

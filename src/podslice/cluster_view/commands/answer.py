@@ -1,0 +1,199 @@
+"""What `podslice cluster pending|fit|fragmentation` and their twins of the plugin ask, and how it is shown."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from podslice.cli.output import emit, print_warnings, prose_width
+from podslice.cluster_view.answers import (
+    ClusterFragmentation,
+    FragmentationPoint,
+    PendingPod,
+    PendingPodList,
+    PodFit,
+    PodFitList,
+)
+from podslice.render.ansi import echo, style
+from podslice.render.prose import counted, wrapped
+from podslice.values.document import without_header
+from podslice.values.errors import InputError
+
+if TYPE_CHECKING:
+    from podslice.cluster_view.client import AskablePage
+
+T = TypeVar("T", bound=msgspec.Struct)
+_COLOURS = {"refused": "red", "unreadable": "red", "nominated": "green", "waiting": "yellow"}
+_MOST_NAMED = 3
+_MOST_TIMES = 8
+_REMEDY = "give the service and this program the same version"
+
+
+def asked(page: AskablePage, kind: type[T], target: str, body: bytes | None = None) -> T:
+    """A document of this kind. Raises `InputError`."""
+    found = page.ask(target, body)
+    try:
+        return msgspec.convert(without_header(kind.__name__, found), kind)
+    except (msgspec.ValidationError, AttributeError, TypeError) as error:
+        raise InputError(f"what the service told is not understood: {error}", remedy=_REMEDY) from None
+
+
+# pending
+
+
+def tell_pending(page: AskablePage, *, ways: bool, output: str) -> int:
+    """Show the pods that wait; the exit code is 1 where no node takes one of them."""
+    found = asked(page, PendingPodList, "/pending" + ("?ways=1" if ways else ""))
+    if output in ("table", "wide"):
+        _show_pending(found, wide=output == "wide")
+    else:
+        emit(found, output)
+    return int(any(one.state == "refused" for one in found.items))
+
+
+def _show_pending(found: PendingPodList, *, wide: bool) -> None:
+    from podslice.render.table import print_table
+
+    if not found.items:
+        echo("No pod waits for a node.")
+        return
+    headings = ["POD", "STATE", "PRIORITY", "LIKE IT", *["SINCE"] * wide, "WHY"]
+    print_table(headings, [_pending_row(one, wide=wide) for one in found.items], right=(2, 3))
+    if found.total > len(found.items):
+        echo(f"and {found.total - len(found.items)} more")
+    first: dict[str, str] = {}
+    for one in found.items:
+        if one.way is not None:
+            first.setdefault(one.way.text, f"{one.namespace}/{one.name}")
+    if first:
+        echo("\n" + style("What would help, by the first pod of each kind (each was tried):", bold=True))
+    for text, name in first.items():
+        echo(wrapped(f"  {name}: {text}", prose_width()))
+
+
+def _pending_row(one: PendingPod, *, wide: bool) -> list[str]:
+    state = style(one.state, fg=_COLOURS[one.state]) if one.state in _COLOURS else one.state
+    since = [one.since or "-"] * wide
+    return [f"{one.namespace}/{one.name}", state, str(one.priority), str(one.like), *since, one.reason]
+
+
+# fit
+
+
+def tell_fit(page: AskablePage, files: tuple[str, ...], pods: tuple[str, ...], *, ways: bool, output: str) -> int:
+    """Show where pods of files, and pods that wait, could go; the exit code is 1 where one can go nowhere. Raises
+    `InputError`."""
+    query = "ways=1" if ways else ""
+    answers = [asked(page, PodFitList, f"/fit?{query}", _manifest(path)) for path in files]
+    answers += [asked(page, PodFitList, f"/fit?{query}&pod={quote(name, safe='')}") for name in pods]
+    found = PodFitList(
+        tuple(one for answer in answers for one in answer.items),
+        tuple(warning for answer in answers for warning in answer.warnings),
+    )
+    print_warnings(found.warnings)
+    if output in ("table", "wide"):
+        for number, one in enumerate(found.items):
+            echo("" if not number else "\n", nl=False)
+            _show_fit(one, wide=output == "wide")
+    else:
+        emit(found, output)
+    return int(not all(one.fitting or one.held for one in found.items))
+
+
+def _manifest(path: str) -> bytes:
+    """The text of a file with pods. Raises `InputError` with the place of what is wrong."""
+    from podslice.api.manifests.manifest import load_pods_text
+    from podslice.reading.files import read_text
+
+    text = read_text(path)
+    load_pods_text(text, "stdin" if path == "-" else path)
+    return text.encode()
+
+
+def _show_fit(fit: PodFit, *, wide: bool) -> None:
+    from podslice.render.table import print_table
+
+    if fit.held:
+        verdict = style(f"room is kept for it on {fit.held}", fg="green")
+    elif fit.fitting:
+        verdict = style(f"{fit.fitting} of {counted(fit.nodes, 'node')} take it", fg="green")
+    else:
+        verdict = style(f"none of {counted(fit.nodes, 'node')} takes it", fg="red")
+    echo(f"{style(fit.pod, bold=True)}: {verdict}")
+    if fit.best:
+        rows = [[one.node, one.cpus or "shared", ",".join(map(str, one.numa_nodes)) or "any"] for one in fit.best]
+        print_table(["BEST NODES", "CPUS", "NUMA NODES"], rows)
+    if fit.refused:
+        most = None if wide else _MOST_NAMED
+        rows = [[str(one.count), one.reason, _some(one.nodes, most)] for one in fit.refused]
+        print_table(["NODES", "WHY NOT", "WHICH"], rows, right=(0,))
+    if fit.ways:
+        echo(style("What would help, cheapest first (each was tried):", bold=True))
+        for number, way in enumerate(fit.ways, 1):
+            echo(wrapped(f"  {number}. {way.text}", prose_width()))
+    elif fit.ways is not None:
+        echo("No small change was found that would help.")
+    for note in fit.notes:
+        if not fit.held or fit.held not in note:
+            echo(wrapped(note, prose_width()))
+
+
+def _some(names: tuple[str, ...], most: int | None) -> str:
+    more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+# fragmentation
+
+
+def tell_fragmentation(page: AskablePage, *, output: str) -> int:
+    """Show how scattered free CPUs are and were; the exit code is 0."""
+    found = asked(page, ClusterFragmentation, "/fragmentation")
+    if output in ("table", "wide"):
+        _show_fragmentation(found, wide=output == "wide")
+    else:
+        emit(found, output)
+    return 0
+
+
+def _show_fragmentation(found: ClusterFragmentation, *, wide: bool) -> None:
+    from podslice.render.table import print_table
+
+    now = found.history[-1]
+    colour = "red" if found.percent >= 50 else "yellow" if found.percent >= 25 else "green"
+    echo(
+        f"{counted(found.nodes, 'node')}: {now.cpus} CPUs, {now.owned} owned or promised, {now.free} free; "
+        f"{style(f'{found.percent} %', fg=colour)} of the free ones are not on their node's best NUMA node"
+    )
+    rows = [[str(one.cpus), str(one.pods), str(one.usable), _percent(one.usable, now.free)] for one in found.sizes]
+    print_table(["PODS OF CPUS", "FIND ROOM", "CAN USE", "OF THE FREE"], rows, right=(0, 1, 2, 3))
+    if found.scattered:
+        echo("")
+        worst = found.scattered if wide else found.scattered[:5]
+        print_table(
+            ["MOST SCATTERED", "FREE", "ON ONE"], [[one.node, str(one.free), str(one.largest)] for one in worst],
+            right=(1, 2),
+        )  # fmt: skip
+    if len(found.history) > 1:
+        echo("")
+        times = found.history if wide else _thinned(found.history)
+        print_table(["TIME", "OWNED", "FREE", "ON ONE"], [_time_row(one) for one in times], right=(1, 2, 3))
+
+
+def _thinned(history: tuple[FragmentationPoint, ...]) -> list[FragmentationPoint]:
+    """The first, the last and some between."""
+    last = len(history) - 1
+    places = sorted({round(last * step / (_MOST_TIMES - 1)) for step in range(_MOST_TIMES)})
+    return [history[place] for place in places]
+
+
+def _time_row(one: FragmentationPoint) -> list[str]:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.at))
+    return [at, str(one.owned), str(one.free), str(one.largest)]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{round(100 * part / whole)} %" if whole else "-"

@@ -1,0 +1,1 @@
+"""KubeletConfiguration as a kubelet loads it (decode, default, parse, validate), and PodslicePolicy."""

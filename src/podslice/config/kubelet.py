@@ -1,0 +1,167 @@
+"""The fields of KubeletConfiguration (kubelet.config.k8s.io/v1beta1) that the resource managers read (cpu-topology 2.1;
+memory-device 1.1.2, 3.9)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
+
+import msgspec
+
+from podslice.values.errors import InputError
+
+
+class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
+    """One element of `reservedMemory`: quantities by resource for one NUMA node."""
+
+    numa_node: int
+    limits: dict[str, str] = {}
+
+
+DEFAULT_EVICTION_HARD = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+DEFAULT_CFS_PERIOD, DEFAULT_RECONCILE_PERIOD = "100ms", "10s"
+DRIFT_TOLERANCE = "memory-drift-tolerance"
+
+
+class _Fields(msgspec.StructMeta):
+    """Tells what is wrong with a field where it is written."""
+
+    def __call__(cls, *args: Any, **fields: Any) -> Any:  # noqa: N805 - a metaclass
+        for name, value in fields.items():
+            _check(cls, name, value)
+        return super().__call__(*args, **fields)
+
+
+@cache
+def _kinds(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _check(cls: type, name: str, value: object) -> None:
+    kinds = _kinds(cls)
+    if name not in kinds:
+        spelt = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))  # type: ignore[attr-defined]
+        meant = spelt.get(name) or next(iter(get_close_matches(name, kinds, 1)), "")
+        remedy = f"did you mean {meant}?" if meant else f"one of {', '.join(kinds)}"
+        raise InputError("is no field of KubeletConfig", path=name, remedy=remedy)
+    try:
+        msgspec.convert(value, kinds[name])
+    except msgspec.ValidationError as error:
+        raise InputError(f"{value!r}: {error}", path=name) from None
+
+
+class IgnoredField(NamedTuple):
+    """Something of a configuration that a kubelet reads past: a field that nobody knows, with `close`, the known name
+    that looks most like it, if one does; or what `problem` says of the field, or of the file."""
+
+    name: str
+    close: str = ""
+    problem: str = ""
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.name} {self.problem}".strip()
+        hint = f"; did you mean {self.close}?" if self.close else ""
+        return f"unknown field {self.name} is ignored{hint}"
+
+
+class ConfigProblem(NamedTuple):
+    """One error of a configuration: the field, and upstream's text about it. Prints as the kubelet tells it."""
+
+    field: str
+    text: str
+    prefix: str = "invalid configuration: "
+
+    def __str__(self) -> str:
+        return self.prefix + self.text
+
+
+class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fields):
+    """A KubeletConfiguration; attribute names are the YAML names in snake_case. Defaults are the kubelet's own.
+
+    Raises `InputError` for a field that does not exist and a value of another type; whether a kubelet starts with the
+    values is for `Node` to say. Quantities and durations stay text, as in the file. `eviction_hard` None means the
+    kubelet's default thresholds. An empty policy or scope and 0 pods are the default, as a kubelet takes them.
+    """
+
+    feature_gates: dict[str, bool] = {}
+    cpu_manager_policy: str = "none"
+    cpu_manager_policy_options: dict[str, str] = {}
+    cpu_manager_reconcile_period: str = DEFAULT_RECONCILE_PERIOD
+    reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
+    kube_reserved: dict[str, str] = {}
+    system_reserved: dict[str, str] = {}
+    kube_reserved_cgroup: str = ""
+    system_reserved_cgroup: str = ""
+    eviction_hard: dict[str, str] | None = None
+    eviction_soft: dict[str, str] = {}
+    eviction_soft_grace_period: dict[str, str] = {}
+    eviction_minimum_reclaim: dict[str, str] = {}
+    memory_manager_policy: str = "None"
+    memory_manager_policy_options: dict[str, str] = {}
+    """Not of v1.36.2: KEP-6232 has `memory-drift-tolerance` here, profile podslice reads it."""
+    reserved_memory: tuple[MemoryReservation, ...] = ()
+    topology_manager_policy: str = "none"
+    topology_manager_scope: str = "container"
+    topology_manager_policy_options: dict[str, str] = {}
+    cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
+    cpu_cfs_quota_period: str = msgspec.field(default=DEFAULT_CFS_PERIOD, name="cpuCFSQuotaPeriod")
+    cgroups_per_qos: bool = msgspec.field(default=True, name="cgroupsPerQOS")
+    enforce_node_allocatable: tuple[str, ...] = ("pods",)
+    qos_reserved: dict[str, str] = {}
+    memory_throttling_factor: float | None = None
+    memory_reservation_policy: str = "None"
+    max_pods: Int32 = 110
+    pods_per_core: Int32 = 0
+    pod_pids_limit: int = -1
+    fail_swap_on: bool = True
+    memory_swap: dict[str, Any] = {}
+    single_process_oom_kill: bool | None = msgspec.field(default=None, name="singleProcessOOMKill")
+    other_fields: dict[str, Any] = {}
+    """What the file says of fields that no resource manager reads, by their YAML names. They can keep a kubelet from
+    starting too."""
+
+    def __post_init__(self) -> None:
+        for name in _DEFAULT_FOR_EMPTY:
+            if not getattr(self, name):
+                msgspec.structs.force_setattr(self, name, _DEFAULTS[name])
+        if self.pod_pids_limit < 0:
+            msgspec.structs.force_setattr(self, "pod_pids_limit", -1)
+        if self.cpu_manager_reconcile_period in _NO_TIME:
+            msgspec.structs.force_setattr(self, "cpu_manager_reconcile_period", DEFAULT_RECONCILE_PERIOD)
+
+    def document(self) -> dict[str, Any]:
+        """The fields as in a file: all that the resource managers read, and what else was said."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return {**fields.pop("otherFields"), **fields}
+
+    @property
+    def eviction_thresholds(self) -> dict[str, str]:
+        """Hard eviction thresholds with the default filled in."""
+        return DEFAULT_EVICTION_HARD if self.eviction_hard is None else self.eviction_hard
+
+    @property
+    def aligns(self) -> bool:
+        """The Topology Manager has a policy other than none."""
+        return self.topology_manager_policy != "none"
+
+    @property
+    def aligns_pods(self) -> bool:
+        """The Topology Manager aligns pods as a whole (scope pod)."""
+        return self.aligns and self.topology_manager_scope == "pod"
+
+
+_DEFAULT_FOR_EMPTY = (
+    "cpu_manager_policy", "memory_manager_policy", "topology_manager_policy", "topology_manager_scope",
+    "memory_reservation_policy", "max_pods",
+)  # fmt: skip
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(KubeletConfig)}
+_NO_TIME = ("0", "0s", "0ms", "0m", "0h")

@@ -1,0 +1,29 @@
+"""Objects as files have them: those of some kinds, and those of podslice's own API group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from podslice.config.policy import API_VERSION
+from podslice.values.errors import InputError
+
+
+def objects_of(documents: list[Any], kinds: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of these kinds, those of Lists too, with the zero-based number of their document."""
+    for number, document in enumerate(documents):
+        items = document.get("items") if isinstance(document, dict) else None
+        for one in items if isinstance(items, list) else [document]:
+            if isinstance(one, dict) and one.get("kind") in kinds:
+                yield number, one
+
+
+def check_object(data: Mapping[str, Any], kind: str, *, below: str, remedy: str) -> None:
+    """Raises `InputError` for an object of another kind or version, and for one with something beside its metadata and
+    the field `below` which all the rest is."""
+    for field, expected in (("kind", kind), ("apiVersion", API_VERSION)):
+        if data.get(field) != expected:
+            raise InputError(f"{data.get(field)!r} is not {expected}", path=field, remedy=f"{field}: {expected}")
+    unknown = sorted(str(name) for name in data.keys() - {"apiVersion", "kind", "metadata", below})
+    if unknown:
+        raise InputError("unknown field", path=unknown[0], remedy=remedy)

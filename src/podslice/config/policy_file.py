@@ -1,0 +1,105 @@
+"""Reading a PodslicePolicy file (podslice.io/v1alpha1)."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from podslice.config.kubelet_file import load_config_data
+from podslice.config.objects import check_object
+from podslice.config.policy import KIND, PodslicePolicy
+from podslice.machine.drift import drift_tolerance
+from podslice.values.decoding import MAP_KEY, decoding_problem, with_value
+from podslice.values.errors import InputError
+from podslice.values.nearest import did_you_mean
+
+_PLACE = re.compile(r"\[[^]]*\]")
+
+
+def load_policy(path: str) -> PodslicePolicy:
+    """Read one PodslicePolicy. Raises `InputError` in one line with the place."""
+    try:
+        return policy_from_dict(load_config_data(path, KIND))
+    except InputError as error:
+        raise error.at(source=path) from None
+
+
+def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
+    """A PodslicePolicy from plain data; what it does not know is an error. Raises `InputError` with the field path."""
+    check_object(data, KIND, below="spec", remedy="everything but the name is below spec")
+    spec = data.get("spec") or {}
+    try:
+        policy = msgspec.convert(spec, PodslicePolicy)
+    except msgspec.ValidationError as error:
+        raise _problem(spec, str(error)) from None
+    if policy.hotplug is not None:
+        try:
+            drift_tolerance(policy.hotplug.drift_tolerance)
+        except InputError as error:
+            raise error.at(path="spec.hotplug.driftTolerance") from None
+    return policy
+
+
+def _problem(spec: object, text: str) -> InputError:
+    found = decoding_problem(text)
+    allowed = allowed_values(PodslicePolicy, found.path)
+    found = found._replace(path=_with_key(spec, found.path, text))
+    path = f"spec.{found.path}".rstrip(".")
+    if not found.unknown:
+        return InputError(with_value(found, spec), path=path, remedy=found.remedy or allowed)
+    from podslice.values.fields import known_fields  # its types take a while to import
+
+    remedy = did_you_mean(found.unknown, known_fields(PodslicePolicy, found.path))
+    return InputError("unknown field", path=f"{path}.{found.unknown}", remedy=remedy)
+
+
+def _with_key(spec: object, path: str, text: str) -> str:
+    """The decoder says `[...]` for a value in a map; this names the key whose value alone has the problem."""
+    before, marker, after = path.partition(MAP_KEY)
+    steps = before.split(".")
+    table: Any = spec
+    for step in steps:
+        table = table.get(step) if isinstance(table, dict) else None
+    if not marker or not isinstance(table, dict):
+        return path
+    for key, value in table.items():
+        alone: Any = {key: value}
+        for step in reversed(steps):
+            alone = {step: alone}
+        try:
+            msgspec.convert(alone, PodslicePolicy)
+        except msgspec.ValidationError as error:
+            if str(error) == text:
+                return f"{before}[{key}]{after}"
+    return path
+
+
+def allowed_values(document: Any, path: str) -> str:
+    """The values of a document's field that has only some, and what texts of a form mean; empty for others."""
+    *parents, name = _steps(path) or [""]
+    fields = document
+    for step in parents:
+        fields = next(_struct(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
+        if not isinstance(fields, builtins.type(msgspec.Struct)):
+            return ""
+    found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
+    for kind in (*found, *(part for one in found for part in get_args(one))):
+        if get_origin(kind) is Literal:
+            return f"one of {', '.join(get_args(kind))}"
+        for meta in getattr(kind, "__metadata__", ()):
+            if meta.description is not None:
+                return str(meta.description)
+    return ""
+
+
+def _steps(path: str) -> list[str]:
+    """The fields that a path goes through, without places in lists and maps."""
+    return [step for step in _PLACE.sub("", path).split(".") if step]
+
+
+def _struct(type: Any) -> Any:
+    """The type of a section, or of what a list of them holds; it may be left out."""
+    return next((one for one in get_args(type) if isinstance(one, builtins.type(msgspec.Struct))), type)

@@ -1,0 +1,136 @@
+"""Eviction thresholds as a kubelet parses them: hard, soft with grace periods, minimum reclaims (memory-device 3.9).
+
+A kubelet reads all four maps at its start, also those of signals that take nothing from pods, and does not start with
+one that it cannot read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from podslice.values.duration import DurationError, parse_duration
+from podslice.values.golang import INT64_MIN, GoSyntaxError, parse_float32, to_float32
+from podslice.values.quantity import BINARY_SI, Quantity, QuantityError
+
+SIGNALS = frozenset(
+    {
+        "allocatableMemory.available",
+        "containerfs.available",
+        "containerfs.inodesFree",
+        "imagefs.available",
+        "imagefs.inodesFree",
+        "memory.available",
+        "nodefs.available",
+        "nodefs.inodesFree",
+        "pid.available",
+    }
+)
+_IGNORED = ("0%", "100%")
+"""Percentages that switch a threshold off."""
+Parsed = TypeVar("Parsed")
+
+
+class ThresholdError(ValueError):
+    """A threshold a kubelet does not start with: the `field`, the `signal` in it, and upstream's message."""
+
+    def __init__(self, field: str, signal: str, message: str) -> None:
+        self.field, self.signal = field, signal
+        super().__init__(message)
+
+    @property
+    def remedy(self) -> str:
+        """What to write instead."""
+        if self.signal not in SIGNALS:
+            return f"name a signal: {', '.join(sorted(SIGNALS))}"
+        if self.field == "evictionSoftGracePeriod" or "grace period" in str(self):
+            return f"write evictionSoftGracePeriod: {{{self.signal}: 1m30s}}"
+        return "write an amount above 0 such as 500Mi, or a percentage such as 5%"
+
+
+class EvictionThreshold(NamedTuple):
+    """A quantity, or a `share` of the capacity (0.05 is 5 %) that is rounded to 32 bits."""
+
+    quantity: Quantity | None = None
+    share: float = 0.0
+
+    def of(self, capacity: Quantity) -> Quantity:
+        """The amount where there is so much of the resource."""
+        if self.quantity is not None:
+            return self.quantity
+        # What is no number becomes the smallest integer upstream.
+        amount = INT64_MIN if math.isnan(self.share) else int(capacity.value() * self.share)
+        return Quantity.of(amount, BINARY_SI)
+
+
+def parse_hard_thresholds(texts: Mapping[str, str]) -> dict[str, EvictionThreshold]:
+    """The hard thresholds by signal. Raises `ThresholdError`.
+
+    Upstream walks each map in random order; here it is the order of the signals.
+    """
+    found = _parse("evictionHard", texts, _threshold)
+    return {signal: threshold for signal, threshold in found.items() if threshold is not None}
+
+
+def check_soft_thresholds(soft: Mapping[str, str], grace: Mapping[str, str], reclaim: Mapping[str, str]) -> None:
+    """Raise `ThresholdError` for the first of the three maps that a kubelet does not start with."""
+    wanted = _parse("evictionSoft", soft, _threshold)
+    periods = _parse("evictionSoftGracePeriod", grace, _grace_period)
+    _parse("evictionMinimumReclaim", reclaim, _reclaim)
+    for signal in sorted(wanted):
+        if wanted[signal] is not None and signal not in periods:
+            message = f"grace period must be specified for the soft eviction threshold {signal}"
+            raise ThresholdError("evictionSoft", signal, message)
+
+
+def _parse(field: str, texts: Mapping[str, str], parse: Callable[[str, str], Parsed]) -> dict[str, Parsed]:
+    parsed = {}
+    for signal, text in sorted(texts.items()):
+        if signal not in SIGNALS:
+            raise ThresholdError(field, signal, f"unsupported eviction signal {signal}")
+        try:
+            parsed[signal] = parse(signal, text)
+        except (QuantityError, GoSyntaxError, DurationError, _RangeError) as error:
+            raise ThresholdError(field, signal, str(error)) from None
+    return parsed
+
+
+class _RangeError(ValueError):
+    """A number that is read and refused."""
+
+
+def _percentage(text: str) -> float:
+    return to_float32(parse_float32(text.rstrip("%")) / 100)
+
+
+def _threshold(signal: str, text: str) -> EvictionThreshold | None:
+    if not text.endswith("%"):
+        quantity = Quantity.parse(text)
+        if quantity.sign() <= 0:
+            raise _RangeError(f"eviction threshold {signal} must be positive: {quantity}")
+        return EvictionThreshold(quantity)
+    if text in _IGNORED:
+        return None
+    share = _percentage(text)
+    if share < 0:
+        raise _RangeError(f"eviction percentage threshold {signal} must be >= 0%: {text}")
+    if share > 1:
+        raise _RangeError(f"eviction percentage threshold {signal} must be <= 100%: {text}")
+    return EvictionThreshold(share=share)
+
+
+def _grace_period(signal: str, text: str) -> int:
+    del signal
+    period = parse_duration(text)
+    if period < 0:
+        raise _RangeError(f"invalid eviction grace period specified: {text}, must be a positive value")
+    return period
+
+
+def _reclaim(signal: str, text: str) -> None:
+    if not text.endswith("%"):
+        if Quantity.parse(text).sign() < 0:
+            raise _RangeError(f"negative eviction minimum reclaim specified for {signal}")
+    elif _percentage(text) <= 0:
+        raise _RangeError(f"eviction percentage minimum reclaim {signal} must be positive: {text}")

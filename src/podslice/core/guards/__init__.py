@@ -1,1 +1,0 @@
-"""What the kernel's files should say so that exclusive CPUs are left alone: facts in, wished writes out."""

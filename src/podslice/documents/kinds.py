@@ -1,0 +1,78 @@
+"""The kinds of documents: which module has the type, and which command prints it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.values.errors import InputError
+from podslice.values.nearest import did_you_mean
+
+
+class Kind(NamedTuple):
+    """Where the type of a kind lives, and the command that prints such documents."""
+
+    module: str
+    command: str
+
+
+KINDS: dict[str, Kind] = {
+    "AdmissionReport": Kind("podslice.admit.documents", "podslice admit"),
+    "AgentStatus": Kind("podslice.status.documents", "podslice status"),
+    "AuditReport": Kind("podslice.audit.documents", "podslice audit"),
+    "ClusterFragmentation": Kind("podslice.cluster_view.documents", "podslice cluster fragmentation"),
+    "ClusterNodes": Kind("podslice.cluster_view.documents", "podslice cluster --page-address"),
+    "Comparison": Kind("podslice.advise.whatif.documents", "podslice whatif"),
+    "DefragmentationPlanList": Kind("podslice.advise.defrag.documents", "podslice defrag FILE"),
+    "DefragmentationResult": Kind("podslice.advise.defrag.documents", "podslice defrag --apply"),
+    "DeviceInventory": Kind("podslice.machine.documents", "podslice topology --devices"),
+    "ExplanationList": Kind("podslice.advise.explain.documents", "podslice explain"),
+    "FleetComparison": Kind("podslice.fleet.documents", "podslice fleet compare"),
+    "FleetPlan": Kind("podslice.fleet.documents", "podslice fleet plan"),
+    "FleetTables": Kind("podslice.fleet.documents", "podslice fleet run --out DIR"),
+    "FleetValidation": Kind("podslice.fleet.documents", "podslice fleet validate fgd"),
+    "InspectionList": Kind("podslice.advise.inspect.documents", "podslice inspect"),
+    "IsolationReport": Kind("podslice.audit.documents", "podslice audit --report"),
+    "LargestPod": Kind("podslice.advise.defrag.documents", "podslice defrag"),
+    "LatencyReport": Kind("podslice.audit.documents", "podslice probe"),
+    "LintReport": Kind("podslice.advise.lint.documents", "podslice lint"),
+    "LintRule": Kind("podslice.advise.lint.documents", "podslice lint --explain"),
+    "LintRuleList": Kind("podslice.advise.lint.documents", "podslice lint --rules"),
+    "LiveNode": Kind("podslice.kubectl.live_documents", "kubectl podslice node --live"),
+    "Machine": Kind("podslice.machine.documents", "podslice topology"),
+    "MachineList": Kind("podslice.machine.documents", "podslice topology --list"),
+    "NodeAuditList": Kind("podslice.kubectl.documents", "kubectl podslice audit"),
+    "NodeUsageList": Kind("podslice.kubectl.documents", "kubectl podslice top"),
+    "PendingPodList": Kind("podslice.cluster_view.documents", "podslice cluster pending"),
+    "PodFitList": Kind("podslice.cluster_view.documents", "podslice cluster fit"),
+    "PodPlacement": Kind("podslice.kubectl.documents", "kubectl podslice pod"),
+    "ReservationAdvice": Kind("podslice.advise.reserve.documents", "podslice reserve"),
+    "StateConversionList": Kind("podslice.state_files.documents", "podslice state convert"),
+    "StateFileList": Kind("podslice.state_files.documents", "podslice state show"),
+    "StateMigration": Kind("podslice.state_files.documents", "podslice state migrate"),
+    "StateRepairList": Kind("podslice.state_files.documents", "podslice state repair"),
+    "StateVerificationList": Kind("podslice.state_files.documents", "podslice state verify"),
+    "TraceCheck": Kind("podslice.fleet.documents", "podslice fleet trace check"),
+    "TraceDescription": Kind("podslice.fleet.documents", "podslice fleet trace describe"),
+    "Version": Kind("podslice.documents.version", "podslice version"),
+}
+
+
+def type_of(kind: str) -> type[msgspec.Struct]:
+    """The type of a kind's documents."""
+    module = importlib.import_module(KINDS[kind].module)
+    found = getattr(module, kind)
+    assert isinstance(found, type)
+    assert issubclass(found, msgspec.Struct)
+    return found
+
+
+def known_kind(text: str) -> str:
+    """The kind a person means, in any case. Raises `InputError`."""
+    for kind in KINDS:
+        if kind.lower() == text.lower():
+            return kind
+    remedy = did_you_mean(text, KINDS, "podslice schema lists them")
+    raise InputError(f"{text!r} is not a kind of document", remedy=remedy)

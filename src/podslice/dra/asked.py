@@ -1,0 +1,36 @@
+"""What claims are for in the resources of pods, as far as they say it themselves: amounts of CPUs and memory."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from podslice.api.pod.demand import HUGEPAGES_PREFIX
+from podslice.api.pod.spec import ResourceList
+from podslice.dra.allocation.search import MOST_RESULTS
+from podslice.dra.names import DRIVER, capacity_resource
+from podslice.dra.objects import DeviceClaim, DeviceSubRequest
+from podslice.values.quantity import ZERO, Quantity
+
+_NATIVE = ("cpu", "memory", HUGEPAGES_PREFIX)
+
+
+def claimed_amounts(devices: DeviceClaim) -> ResourceList:
+    """What a claim asks of capacities that are CPUs or memory, by resource; of alternatives the least."""
+    total: ResourceList = {}
+    for request in devices.requests:
+        forms = [_amounts_of(form) for _, form in request.forms()]
+        for resource in set[str]().union(*forms):
+            least = min((one.get(resource, ZERO) for one in forms), default=ZERO)
+            if not least.is_zero():
+                total[resource] = total.get(resource, ZERO).add(least)
+    return total
+
+
+def _amounts_of(form: DeviceSubRequest) -> ResourceList:
+    found: ResourceList = {}
+    for name, amount in form.capacity.requests.items():
+        domain, _, short = name.rpartition("/")
+        resource = capacity_resource(short)
+        if domain in ("", DRIVER) and resource.startswith(_NATIVE):
+            found[resource] = reduce(Quantity.add, [amount] * min(form.count, MOST_RESULTS))
+    return found

@@ -1,0 +1,50 @@
+"""What is said of a device of CPUs and memory, for selectors and constraints of claims (cluster-integration A.10).
+
+A constraint over devices of several drivers needs one name and type for all, so the NUMA node is said under every name
+that drivers use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from podslice.dra.names import DRIVER, NUMA_NODE
+from podslice.machine.model import Machine
+from podslice.node.plugins.claim_parts import l3_caches
+from podslice.values.cpuset import Bits
+
+Json = dict[str, Any]
+_NUMA_NAMES = (NUMA_NODE, "dra.net/numaNode", "dra.cpu/numaNodeID")
+
+
+def attributes(machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits]) -> Json:
+    """Of a device in these NUMA nodes with these CPUs, none where it is for memory only. What is not the same for all
+    of them is not said."""
+    return dict(_attributes(machine, numa_nodes, cpus, classes))
+
+
+def _attributes(
+    machine: Machine, numa_nodes: set[int], cpus: Bits, classes: Mapping[str, Bits]
+) -> Iterator[tuple[str, Json]]:
+    if len(numa_nodes) == 1:
+        for name in _NUMA_NAMES:
+            yield name, {"int": min(numa_nodes)}
+    of_nodes = [core for numa in machine.nodes if numa.id in numa_nodes for core in numa.cores]
+    cores = [core for core in of_nodes if any(cpus >> thread & 1 for thread in core.threads)]
+    sockets = {core.socket for core in cores or of_nodes}
+    if len(sockets) == 1:
+        yield f"{DRIVER}/socket", {"int": sockets.pop()}
+    if not cores:
+        return
+    yield f"{DRIVER}/smt", {"bool": any(len(core.threads) > 1 for core in cores)}
+    caches = [first for first, members in l3_caches(machine).items() if members & cpus]
+    if caches:
+        yield f"{DRIVER}/l3Caches", {"int": len(caches)}
+    if len(caches) == 1:
+        yield f"{DRIVER}/l3", {"int": caches[0]}
+    kinds = {kind.name: kind.cpus.bits for kind in machine.core_types}
+    for name, groups in (("coreType", kinds), ("class", classes)):
+        found = [one for one, members in groups.items() if members & cpus]
+        if len(found) == 1:
+            yield f"{DRIVER}/{name}", {"string": found[0]}

@@ -1,0 +1,222 @@
+"""CEL selectors of devices: the expression language of the API server with its types Quantity and Semver
+(cluster-integration A.1.3).
+
+The language itself is the Common Expression Language project's own runtime (the extra `claims`); here is what
+Kubernetes adds to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from podslice.dra.allocation.pools import OfferedDevice
+from podslice.dra.allocation.selecting import SelectorError
+from podslice.values.errors import InputError
+from podslice.values.quantity import Quantity, QuantityError
+
+_REMEDY = "pip install 'podslice[claims]'"
+_STRINGS = re.compile(r"""[rR]?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_PLACE = re.compile(r"^INVALID_ARGUMENT: ERROR: <input>:1:([0-9]+): ")
+_MEMBERS = re.compile(r"(?<![\w.])device\s*\.\s*\??([A-Za-z_]\w*)")
+_FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+_NANO = 10**9
+_SEMVER = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?\Z"
+)
+
+
+class CELSelectors:
+    """Compiles each expression once. Raises `InputError` where the runtime of CEL is not installed."""
+
+    def __init__(self) -> None:
+        self._language = _language()
+        self._compiled: dict[str, Any] = {}
+
+    def check(self, expression: str) -> str:
+        """What is wrong with an expression, in the runtime's words; empty for a good one."""
+        try:
+            kind = self._language.env.compile(expression).return_type().name()
+        except RuntimeError as error:
+            return _words(error)
+        unknown = next((name for name in _MEMBERS.findall(_STRINGS.sub("", expression)) if name not in _FIELDS), None)
+        if unknown is not None:
+            return f"undefined field '{unknown}': a device has {', '.join(_FIELDS)}"
+        return "" if kind in ("BOOL", "bool", "DYN", "dyn") else f"must evaluate to bool, is {kind.lower()}"
+
+    def matches(self, expression: str, offered: OfferedDevice) -> bool:
+        """Whether it holds for the device. Raises `SelectorError`."""
+        compiled = self._compiled.get(expression)
+        if compiled is None:
+            try:
+                compiled = self._language.env.compile(expression)
+            except RuntimeError as error:
+                raise SelectorError(expression, offered.id[2], _words(error)) from None
+            self._compiled[expression] = compiled
+        try:
+            value = compiled.eval(data={"device": self._device(expression, offered)}).value()
+        except RuntimeError as error:  # it ran too long, for instance
+            raise SelectorError(expression, offered.id[2], _words(error)) from None
+        if not isinstance(value, bool):
+            problem = f"is no truth value but {value}" if not isinstance(value, Exception) else str(value)
+            raise SelectorError(expression, offered.id[2], problem)
+        return value
+
+    def _device(self, expression: str, offered: OfferedDevice) -> dict[str, Any]:
+        """A domain that the device does not have is an empty map, so each text of the expression is one."""
+        attributes: dict[str, dict[str, Any]] = {}
+        capacity: dict[str, dict[str, Any]] = {}
+        for text in _STRINGS.findall(expression):
+            attributes[text[1:-1]] = {}
+            capacity[text[1:-1]] = {}
+        for name, (kind, value) in offered.attributes.items():
+            domain, _, key = name.rpartition("/")
+            semver = self._language.version(value) if kind == "version" else value
+            attributes.setdefault(domain, {})[key] = semver
+        for name, amount in offered.capacity.items():
+            domain, _, key = name.rpartition("/")
+            capacity.setdefault(domain, {})[key] = self._language.amount(amount.value)
+        return {
+            "driver": offered.driver,
+            "attributes": attributes,
+            "capacity": capacity,
+            "allowMultipleAllocations": offered.shared,
+        }
+
+
+class _Language(NamedTuple):
+    env: Any
+    amount: Callable[[int], Any]
+    version: Callable[[Any], Any]
+
+
+@functools.cache
+def _language() -> _Language:
+    try:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError:
+        raise InputError("selectors of devices need the CEL runtime", remedy=_REMEDY) from None
+    file = descriptor_pb2.FileDescriptorProto(name="podslice/cel.proto", package="kubernetes", syntax="proto3")
+    for name in ("Quantity", "Semver"):
+        file.message_type.add(name=name).field.add(name="text", number=1, type=9, label=1)
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    quantity, semver = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"kubernetes.{name}"))
+        for name in ("Quantity", "Semver")
+    )
+    text, truth, whole, number = cel.Type.STRING, cel.Type.BOOL, cel.Type.INT, cel.Type.DOUBLE
+    quantity_type, semver_type = cel.Type("kubernetes.Quantity"), cel.Type("kubernetes.Semver")
+    functions: dict[str, list[Any]] = {}
+
+    def add(
+        name: str, parameters: list[Any], result: Any, body: Callable[..., Any] | None, *, member: bool = True
+    ) -> None:
+        identity = f"{name}_{'_'.join(one.name() for one in parameters)}".replace(".", "_").lower()
+        one = cel.Overload(identity, result, parameters, is_member=member, impl=body)
+        functions.setdefault(name, []).append(one)
+
+    def amount(nano: int) -> Any:
+        return quantity(text=str(nano))
+
+    def version(value: Any) -> Any:
+        return semver(text=_canonical(value))
+
+    add("quantity", [text], quantity_type, lambda one: amount(_parsed(one).nano), member=False)
+    add("isQuantity", [text], truth, _is_quantity, member=False)
+    add("sign", [quantity_type], whole, lambda one: _compared(int(one.text), 0))
+    add("isInteger", [quantity_type], truth, lambda one: _whole(one) is not None)
+    add("asInteger", [quantity_type], whole, _as_integer)
+    add("asApproximateFloat", [quantity_type], number, lambda one: int(one.text) / _NANO)
+    for name, sign in (("add", 1), ("sub", -1)):
+        add(name, [quantity_type, quantity_type], quantity_type, _sum(amount, sign))
+        add(name, [quantity_type, whole], quantity_type, _sum(amount, sign))
+    for name, result, body in (
+        ("isGreaterThan", truth, lambda one, other: _order(one, other) > 0),
+        ("isLessThan", truth, lambda one, other: _order(one, other) < 0),
+        ("compareTo", whole, _order),
+    ):  # the runtime knows messages only as such, so that one body serves both types
+        add(name, [quantity_type, quantity_type], result, body)
+        add(name, [semver_type, semver_type], result, None)
+    add("semver", [text], semver_type, version, member=False)
+    add("isSemver", [text], truth, lambda one: _SEMVER.match(one) is not None, member=False)
+    for place, name in enumerate(("major", "minor", "patch")):
+        add(name, [semver_type], whole, lambda one, place=place: _precedence(one.text)[0][place])
+    env = cel.NewEnv(
+        pool,
+        variables={"device": cel.Type.Map(text, cel.Type.DYN)},
+        extensions=[ext_strings.ExtStrings(), ext_bindings.ExtBindings(), ext_optional.ExtOptional()],
+        functions=[cel.FunctionDecl(name, overloads) for name, overloads in functions.items()],
+    )
+    return _Language(env, amount, version)
+
+
+def _words(error: Exception) -> str:
+    """What the compiler says, with the column."""
+    return _PLACE.sub(r"column \1: ", str(error).splitlines()[0])
+
+
+def _parsed(text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except QuantityError as error:
+        raise ValueError(str(error)) from None
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except QuantityError:
+        return False
+    return True
+
+
+def _whole(one: Any) -> int | None:
+    whole, rest = divmod(int(one.text), _NANO)
+    return None if rest or not -(1 << 63) <= whole < 1 << 63 else whole
+
+
+def _as_integer(one: Any) -> int:
+    whole = _whole(one)
+    if whole is None:
+        raise ValueError("cannot convert value to integer")
+    return whole
+
+
+def _sum(amount: Callable[[int], Any], sign: int) -> Callable[[Any, Any], Any]:
+    def total(one: Any, other: Any) -> Any:
+        return amount(int(one.text) + sign * (other * _NANO if isinstance(other, int) else int(other.text)))
+
+    return total
+
+
+def _order(one: Any, other: Any) -> int:
+    key: Callable[[str], Any] = int if one.DESCRIPTOR.name == "Quantity" else _precedence
+    return _compared(key(one.text), key(other.text))
+
+
+def _compared(one: Any, other: Any) -> int:
+    return int(one > other) - int(one < other)
+
+
+def _canonical(text: str) -> str:
+    """Equal for versions that are equal: what was built when does not count. Raises `ValueError`."""
+    if _SEMVER.match(text) is None:
+        raise ValueError(f"{text!r} is not a semantic version")
+    return text.partition("+")[0]
+
+
+def _precedence(text: str) -> tuple[tuple[int, int, int], tuple[Any, ...]]:
+    """Sorts as semver 2.0.0 says: numbers before words, a release after all that came before it."""
+    core, _, before = text.partition("-")
+    major, minor, patch = map(int, core.split("."))
+    if not before:
+        return (major, minor, patch), ((2,),)
+    words = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in before.split("."))
+    return (major, minor, patch), words

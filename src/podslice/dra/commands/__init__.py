@@ -1,0 +1,1 @@
+"""Options and tables with which commands allocate claims of devices."""

@@ -1,0 +1,247 @@
+"""What a claim that is allocated to this node holds here: read of its allocation, checked, and kept
+(cluster-integration A.3.2, E.5).
+
+The scheduler gave an amount of a NUMA node. Which CPUs these are is decided on the node, by the manager that also
+decides about pods: the claim's holder is admitted like one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.api.pod.claim_holder import CLAIMED, HOLDER_NAMESPACE, holder_container, holder_uid
+from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from podslice.dra.names import DRIVER, capacity_resource, numa_part, part_of, pool_name
+from podslice.dra.objects import AllocationResult, ResourceClaim
+from podslice.machine.model import CPUTopology
+from podslice.node.plugins.claim_parts import ClaimPart
+from podslice.values.errors import PodsliceError
+from podslice.values.quantity import BINARY_SI, Quantity
+
+_SOME = 1 << 20
+_LONGEST = 256
+_MOST = 32
+"""Devices of one allocation, as the API server has it."""
+
+
+class ClaimError(PodsliceError):
+    """Why a claim cannot be prepared: a line that fits an event."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+
+
+class ImpossibleClaimError(ClaimError):
+    """A claim that this node can never serve as it is allocated; `reason` is one word, as conditions have it."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class NodeDevice(NamedTuple):
+    """What a device of this node stands for: a NUMA node, the lowest where it is of several, and its `cpus` where
+    whoever has it has all of them; None where claims take amounts."""
+
+    numa_node: int
+    cpus: int | None = None
+
+
+NodeDevices = Callable[[str], NodeDevice | None]
+"""By name; None for a device that this node does not have."""
+
+
+def node_devices(numa_nodes: Iterable[int], topology: CPUTopology, parts: Mapping[str, ClaimPart]) -> NodeDevices:
+    """The devices of a node with these NUMA nodes and these parts of its CPUs for claims, offered or not: a claim may
+    have been allocated before the policy changed."""
+    shared = {numa_part(numa): NodeDevice(numa) for numa in numa_nodes}
+
+    def find(device: str) -> NodeDevice | None:
+        name = part_of(device)
+        part = parts.get(name)
+        if name in shared or part is None:
+            return shared.get(name)
+        if part.kind == "class":
+            return NodeDevice(part.id)
+        numa = topology.numa_nodes_of(part.cpus)
+        return NodeDevice((numa & -numa).bit_length() - 1, part.cpus.bit_count())
+
+    return find
+
+
+class PreparedDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """One device of the allocation, and how much of it: CPUs, and bytes by resource."""
+
+    request: str
+    pool: str
+    device: str
+    numa_node: int
+    cpus: int = 0
+    memory: dict[str, int] = {}
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+
+
+class PreparedClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """A claim of this node; `pods` are the UIDs of those that may use it."""
+
+    uid: str
+    namespace: str
+    name: str
+    devices: tuple[PreparedDevice, ...] = ()
+    pods: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def holder(self) -> str:
+        """The UID under which it holds CPUs."""
+        return holder_uid(self.uid)
+
+    def container(self, index: int) -> str:
+        """The holder's container for one of the devices."""
+        return holder_container(index, part_of(self.devices[index].device))
+
+    def holder_pod(self) -> Pod | None:
+        """The pod that holds its CPUs, None for a claim without any."""
+        containers = tuple(
+            _holding(self.container(index), device.cpus) for index, device in enumerate(self.devices) if device.cpus
+        )
+        if not containers:
+            return None
+        metadata = ObjectMeta(name=f"{self.namespace}.{self.name}", namespace=HOLDER_NAMESPACE, uid=self.holder)
+        return Pod(spec=PodSpec(containers=containers), metadata=metadata)
+
+
+def claimed_containers(pod: Pod, claims: Iterable[PreparedClaim]) -> list[str]:
+    """The containers of a pod that have CPUs by these claims, all of which it may use."""
+    prefix = f"{pod.metadata.name}-"
+    having: dict[str, set[str]] = {}
+    for one in pod.spec.resource_claims:
+        for claim in claims:
+            made = one.resource_claim_template_name and claim.name.startswith(f"{prefix}{one.name}-")
+            if claim.name == one.resource_claim_name or made:
+                having[one.name] = {device.request for device in claim.devices if device.cpus}
+    return [
+        container.name
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        if any(_asks(claim, having.get(str(claim.get("name")), set())) for claim in container.resources.claims or ())
+    ]
+
+
+def _asks(claim: Mapping[str, object], requests: set[str]) -> bool:
+    """A container asks for a claim as a whole or for one request of it."""
+    return bool(requests) and claim.get("request") in (None, "", *requests)
+
+
+def relieved(pod: Pod, claims: Iterable[PreparedClaim]) -> Pod:
+    """The pod, of which no container gets CPUs by its requests that has some by these claims."""
+    names = claimed_containers(pod, list(claims)) if pod.spec.resource_claims else []
+    if not names:
+        return pod
+    annotations = (pod.metadata.annotations or {}) | {CLAIMED: ",".join(names)}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def _holding(name: str, cpus: int) -> Container:
+    amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(_SOME, BINARY_SI)}
+    return Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
+
+
+def reserved_pods(claim: ResourceClaim) -> frozenset[str]:
+    """UIDs of the pods that may use a claim."""
+    return frozenset(one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group)
+
+
+def prepared_from(
+    claim: ResourceClaim, *, uid: str, node: str, devices: NodeDevices, users: Iterable[str] = ()
+) -> PreparedClaim:
+    """What the claim of this UID holds on a node with these devices. `users` are the pods for which it is prepared: it
+    stays theirs whoever else wants it. Raises `ClaimError`."""
+    metadata, allocation = claim.metadata, claim.status.allocation
+    who = f"claim {metadata.namespace}/{metadata.name}"
+    if metadata.uid != uid:
+        raise ClaimError(f"{who} has UID {metadata.uid}, asked for is {uid}: it was deleted and made again")
+    if allocation is None:
+        raise ClaimError(f"{who} is not allocated")
+    own = [one for one in allocation.devices.results if one.driver == DRIVER]
+    if not own or len(own) > _MOST:
+        raise ClaimError(f"{who} has {len(own)} devices of {DRIVER}, 1 to {_MOST} can be prepared")
+    reserved = reserved_pods(claim)
+    pods = reserved if len(reserved) == 1 else reserved.intersection(users)
+    if len(reserved) > 1 and len(pods) != 1:
+        raise ImpossibleClaimError(
+            "SharedByPods",
+            f"{who} is reserved for {len(reserved)} pods, CPUs of a claim are for the containers of one pod; use a "
+            "ResourceClaimTemplate",
+        )
+    held = tuple(_device(who, one, node, devices(one.device)) for one in own)
+    return PreparedClaim(uid, metadata.namespace, metadata.name, held, tuple(sorted(pods)))
+
+
+def _device(who: str, result: AllocationResult, node: str, device: NodeDevice | None) -> PreparedDevice:
+    if result.pool != pool_name(node):
+        raise ClaimError(f"{who} is allocated from pool {result.pool}, this node's is {pool_name(node)}")
+    if device is None:
+        raise ImpossibleClaimError(
+            "NoSuchDevice", f"{who} is allocated device {result.device}, which this node does not have"
+        )
+    if result.admin_access:
+        raise ImpossibleClaimError(
+            "AdminAccess", f"{who} asks for {result.device} with adminAccess, which CPUs and memory do not have"
+        )
+    request = result.request.partition("/")[0]
+    if device.cpus is not None:
+        return PreparedDevice(request, result.pool, result.device, device.numa_node, device.cpus)
+    cpus, memory = 0, dict[str, int]()
+    for name, amount in (result.consumed_capacity or {}).items():
+        short, number = name.removeprefix(f"{DRIVER}/"), amount.as_int64()
+        if number is None or number < 0:
+            raise ImpossibleClaimError(
+                "NotWhole", f"{who} is allocated {amount} {short} of {result.device}: only whole amounts can be given"
+            )
+        if short == "cpu":
+            cpus = number
+        elif number:
+            memory[_resource(who, short)] = number
+    if not cpus and not memory:
+        raise ImpossibleClaimError(
+            "NothingRequested",
+            f"{who} asks {result.device} for nothing; name capacity.requests {DRIVER}/cpu or /memory",
+        )
+    return PreparedDevice(request, result.pool, result.device, device.numa_node, cpus, memory, result.share_id)
+
+
+def _resource(who: str, capacity: str) -> str:
+    """The resource that a capacity of our slices is an amount of."""
+    resource = capacity_resource(capacity)
+    if resource == capacity != "memory":
+        raise ImpossibleClaimError("NotOffered", f"{who} is allocated {capacity}, which this node does not offer")
+    return resource
+
+
+def check_memory(claim: PreparedClaim, others: Iterable[PreparedClaim], kept: Mapping[int, Mapping[str, int]]) -> None:
+    """Raises `ClaimError` where claims together have more memory of a NUMA node than is kept for them."""
+    own = dict[tuple[int, str], int]()
+    for numa, name, size in _amounts([claim]):
+        own[numa, name] = own.get((numa, name), 0) + size
+    held = list(_amounts(others))
+    for (numa, name), size in own.items():
+        room = kept.get(numa, {}).get(name, 0)
+        wants = f"claim {claim} wants {size} bytes of {name} on NUMA node {numa}, where claims may have {room}"
+        if size > room:
+            raise ImpossibleClaimError("NotOffered", wants)
+        taken = sum(amount for *where, amount in held if where == [numa, name])
+        if taken + size > room:
+            raise ClaimError(f"{wants} and have {taken}; unprepare others first")
+
+
+def _amounts(claims: Iterable[PreparedClaim]) -> Iterator[tuple[int, str, int]]:
+    for claim in claims:
+        for device in claim.devices:
+            for name, size in device.memory.items():
+                yield device.numa_node, name, size

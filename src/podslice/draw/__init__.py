@@ -1,0 +1,1 @@
+"""`podslice draw`: the node as a picture."""

@@ -1,0 +1,213 @@
+"""`podslice draw`: the node as a picture, in the terminal, as SVG or as a page."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podslice.api.pod.spec import Pod
+from podslice.cli.node_option import node_options, resize_option, running_options, start_node
+from podslice.cli.output import coloured, print_warnings, prose_width, write_text
+from podslice.cli.pods_option import read_pods, unknown_devices
+from podslice.cli.resize_option import ResizeWish, read_wishes
+from podslice.node.checkpoints.names import DEVICE_STATE_FILE
+from podslice.node.node import Node
+from podslice.render.ansi import echo, style, to_terminal
+from podslice.render.picture import Picture, picture_of
+from podslice.values.errors import InputError, PodsliceError
+
+_FORMS = ("text", "svg", "html")
+_SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@node_options
+@running_options
+@resize_option
+@click.option(
+    "--evict", "evicted", multiple=True, metavar="POD", help="Take a running pod away (namespace/name or UID)."
+)
+@click.option("-o", "--output", type=click.Choice(_FORMS), help="Form of the picture (default: by the name of --out).")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture here.")
+@click.option("--watch", is_flag=True, help="Keep drawing the --state directory in the terminal until interrupted.")
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="How often --watch looks.",
+)
+def draw(
+    *,
+    files: tuple[str, ...],
+    evicted: tuple[str, ...],
+    resize_paths: tuple[str, ...],
+    output: str | None,
+    out: Path | None,
+    watch: bool,
+    interval: float,
+    **options: Any,
+) -> None:
+    """Draw a node: sockets, NUMA nodes with distances and memory, L3 groups, cores and threads, whose every CPU is,
+    pods with their slices, devices. SVG and HTML hold everything they need and follow the reader's light or dark mode.
+
+    With FILE..., --evict or --resize the picture shows the node before and after: evicted pods leave, FILE's pods are
+    admitted, then those of --resize are resized, and CPUs that change hands are framed. CPUs that came on top of what
+    was promised at an admission are marked. A node on which nothing ran before is not shown empty.
+
+    \b
+    Examples:
+      podslice draw --machine epyc-9654-nps4
+      podslice draw --state /var/lib/kubelet --config kubelet.yaml --out node.html
+      podslice draw new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out change.svg
+      podslice draw db.yaml --resize db-8.yaml --policy policy.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+      podslice draw --state /var/lib/kubelet --config kubelet.yaml --watch
+
+    Exit codes: 0 drawn, 2 bad input.
+    """
+    if watch:
+        if options["state_path"] is None:
+            raise InputError("needs a state directory to watch", path="--watch", remedy="--state /var/lib/kubelet")
+        _watch(options, interval)
+        return
+    form = picture_form(output, out)
+    started = start_node(**options)
+    read = read_pods(files, taken=set(started.node.pods), **options)
+    print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
+    wishes = read_wishes(resize_paths, **options)
+    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, wishes)
+    if out is None:
+        echo(_drawn(pictures, form))
+    else:
+        write_picture(out, pictures, form)
+
+
+def picture_form(output: str | None, out: Path | None) -> str:
+    """The form asked for, or that of the file's name. Raises `InputError` for a name that says nothing."""
+    if output is not None or out is None:
+        return output or "text"
+    if out.suffix.lower() not in _SUFFIXES:
+        raise InputError("unknown file type", path="--out", remedy="use .svg, .html or .txt, or give -o")
+    return _SUFFIXES[out.suffix.lower()]
+
+
+def _pictures(
+    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], wishes: Sequence[ResizeWish]
+) -> list[tuple[str, Picture]]:
+    before = picture_of(node.view)
+    if not pods and not evicted and not wishes:
+        return [("", before)]
+    for name in evicted:
+        node.remove(find_pod(node, name))
+    told = [f"without {name}" for name in evicted]
+    for pod in pods:
+        decision = node.admit(pod)
+        name = f"{decision.namespace}/{decision.name}"
+        told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
+    for wish in wishes:
+        answer = wish.asked_of(node)
+        granted = answer.outcome in ("Allocated", "Unchanged")
+        told.append(f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}")
+    after = f"After: {', '.join(told)}", picture_of(node.view, before=before)
+    return [("Before", before), after] if before.pods else [after]
+
+
+def find_pod(node: Node, name: str) -> str:
+    """UID of the running pod with this UID, name or namespace/name. Raises `InputError`."""
+    known = []
+    for uid, pod in node.view.pods.items():
+        metadata = pod.spec.metadata
+        label = f"{metadata.namespace or 'default'}/{metadata.name}"
+        if name in (uid, metadata.name, label):
+            return uid
+        known.append(label)
+    raise InputError(f"no pod {name!r} runs here", remedy=f"one of {', '.join(known[:8])}" if known else "none runs")
+
+
+def _drawn(pictures: list[tuple[str, Picture]], form: str) -> str:
+    if form == "html":
+        from podslice.render.html import to_html
+
+        return to_html(pictures)
+    if form == "svg":
+        from podslice.render.svg import to_svg
+
+        heading, picture = pictures[-1]
+        return to_svg(picture._replace(details=(*picture.details, heading)) if heading else picture)
+    return "\n\n".join(_terminal(heading, picture) for heading, picture in pictures)
+
+
+def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> None:
+    """Write pictures into a file, texts without colours. Raises `InputError`."""
+    text = _drawn(pictures, form)
+    write_text(out, click.unstyle(text) if form == "text" else text)
+
+
+def _terminal(heading: str, picture: Picture) -> str:
+    from podslice.render.prose import wrapped
+    from podslice.render.terminal import to_text
+
+    title = style(heading, bold=True) + "\n" if heading else ""
+    width = shutil.get_terminal_size((120, 24)).columns
+    headline = wrapped(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
+    return title + headline + to_text(picture, width=width)
+
+
+# Watching
+
+
+def _watch(options: dict[str, Any], interval: float) -> None:
+    """Draw again whenever a state file changes."""
+    from rich.live import Live
+    from rich.text import Text
+
+    directory: Path = options["state_path"]
+    with Live(auto_refresh=False, vertical_overflow="crop", screen=coloured()) as live:
+
+        def show(text: str) -> None:
+            live.update(Text.from_ansi(to_terminal(text)), refresh=True)
+
+        follow(lambda: current_text(options), lambda: stamps(directory), show, lambda: time.sleep(interval))
+
+
+def current_text(options: dict[str, Any]) -> str:
+    """The picture of a state directory now, or what is wrong with it."""
+    try:
+        return _terminal("", picture_of(start_node(**options).node.view))
+    except PodsliceError as error:
+        return style(f"podslice: {error}", fg="red")
+
+
+def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of the files below a directory."""
+    found = []
+    for path in sorted((*directory.glob("*_state"), *directory.glob(f"**/{DEVICE_STATE_FILE}"))):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def follow(
+    make: Callable[[], str],
+    stamp: Callable[[], object],
+    show: Callable[[str], None],
+    wait: Callable[[], None],
+) -> None:
+    """Show what `make` returns, again whenever `stamp` changes; `wait` paces it and ends it by raising."""
+    last: object = None
+    while True:
+        now = stamp()
+        if now != last:
+            last = now
+            show(make())
+        wait()

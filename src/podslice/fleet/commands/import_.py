@@ -1,0 +1,65 @@
+"""`podslice fleet import`: a live cluster as a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from podslice.cli.output import prose_width
+from podslice.fleet.importing.kube_import import Imported, import_cluster
+from podslice.render.ansi import echo
+from podslice.render.prose import counted, wrapped
+
+_SOURCES = {"nrt": "from NodeResourceTopology", "assumed": "assumed", "captured": "captured"}
+
+
+@click.command("import")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+              help="Where the scenario and its files go.")  # fmt: skip
+@click.option("--since", default="", metavar="TIME",
+              help="Make a history of several dumps of pods, from this time on (2026-01-31T12:00:00Z).")  # fmt: skip
+@click.option("--anonymise", is_flag=True, help="Hashes instead of names, and no labels but those of the machine.")
+def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
+    """Make a scenario of a live cluster from what is in DIR, say what is missing, and what is assumed. What kubectl
+    printed is known by its content, what comes from the nodes by its name:
+
+    \b
+    kubectl get nodes -o json > dump/nodes.json
+    kubectl get pods -A -o json > dump/pods.json
+    kubectl get noderesourcetopologies -o json > dump/nrt.json
+    kubectl get --raw /api/v1/nodes/NODE/proxy/configz > dump/configz/NODE.json
+    podslice topology --capture dump/machines/NODE.tar.xz         # on the node
+    cp -r /var/lib/kubelet/*_state dump/state/NODE/                # on the node
+    kubectl get nodestates -o json > dump/nodestates.json          # of podslice's agents
+    curl -G PROMETHEUS/api/v1/query -d 'query=kube_pod_container_resource_requests[7d]' > dump/requests.json
+
+    With state files (kubelet_internal_checkpoint among them) pods start with the very CPUs, memory and devices that
+    they have; with NodeResourceTopology so that what is in use of each NUMA node agrees; else they are admitted again.
+    Metrics are a history of pods, as several dumps are.
+
+    \b
+    Examples:
+      podslice fleet import dump --out cluster
+      podslice fleet import dump --out history --since 2026-01-31T12:00:00Z
+      podslice fleet run cluster/scenario.yaml
+
+    Exit codes: 0 imported, 2 bad input.
+    """
+    _tell(import_cluster(folder, out, anonymise=anonymise, since=since), out)
+
+
+def _tell(found: Imported, out: Path) -> None:
+    machines = ", ".join(f"{_SOURCES[source]} for {count}" for source, count in sorted(found.by_source.items()))
+    echo(f"{counted(found.nodes, 'node')}: machines {machines}")
+    if found.since:
+        echo(f"{counted(found.placed, 'pod')} on nodes at {found.since}, {found.pending} come later")
+    else:
+        echo(f"{counted(found.placed, 'pod')} on nodes, {found.pending} pending")
+    for line in found.started:
+        echo(wrapped(line, prose_width()))
+    for title, lines in (("Missing", found.missing), ("Assumed", found.assumed), ("Left out", found.problems)):
+        for line in lines:
+            echo(wrapped(f"{title}: {line}", prose_width()))
+    echo(f"podslice: wrote {out}; podslice fleet run {out}/scenario.yaml runs it", err=True)

@@ -1,0 +1,175 @@
+"""`podslice fleet run`: make the cells of a scenario."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from podslice.cli.output import print_warnings, prose_width, quiet_option
+from podslice.fleet.commands.progress import PROGRESS, RunProgress, span_text
+from podslice.fleet.commands.shown import print_summary
+from podslice.fleet.scenario.cells import FleetCell, Study
+from podslice.fleet.scenario.needs import need_numpy
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.fleet.scenario.store import RunStore
+from podslice.interrupts import INTERRUPTED, terminable
+from podslice.render.ansi import echo
+from podslice.render.prose import counted, wrapped
+from podslice.values.errors import InputError
+
+_PROBE = 500
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+              help="Where the run is kept; the default is NAME-run beside the scenario.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes; as many as CPUs by default.")
+@click.option("--dask", default="", metavar="ADDRESS", help="Workers of a Dask cluster instead, as tcp://host:8786.")
+@click.option("--resume", is_flag=True, help="Go on with the run that is there; cells that are whole are kept.")
+@click.option("--only", default="", metavar="TEXT", help="Only cells with this in their key.")
+@click.option("--verify", type=click.IntRange(0), metavar="N",
+              help="Compute every N-th remembered answer again and compare; 1 is all, 0 none. Cells that must come "
+                   "to the same are simulated each.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True,
+              help="Form of the tables.")  # fmt: skip
+@click.option("--print", "print_only", is_flag=True, help="Print the scenario with all defaults, and its id.")
+@click.option("--dry-run", is_flag=True, help="Say what would be simulated, and how long it takes.")
+@PROGRESS
+@quiet_option
+def run(
+    *,
+    file: Path,
+    out: Path | None,
+    workers: int | None,
+    dask: str,
+    resume: bool,
+    only: str,
+    verify: int | None,
+    form: str,
+    print_only: bool,
+    dry_run: bool,
+    form_of_progress: str,
+) -> None:
+    """Simulate every configuration of a scenario with every seed, and compare them. Each simulation (a cell) is kept as
+    soon as it is done; Ctrl-C, SIGTERM and a full disk lose nothing, --resume makes the rest.
+
+    \b
+    Examples:
+      podslice fleet run scenario.yaml --dry-run
+      podslice fleet run scenario.yaml --out run --workers 2
+      podslice fleet run scenario.yaml --out run --resume
+      podslice fleet run scenario.yaml --print
+
+    Exit codes: 0 done, 1 a configuration does not start on a class of nodes, 2 bad input, 130 interrupted.
+    """
+    need_numpy()
+    from podslice.fleet.scenario.run import assumptions, identity, keep_inputs, plan_run, resolved_text
+
+    study = Study(load_scenario(file), file.parent)
+    if print_only:
+        echo(f"# id {study.id}\n{resolved_text(study.scenario)}", nl=False)
+        return
+    folder = out or file.parent / f"{study.scenario.name}-run"
+    store = RunStore(folder)
+    cores = os.cpu_count() or 1
+    plan = plan_run(study, store, only=only, resume=resume)
+    print_warnings((*plan.warnings, *plan.not_started))
+    if not plan.cells:
+        raise InputError("no configuration starts on all classes of nodes", source=str(file))
+    processes = min(workers or cores, max(len(plan.missing), 1))
+    if dry_run:
+        _tell_plan(study, plan.missing, processes, assumptions(study))
+        return
+    store.begin(identity(study, plan), resolved_text(study.scenario), resume=resume)
+    keep_inputs(study, store)
+    with terminable():
+        _make(study, store, plan.missing, workers=processes, dask=dask, verify=verify, told=form_of_progress)
+        _finish(store, form)
+    if plan.not_started:
+        sys.exit(1)
+
+
+def _make(
+    study: Study,
+    store: RunStore,
+    cells: tuple[FleetCell, ...],
+    *,
+    workers: int,
+    dask: str,
+    verify: int | None,
+    told: str,
+) -> None:
+    from podslice.fleet.scenario.order import longest_first
+    from podslice.fleet.scenario.run import executor_of, make_cells, tasks_of
+    from podslice.fleet.scenario.twins import groups
+
+    same = {one.key: (one,) for one in cells} if verify else groups(study, cells)
+    firsts = longest_first(study, [group[0] for group in same.values()])
+    tasks = tasks_of(study, firsts, store, verify=verify, sent=bool(dask))
+    try:
+        with (
+            RunProgress(len(cells), told, work=same.keys()) as progress,
+            executor_of(study, workers, dask) as executor,
+        ):
+            for answer in make_cells(executor, tasks, store, study.id, progress, same):
+                print_warnings((answer.warning,) if answer.warning else ())
+                progress.done(answer.key)
+    except KeyboardInterrupt:
+        echo(f"podslice: interrupted; --resume goes on with {store.folder}", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _finish(store: RunStore, form: str) -> None:
+    from podslice.fleet.report.summary import summarize
+    from podslice.fleet.report.tables import write_tables
+
+    write_tables(store, form)
+    print_summary(summarize([store]), wide=False)
+    echo(f"\npodslice fleet report {store.folder} makes a page of it; tables are in {store.folder}/tables", err=True)
+
+
+def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed: tuple[str, ...]) -> None:
+    """What would be simulated, and how long it takes: a part of one cell is, to know."""
+    from podslice.fleet.scenario.twins import groups
+
+    scenario = study.scenario
+    classes = ", ".join(one.name for one in study.cluster.classes[:6])
+    more = f" and {len(study.cluster.classes) - 6} more" if len(study.cluster.classes) > 6 else ""
+    echo(f"{scenario.name}: {counted(len(cells), 'cell')} to make")
+    echo(f"nodes: {len(study.cluster.nodes)} of {len(study.cluster.classes)} classes: {classes}{more}")
+    for line in assumed:
+        echo(wrapped(f"  {line}", prose_width()))
+    if not cells:
+        return
+    configurations = dict.fromkeys((cell.alternative, cell.configuration) for cell in cells)
+    parts = ((len(configurations), "kubelet configuration"), (len(scenario.schedulers), "scheduler"),
+             (len(scenario.transforms), "transform"), (len(scenario.seeds), "seed"))  # fmt: skip
+    echo(" × ".join(counted(number, what) for number, what in parts))
+    made = len(groups(study, cells))
+    if made < len(cells):
+        echo(f"{len(cells) - made} of the cells must come to the same as others and are not simulated")
+    pods, seconds = _probed(study, cells[0])
+    whole = seconds * pods * made
+    echo(f"pods in a cell: {pods}; at {1e6 * seconds:.0f} µs each on this machine, about {span_text(whole / workers)} "
+         f"with {counted(workers, 'worker')}")  # fmt: skip
+
+
+def _probed(study: Study, cell: FleetCell) -> tuple[int, float]:
+    """Pods of a cell, and seconds for each of the first of them."""
+    from podslice.fleet.engine.run import run_cell
+    from podslice.fleet.engine.workload import Workload
+
+    made = study.build(cell)
+    work = made.workload
+    shape, arrival, length, node = (one[:_PROBE] for one in (work.shape, work.arrival, work.length, work.node))
+    there = {pod: uid for pod, uid in work.there.items() if pod < _PROBE}
+    few = Workload(work.shapes, shape, arrival, length, node, there)
+    begun = time.perf_counter()
+    run_cell(made.fleet, few, replace(made.options, events=()), made.seed)
+    return len(work), (time.perf_counter() - begun) / max(len(few), 1)

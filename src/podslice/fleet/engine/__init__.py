@@ -1,0 +1,1 @@
+"""One cell of a simulation: clock, nodes, pods and what is counted."""

@@ -1,0 +1,120 @@
+"""What becomes of refused pods: owners make new ones, and pods that loop are counted without being simulated.
+
+A refused pod is terminal; its owner makes another. It meets the same books, and without a change anywhere it goes to
+one of the same best nodes again. When all of these refuse it, the pod is parked until something changes; the attempts
+in between are arithmetic. Attempts come on a grid of `delay` after the refusal that began the loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from podslice.fleet.engine.clock import EventKind, FleetEvent
+from podslice.fleet.engine.shapes import Owner
+
+COLLECTED_FROM = 12_500
+"""Failed pods that are kept; of more, kube-controller-manager deletes the oldest (terminated-pod-gc-threshold)."""
+_JOB_FIRST_MS, _JOB_MOST_MS, _JOB_LIMIT = 10_000, 360_000, 6
+_DAEMON_FIRST_MS, _DAEMON_MOST_MS = 1_000, 900_000
+
+
+def replacement_delay(owner: Owner, refused: int, delay: int) -> int | None:
+    """Milliseconds until the next pod after so many refused ones, None where there is none."""
+    if owner == "deployment":
+        return delay
+    if owner == "job":
+        return None if refused > _JOB_LIMIT else min(_JOB_FIRST_MS << (refused - 1), _JOB_MOST_MS)
+    if owner == "daemonset":
+        return min(_DAEMON_FIRST_MS << min(refused - 1, 20), _DAEMON_MOST_MS)
+    return None
+
+
+class ParkedPod(NamedTuple):
+    """A pod that loops since `since`, when it was refused."""
+
+    shape: int
+    since: int
+
+
+class Loops:
+    """Pods that loop, by number. A shape is looked at again at the first attempt of one of its pods after a change;
+    `idle` shapes wait for one, `due` ones have an event."""
+
+    def __init__(self, delay: int) -> None:
+        self._delay = delay
+        self._pods: dict[int, ParkedPod] = {}
+        self._grid: dict[int, list[tuple[int, int]]] = {}
+        self._idle: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, pod: int) -> bool:
+        return pod in self._pods
+
+    def items(self) -> list[tuple[int, ParkedPod]]:
+        """All pods that loop, in order of their numbers."""
+        return sorted(self._pods.items())
+
+    def park(self, pod: int, shape: int, now: int) -> None:
+        """It was refused now, and will be again."""
+        self._pods[pod] = ParkedPod(shape, now)
+        grid = self._grid.setdefault(shape, [])
+        if not grid:
+            self._idle[shape] = None
+        insort(grid, (now % self._delay, pod))
+
+    def take(self, pod: int) -> ParkedPod:
+        """It loops no more."""
+        parked = self._pods.pop(pod)
+        grid = self._grid[parked.shape]
+        grid.remove((parked.since % self._delay, pod))
+        if not grid:
+            del self._grid[parked.shape]
+            self._idle.pop(parked.shape, None)
+        return parked
+
+    def attempts(self, parked: ParkedPod, until: int) -> int:
+        """Refused attempts since it was parked, up to and with `until`."""
+        return (until - parked.since) // self._delay
+
+    @property
+    def idle(self) -> Collection[int]:
+        """Shapes that wait for a change."""
+        return self._idle
+
+    def wake(self, shapes: Iterable[int], now: FleetEvent) -> list[tuple[int, int]]:
+        """Something changed for idle shapes: when a pod of each tries next, and which one."""
+        found = []
+        for shape in list(shapes):
+            del self._idle[shape]
+            found.append(self.next_attempt(shape, now))
+        return found
+
+    def rest(self, shape: int) -> None:
+        """All pods of a shape were found to loop on, until the next change."""
+        if shape in self._grid:
+            self._idle[shape] = None
+
+    def waits(self, shape: int) -> bool:
+        """True for a shape of which pods loop and try again before anything changes."""
+        return shape in self._grid and shape not in self._idle
+
+    def next_attempt(self, shape: int, now: FleetEvent) -> tuple[int, int]:
+        """The first attempt of a pod of this shape after an event: time and pod."""
+        grid, delay = self._grid[shape], self._delay
+        phase = now.at % delay
+        begin = now.at - phase
+        candidates = []
+        here = bisect_left(grid, (phase, -1))
+        for place in range(here, len(grid)):
+            if grid[place][0] != phase:
+                candidates.append((begin + grid[place][0], grid[place][1]))
+                break
+            if (EventKind.RETRY, grid[place][1]) > now[1:] and self._pods[grid[place][1]].since < now.at:
+                candidates.append((now.at, grid[place][1]))
+                break
+        candidates.append((begin + delay + grid[0][0], grid[0][1]))
+        return min(candidates)

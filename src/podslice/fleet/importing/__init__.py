@@ -1,0 +1,1 @@
+"""Make a scenario of a live cluster, from dumps and exported metrics."""

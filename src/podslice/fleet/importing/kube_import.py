@@ -1,0 +1,228 @@
+"""A live cluster as a scenario: dumps go in, reduced copies and a scenario come out, with what is missing and assumed.
+
+Every file is read once and known by what is in it; folders with something of each node by their names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.fleet.importing.kube import MACHINE_ENDINGS, captured_machine, node_files, of_node
+from podslice.fleet.importing.kube_agents import POLICY, agent_files, made_nodes
+from podslice.fleet.importing.kube_budgets import BUDGET
+from podslice.fleet.importing.kube_dump import pods_of_dump, read_dump
+from podslice.fleet.importing.kube_objects import name_of
+from podslice.fleet.importing.kube_pods import cluster_pods, moment
+from podslice.fleet.importing.kube_reduce import Names, reduced_file
+from podslice.fleet.scenario.cells import Study
+from podslice.fleet.scenario.run import startable, started_from
+from podslice.fleet.scenario.scenario_file import load_scenario
+from podslice.host.machine_files import dump_machine
+from podslice.host.state.statefile import RealFiles, write_atomically
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.render.prose import counted
+from podslice.values.errors import InputError
+
+CONFIGZ, MACHINES, STATES = "configz", "machines", "state"
+"""Folders with a file or a folder for each node."""
+_WANTED = {
+    "Node": ("nodes.json", "kubectl get nodes -o json > nodes.json"),
+    "Pod": ("pods.json", "kubectl get pods -A -o json > pods.json"),
+    "NodeResourceTopology": ("nrt.json", "kubectl get noderesourcetopologies -o json > nrt.json"),
+}
+_FILES = {kind: name for kind, (name, _) in _WANTED.items()} | {BUDGET: "budgets.json"}
+_OF_NODES = {
+    CONFIGZ: ("the configuration", "kubectl get --raw /api/v1/nodes/NODE/proxy/configz > configz/NODE.json"),
+    MACHINES: ("the machine", "podslice topology --capture machines/NODE.tar.xz, on the node"),
+    STATES: ("the state", "copy /var/lib/kubelet/*_state and device-plugins/kubelet_internal_checkpoint to state/NODE"),
+}
+
+
+class Imported(NamedTuple):
+    """What was found: nodes by the source of their machine, pods on nodes and pending (of a history: that come later),
+    lines about where pods are at the beginning, and about what is missing, assumed, and does not fit. `since`: of a
+    history, when it begins."""
+
+    nodes: int
+    by_source: dict[str, int]
+    placed: int
+    pending: int
+    started: tuple[str, ...]
+    missing: tuple[str, ...]
+    assumed: tuple[str, ...]
+    problems: tuple[str, ...]
+    since: str = ""
+
+
+def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "") -> Imported:
+    """Read the dumps of a folder and write a scenario with its files; with `since` several dumps of pods become a
+    history. Raises `InputError`."""
+    if not folder.is_dir():
+        raise InputError("is no folder", source=str(folder), remedy="give the folder with the dumps")
+    if out.exists() and any(out.iterdir()):
+        raise InputError("is not empty", source=str(out), remedy="name another --out")
+    if since:
+        moment(since, "--since")
+    names = Names(hidden=anonymise)
+    dump = read_dump(folder, names)
+    unlabelled: tuple[str, ...] = ()
+    if "Node" not in dump.objects:
+        made, unlabelled = made_nodes(dump, names)
+        dump.objects.update({"Node": made} if made else {})
+    if "Node" not in dump.objects:
+        raise InputError("holds no nodes", source=str(folder), remedy=_WANTED["Node"][1])
+    hidden = len(dump.objects.pop(BUDGET, ())) if anonymise else 0
+    pods = pods_of_dump(dump, names, since, folder)
+    since = pods.since
+    if pods.objects:
+        dump.objects["Pod"] = pods.objects
+    agents = agent_files(dump, names)
+    copied = _beside(agents.files, _copies(folder, dump.objects["Node"], names))
+    if agents.policy:
+        _write(out / POLICY, agents.policy)
+    for kind, items in dump.objects.items():
+        _write_text(out / _FILES[kind], json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
+    for name, data in copied.items():
+        _write(out / name, data)
+    _write_text(
+        out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since, POLICY if agents.policy else "")
+    )
+    told = _told(out, set(dump.objects), copied, since)
+    line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, which they go by, are not told"
+    return told._replace(
+        assumed=(*told.assumed, *pods.assumed),
+        problems=(*told.problems, *unlabelled, *agents.problems, *pods.problems, *([line] if hidden else ())),
+    )
+
+
+# Files of nodes
+
+
+def _copies(folder: Path, nodes: Sequence[Mapping[str, Any]], names: Names) -> dict[str, bytes]:
+    """What is there of each node, reduced, by the name of its copy. Raises `InputError`."""
+    found: dict[str, bytes] = {}
+    known = {names.of(name): name for name in _names_in(folder)}
+    for new in map(name_of, nodes):
+        old = known.get(new)
+        if old is None:
+            continue
+        if (path := of_node(_existing(folder / CONFIGZ), old, (".json",))) is not None:
+            found[f"{CONFIGZ}/{new}.json"] = path.read_bytes()
+        if (machine := captured_machine(_existing(folder / MACHINES), old)) is not None:
+            machine = msgspec.structs.replace(machine, name=new, source="")
+            found[f"{MACHINES}/{new}.yaml"] = dump_machine(machine, "yaml").encode()
+        for name, data in node_files(_existing(folder / STATES), old).items():
+            if name != POLICY_STATE_FILE or not names.hidden:
+                found[f"{STATES}/{new}/{name}"] = reduced_file(data, names, str(folder / STATES / old / name))
+    return found
+
+
+def _beside(told: Mapping[str, bytes], copied: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What agents told, beside copies: a state that was copied counts as a whole, of configurations that of the agent,
+    which decides."""
+    states = {tuple(name.split("/")[:2]) for name in copied if name.startswith(f"{STATES}/")}
+    kept = {name: data for name, data in told.items() if tuple(name.split("/")[:2]) not in states}
+    configurations = {name: data for name, data in told.items() if name.startswith(f"{CONFIGZ}/")}
+    return {**kept, **copied, **configurations}
+
+
+def _existing(folder: Path) -> Path | None:
+    return folder if folder.is_dir() else None
+
+
+def _names_in(folder: Path) -> Iterator[str]:
+    """Names of nodes of which something is there."""
+    for place in _OF_NODES:
+        for path in sorted((folder / place).iterdir()) if (folder / place).is_dir() else ():
+            ending = next((one for one in MACHINE_ENDINGS if one and path.name.endswith(one)), "")
+            yield path.name.removesuffix(ending)
+
+
+def _folders(copied: Mapping[str, bytes]) -> set[str]:
+    return {name.partition("/")[0] for name in copied}
+
+
+# What is told
+
+
+def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -> Imported:
+    study = Study(load_scenario(out / "scenario.yaml"), out)
+    by_source: dict[str, int] = {}
+    assumed: dict[str, int] = {}
+    for node in study.cluster.nodes:
+        kind = study.cluster.classes[node.kind]
+        by_source[kind.source] = by_source.get(kind.source, 0) + 1
+        if kind.assumed:
+            line = f"class {kind.name}: {kind.assumed}"
+            assumed[line] = assumed.get(line, 0) + 1
+    names = frozenset(node.name for node in study.cluster.nodes)
+    dumped = cluster_pods(out / "pods.json", names, since) if "Pod" in kinds else None
+    placed = sum(bool(pod.node) for pod in dumped.pods) if dumped else 0
+    cells, not_started = startable(study)
+    begun = study.begun(cells[0]).problems if cells and study.cluster.told else ()
+    return Imported(
+        len(names),
+        by_source,
+        placed,
+        len(dumped.pods) - placed if dumped else 0,
+        started_from(study),
+        tuple(_missing(kinds, copied, len(names))),
+        tuple(f"{count} nodes of {line}" for line, count in assumed.items()),
+        (*(dumped.problems if dumped else ()), *not_started, *begun),
+        since,
+    )
+
+
+def _missing(kinds: set[str], copied: Mapping[str, bytes], nodes: int) -> Iterator[str]:
+    for kind, (name, command) in _WANTED.items():
+        if kind not in kinds:
+            yield f"{name}: {command}"
+    for folder, (what, command) in _OF_NODES.items():
+        there = {name.split("/")[1] for name in copied if name.startswith(f"{folder}/")}
+        if len(there) < nodes:
+            yield f"{what} of {nodes - len(there)} of {nodes} nodes: {command}"
+
+
+# Writing
+
+
+def _scenario(kinds: set[str], folders: set[str], since: str, policy: str) -> str:
+    nodes = ["kubernetes: nodes.json"]
+    nodes += ["topology: nrt.json"] if "NodeResourceTopology" in kinds else []
+    fields = {CONFIGZ: "configurations", MACHINES: "machines", STATES: "states"}
+    nodes += [f"{fields[folder]}: {folder}" for folder in fields if folder in folders]
+    pods = f'{{cluster: pods.json, since: "{since}"}}' if since else "{cluster: pods.json}"
+    work = f"  - {pods}" if "Pod" in kinds else "  - {trace: pods.csv} # give one: there was no dump of pods"
+    budgets = "\nbudgets: [{file: budgets.json}] # count with preemption: on" if BUDGET in kinds else ""
+    now = f"{{policy: {policy}}}" if policy else "{}"
+    return f"""# A cluster as podslice fleet import found it. Pods that are on nodes come first and are where they are.
+apiVersion: podslice.dev/fleet/v1
+name: live
+seeds: [1]
+nodes:
+  - {{{", ".join(nodes)}}}
+workload:
+{work}
+kubelets:
+  now: {now} # as the nodes say; add others to compare
+  # single: {{set: {{cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node}}}}
+schedulers:
+  kube: {{}}{budgets}
+"""
+
+
+def _write_text(path: Path, text: str) -> None:
+    _write(path, text.encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data, RealFiles(mode=0o666, durable=False))
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

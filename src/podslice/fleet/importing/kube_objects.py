@@ -1,0 +1,82 @@
+"""Objects of a cluster in files, as kubectl prints them.
+
+They come from many versions and from whoever may write them: unknown fields are passed over, what is needed and missing
+is named by those who need it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from podslice.reading.files import read_bytes
+from podslice.reading.yaml import load_documents
+from podslice.values.errors import InputError
+
+MAX_DUMP = 1 << 30
+CONFIGZ = "KubeletConfiguration"
+"""The kind under which the answer of a kubelet's configz is known."""
+_REMEDY = "make the dump again"
+
+
+def read_objects(path: Path, kind: str = "") -> list[dict[str, Any]]:
+    """The objects of a kind (all of them without) in a file: a List, a typed list, or one object; JSON or YAML. Raises
+    `InputError`."""
+    found = objects_in(read_documents(path))
+    return [one for one in found if not kind or one["kind"] == kind]
+
+
+def objects_in(documents: Iterable[Any]) -> list[dict[str, Any]]:
+    """The objects in documents: of each a List, a typed list, or one object."""
+    return [one for document in documents for one in _objects(document)]
+
+
+def read_documents(path: Path) -> list[Any]:
+    """What is in a file of JSON or YAML. Raises `InputError`."""
+    source = str(path)
+    data = read_bytes(source, MAX_DUMP)
+    try:
+        return [json.loads(data)]
+    except (ValueError, RecursionError):
+        if data.lstrip()[:1] in (b"{", b"["):
+            raise InputError("breaks off, or is no JSON", source=source, remedy=_REMEDY) from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8 text", source=source, remedy=_REMEDY) from None
+    return load_documents(text, source)
+
+
+def _objects(document: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(document, dict):
+        return
+    items = document.get("items")
+    kind = str(document.get("kind") or "")
+    if isinstance(items, list):
+        implied = kind.removesuffix("List")
+        for item in items:
+            if isinstance(item, dict):
+                yield {"kind": implied, **item}
+    elif isinstance(document.get("kubeletconfig"), dict):
+        yield {**document["kubeletconfig"], "kind": CONFIGZ}
+    else:
+        yield {**document, "kind": kind}
+
+
+def part(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A part of an object, such as its status; empty where there is none."""
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def listed(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects in a list of an object; empty where there is none."""
+    found = data.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def name_of(data: Mapping[str, Any]) -> str:
+    """The name of an object; empty where it has none."""
+    return str(part(data, "metadata").get("name") or "")

@@ -1,0 +1,214 @@
+"""What podslice's agents told of their nodes: machine, configuration, exact state and pods, as a dump has them.
+
+A `LiveNode` is what `kubectl podslice node NAME --live -o json` prints; a `NodeState` object is what each agent keeps
+in the API server (`kubectl get nodestates -o json`). Either becomes the files that its node would have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet_file import config_of_fields
+from podslice.config.policy import NO_POLICY
+from podslice.fleet.importing.kube_devices import LISTED_DEVICES
+from podslice.fleet.importing.kube_objects import part, read_documents
+from podslice.fleet.importing.kube_reduce import Names, reduced_file
+from podslice.host.machine_files import dump_machine
+from podslice.machine.devices import DeviceInventory, inventory_from_data
+from podslice.machine.model import Machine
+from podslice.machine.readers.form import from_data
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.node.holding import digest
+from podslice.node.node import Node
+from podslice.replica.events import Stamped, StateTold
+from podslice.replica.nodestate import read_node_state
+from podslice.replica.told_state import ToldPool, state_from
+from podslice.values.errors import InputError, PodsliceError
+
+LIVE_NODE, NODE_STATE = "LiveNode", "NodeState"
+SNAPSHOTS = (LIVE_NODE, NODE_STATE)
+_REMEDY = "import with the version of podslice that the agent has"
+
+
+class AgentSnapshot(NamedTuple):
+    """What an agent told. `fields`: of a KubeletConfiguration; `files`: state files by name; `devices`: what plugins
+    listed, as in a file of devices; `policy`: of its PodslicePolicy, as plain data; `pods`: objects. `problems`: a line
+    each; without a state there are no files and no pods."""
+
+    node: str
+    machine: Machine
+    fields: Mapping[str, Any]
+    files: Mapping[str, bytes]
+    devices: tuple[dict[str, Any], ...]
+    policy: Mapping[str, Any]
+    profile: str
+    pods: tuple[dict[str, Any], ...]
+    problems: tuple[str, ...] = ()
+
+
+def snapshot_of(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
+    """What an object tells, or in a line why it tells nothing. Raises `InputError` for a `LiveNode` that is none."""
+    return _of_node_state(data, path) if data["kind"] == NODE_STATE else _of_live_node(data, path)
+
+
+# LiveNode
+
+
+def _of_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
+    try:
+        name, problem = str(data["node"]), str(data["problem"])
+        files = {str(key): str(text).encode() for key, text in data["files"].items()}
+        pods = tuple(_pod(one["metadata"], one["spec"], one.get("annotations") or {}, name) for one in data["pods"])
+        devices = tuple(dict(one) for one in data["devices"])
+        inventory_from_data({"devices": [*devices]})
+        machine = from_data(data["machine"])
+        fields = dict(data["configuration"])
+        config_of_fields(fields)
+        profile, policy = str(data.get("profile", "")), dict(data.get("policy") or {})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"is a LiveNode that is not understood: {type(error).__name__} {error}"
+        raise InputError(why, source=str(path), remedy=_REMEDY) from None
+    except InputError as error:
+        raise error.at(source=str(path)) from None
+    said = (f"node {name}: its agent told no state: {problem}",) if problem else ()
+    empty = policy == msgspec.to_builtins(NO_POLICY)
+    return AgentSnapshot(name, machine, fields, files, devices, {} if empty else policy, profile, pods, said)
+
+
+def _pod(
+    metadata: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, str], node: str
+) -> dict[str, Any]:
+    kept = ("name", "namespace", "uid", "creationTimestamp", "labels")
+    told = {key: metadata[key] for key in kept if metadata.get(key)}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {**told, "annotations": dict(annotations)},
+        "spec": {**spec, "nodeName": node},
+        "status": {"phase": "Running"},
+    }
+
+
+# NodeState
+
+
+def _of_node_state(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
+    found = read_node_state(json.dumps(data).encode())
+    if found.told is None:
+        return f"node {found.node or 'without a name'}: its NodeState cannot be used: {found.problem}"
+    try:
+        return _told(found.node, found.told)
+    except PodsliceError as error:
+        return f"node {found.node}: its NodeState cannot be used: {error}"
+
+
+def _told(name: str, stamped: Stamped) -> AgentSnapshot:
+    """Raises `PodsliceError`."""
+    event = stamped.event
+    assert isinstance(event, StateTold)
+    setup = event.setup
+    machine = from_data(setup.changed or setup.machine, "setup.machine")
+    node = Node(
+        machine,
+        setup.config,
+        profile=setup.profile,
+        devices=DeviceInventory(setup.inventory),
+        policy=setup.policy,
+        predicates=False,
+        cgroup_version=setup.cgroup_version,
+    )
+    node.state = state_from(event.state, node.rules)
+    problems = []
+    if digest(node.state) != stamped.digest:
+        problems.append(f"node {name}: its state is not what the agent's digests say; it is used as it was written")
+    pods = tuple(_typed(one, name) for one in event.state.pods)
+    pools = tuple(_listed(resource, pool) for resource, pool in sorted(event.state.pools.items()))
+    return AgentSnapshot(
+        name,
+        machine,
+        setup.config.document(),
+        node.manager_files,
+        pools,
+        {} if setup.policy == NO_POLICY else msgspec.to_builtins(setup.policy),
+        setup.profile,
+        pods,
+        tuple(problems),
+    )
+
+
+def _typed(pod: Pod, node: str) -> dict[str, Any]:
+    data = msgspec.json.decode(msgspec.json.encode(pod, enc_hook=str))
+    metadata = part(data, "metadata")
+    spec = {name: value for name, value in part(data, "spec").items() if value not in (None, "", [])}
+    return _pod(metadata, spec, metadata.get("annotations") or {}, node)
+
+
+def _listed(resource: str, pool: ToldPool) -> dict[str, Any]:
+    devices = [
+        {
+            "id": name,
+            "numa": list(pool.numa.get(place, ())),
+            "health": "Healthy" if pool.healthy >> place & 1 else "Unhealthy",
+        }
+        for place, name in enumerate(pool.ids)
+    ]
+    return {"resource": resource, "devices": devices}
+
+
+# As files of a dump
+
+
+def files_of(snapshot: AgentSnapshot, names: Names) -> dict[str, bytes]:
+    """The files of its node, by their place in a dump. Anonymised, what podslice alone remembers of containers is not
+    among them. Raises `InputError` for a state file that cannot be read."""
+    new, machine = names.of(snapshot.node), snapshot.machine
+    found = {
+        f"configz/{new}.json": _json({"kubeletconfig": {**snapshot.fields}}),
+        f"machines/{new}.yaml": dump_machine(replace(machine, name=new, source=""), "yaml").encode(),
+    }
+    for name, data in snapshot.files.items():
+        if name != POLICY_STATE_FILE or not names.hidden:
+            source = f"state of node {snapshot.node}: {name}"
+            found[f"state/{new}/{name}"] = reduced_file(data, names, source)
+    if snapshot.files and snapshot.devices:
+        listed = [
+            {**one, "devices": [{**device, "id": names.of(str(device["id"]))} for device in one["devices"]]}
+            for one in snapshot.devices
+        ]
+        found[f"state/{new}/{LISTED_DEVICES}"] = _json({"devices": listed})
+    return found
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, indent=1).encode()
+
+
+def pods_of_agent(folder: Path, node: str) -> list[dict[str, Any]]:
+    """Pods that an agent keeps beside the state files of its node (`pods/UID.json`). Raises `InputError`."""
+    found = []
+    for path in sorted((folder / "pods").glob("*.json")):
+        (data,) = read_documents(path)
+        if isinstance(data, dict):
+            found.append(_pod(part(data, "metadata"), part(data, "spec"), {}, node))
+    return found
+
+
+def node_of_snapshot(snapshot: AgentSnapshot) -> dict[str, Any]:
+    """A Node object, where there is none: what the machine has, and what its kubelet says may be used of it. Raises
+    `PodsliceError` for a configuration with which no node starts."""
+    config = config_of_fields(snapshot.fields).config
+    devices = inventory_from_data({"devices": [*snapshot.devices]})
+    resources = Node(snapshot.machine, config, devices=devices).kubelet.node_resources()
+    status = {field: _amounts(getattr(resources, field)) for field in ("capacity", "allocatable")}
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": snapshot.node}, "status": status}
+
+
+def _amounts(told: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in told.items()}

@@ -1,0 +1,1 @@
+"""Scenario files, their cells, and runs on disk."""

@@ -1,0 +1,374 @@
+"""Cells: what one process simulates, and how the inputs of the engine are made of a scenario."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.advise.whatif.compare import Scenario, variants
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode, NodeEvent
+from podslice.fleet.engine.options import CellOptions, PolicyName
+from podslice.fleet.engine.workload import Workload
+from podslice.fleet.importing.kube_budgets import budgets_of
+from podslice.fleet.importing.kube_pods import cluster_pods
+from podslice.fleet.importing.kube_start import BegunFleet, begun_fleet
+from podslice.fleet.scenario.cluster import (
+    NamedNodes,
+    gpus_of,
+    kubelet_config,
+    kubelet_policy,
+    read_cluster,
+    start_fleet,
+)
+from podslice.fleet.scenario.inputs import Inputs, canonical
+from podslice.fleet.scenario.scenario import (
+    AS_WRITTEN,
+    FleetScenario,
+    KubeletEntry,
+    ScenarioEvent,
+    SyntheticShapes,
+    WorkloadEntry,
+)
+from podslice.fleet.scenario.strict import milliseconds
+from podslice.fleet.traces.pods import Kubelets, build_workload, columns_of, read_pods, span
+from podslice.fleet.traces.trace_load import Capacity
+from podslice.values.errors import InputError, raise_all
+from podslice.values.quirks import PROFILES
+
+_FIT: dict[str, PolicyName] = {
+    "LeastAllocated": "least-allocated",
+    "MostAllocated": "most-allocated",
+    "RequestedToCapacityRatio": "requested-to-capacity-ratio",
+}
+_SAMPLES = 200
+"""Rows of a series, where a scenario does not say how often figures are taken."""
+_SHARE = 10
+_METRICS = {"alignment": ("alignment",), "fragmentation": ("fragmentation",), "stranded": ("stranded", "largest")}
+"""What the engine works out beside counts, by the metric of a scenario."""
+_UNSAFE = str.maketrans({"/": "-", " ": "", "+": "_"})
+
+
+class FleetCell(NamedTuple):
+    """One simulation. `variant`: the number of the configuration that a search tries, else -1."""
+
+    alternative: str
+    kubelet: str
+    scheduler: str
+    transform: str
+    seed: int
+    variant: int = -1
+    label: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name, also of files."""
+        parts = (self.alternative, self.configuration, self.scheduler, self.transform, f"s{self.seed}")
+        return "~".join(parts)
+
+    @property
+    def configuration(self) -> str:
+        """The kubelet configuration's name."""
+        return self.kubelet if self.variant < 0 else f"{self.kubelet}.{self.label.translate(_UNSAFE)}"
+
+
+class CellInputs(NamedTuple):
+    """What the engine is called with."""
+
+    fleet: Fleet
+    workload: Workload
+    options: CellOptions
+    seed: int
+
+
+class Study:
+    """A scenario with its files read: its cells, and the inputs of each. Raises `InputError`."""
+
+    def __init__(self, scenario: FleetScenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.inputs = Inputs(folder)
+        self.cluster: NamedNodes = read_cluster(scenario, self.inputs)
+        self.gpus = gpus_of(scenario)
+        self._name_files()
+        self._variants: dict[tuple[str, str], list[tuple[str, KubeletConfig]]] = {}
+        self.cells = tuple(self._cells())
+        self._begun: tuple[tuple[str, str], BegunFleet] | None = None
+
+    def _name_files(self) -> None:
+        """Find every file before anything is simulated."""
+        for index, entry in enumerate(self.scenario.workload):
+            where = f"workload[{index}]"
+            if entry.trace:
+                self.inputs.path(entry.trace, where=f"{where}.trace")
+            if entry.cluster:
+                self.inputs.path(entry.cluster, where=f"{where}.cluster")
+            if entry.manifests:
+                self.inputs.paths(entry.manifests, where=f"{where}.manifests")
+            if origin := _origin(entry):
+                self.inputs.path(origin, where=f"{where}.synthetic.shapes.from")
+        budgets_of(self.scenario, self.inputs)
+        for name in self.scenario.kubelets:
+            for found in self.cluster.classes[:1]:
+                kubelet_config(self.scenario, self.inputs, name, found)
+            for found in self.cluster.classes:
+                kubelet_policy(self.scenario, self.inputs, name, found)
+        raise_all(self._pattern_problems())
+
+    def _pattern_problems(self) -> Iterator[InputError]:
+        """Patterns that fit nothing: what they are for would go without it."""
+        classes = sorted({one.name for one in self.cluster.classes})
+        for name, entry in self.scenario.kubelets.items():
+            for field, patterns in (("byClass", entry.by_class), ("policyByClass", entry.policy_by_class)):
+                for pattern in patterns:
+                    if not any(fnmatchcase(one, pattern) for one in classes):
+                        path, remedy = f"kubelets.{name}.{field}", f"there are {', '.join(classes[:8])}"
+                        yield InputError(f"no class of nodes is called {pattern}", path=path, remedy=remedy)
+        for index, event in enumerate(self.scenario.node_events):
+            for what, wanted in event_patterns(event):
+                if not any(fnmatchcase(node.name, wanted) for node in self.cluster.nodes):
+                    yield InputError(f"no node is called {wanted}", path=f"nodeEvents[{index}].{what}")
+
+    def check_traces(self) -> None:
+        """Read every trace to its end, so that a damaged one is known before anything is simulated. Raises
+        `InputError`."""
+        for index, entry in enumerate(self.scenario.workload):
+            where = f"workload[{index}]"
+            shapes = entry.synthetic and entry.synthetic.shapes
+            if entry.trace:
+                path, columns = self.inputs.path(entry.trace, where=f"{where}.trace"), entry.columns
+            elif isinstance(shapes, SyntheticShapes):
+                path, columns = self.inputs.path(shapes.origin, where=f"{where}.synthetic.shapes.from"), shapes.columns
+            else:
+                continue
+            if not read_pods(path, columns_of(columns, where)):
+                raise InputError("has no pods", source=str(path), remedy="a line for each, below the columns' names")
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the scenario and of everything it stands on."""
+        data = {"scenario": msgspec.to_builtins(self.scenario), "inputs": self.inputs.digests()}
+        return hashlib.sha256(canonical(data)).hexdigest()
+
+    @property
+    def workload_id(self) -> str:
+        """SHA-256 of the pods: runs of the same ones can be compared."""
+        plain = msgspec.to_builtins(self.scenario)
+        digests = self.inputs.digests()
+        data = {"workload": plain["workload"], "seeds": plain["seeds"], "files": sorted(self._pod_files(digests))}
+        return hashlib.sha256(canonical(data)).hexdigest()
+
+    def _pod_files(self, digests: dict[str, str]) -> Iterator[str]:
+        """Digests of the files that the workload names."""
+        for entry in self.scenario.workload:
+            for name in filter(None, (entry.trace, entry.cluster, _origin(entry))):
+                yield digests[name]
+            if entry.manifests:
+                yield from (digests[name] for name in digests if fnmatchcase(name, entry.manifests))
+
+    def _cells(self) -> Iterator[FleetCell]:
+        scenario = self.scenario
+        for alternative in scenario.alternatives:
+            for kubelet, variant, label in self._kubelets(alternative):
+                for scheduler in scenario.schedulers:
+                    for transform in scenario.transforms:
+                        for seed in scenario.seeds:
+                            yield FleetCell(alternative, kubelet, scheduler, transform, seed, variant, label)
+
+    def _kubelets(self, alternative: str) -> Iterator[tuple[str, int, str]]:
+        for name, entry in self.scenario.kubelets.items():
+            if entry.recommend:
+                for number, (label, _) in enumerate(self._searched(name, alternative)):
+                    yield name, number, label
+            else:
+                yield name, -1, ""
+
+    def _searched(self, name: str, alternative: str) -> list[tuple[str, KubeletConfig]]:
+        """What a search tries: the variants of the configuration of the first class."""
+        key = (name, alternative)
+        if key not in self._variants:
+            found = self.cluster.classes[0]
+            config = kubelet_config(self.scenario, self.inputs, name, found)
+            first = Scenario(name, found.machine(alternative), config)
+            self._variants[key] = [(one.name.removeprefix("as it is: "), one.config) for one in variants(first)]
+        return self._variants[key]
+
+    def configs(self, cell: FleetCell, *, kubelet: str = "") -> dict[int, KubeletConfig]:
+        """The configuration of each class of nodes in a cell. Raises `InputError`."""
+        name = kubelet or cell.kubelet
+        configs = {
+            number: kubelet_config(self.scenario, self.inputs, name, found)
+            for number, found in enumerate(self.cluster.classes)
+        }
+        if cell.variant < 0 or kubelet:
+            return configs
+        tried = self._searched(name, cell.alternative)[cell.variant][1]
+        return {
+            number: msgspec.structs.replace(
+                config,
+                cpu_manager_policy=tried.cpu_manager_policy,
+                cpu_manager_policy_options=tried.cpu_manager_policy_options,
+                topology_manager_policy=tried.topology_manager_policy,
+                topology_manager_scope=tried.topology_manager_scope,
+            )
+            for number, config in configs.items()
+        }
+
+    def start(self, cell: FleetCell) -> Fleet:
+        """The nodes of a cell without any pod. Raises `ClassStartError`."""
+        started = self._started(cell, self.configs(cell), cell.configuration)
+        return Fleet(started.classes + self._restarted(cell), tuple(map(self._placed, started.nodes)))
+
+    def fleet(self, cell: FleetCell) -> Fleet:
+        """The nodes of a cell, with the pods on them of which their state is told. Raises `ClassStartError`."""
+        return self.begun(cell).fleet
+
+    def begun(self, cell: FleetCell) -> BegunFleet:
+        """The same, with how the states are known. Raises `ClassStartError`."""
+        place = (cell.alternative, cell.configuration)
+        if self._begun is None or self._begun[0] != place:
+            same = self.scenario.kubelets[cell.kubelet] == KubeletEntry() and cell.alternative == AS_WRITTEN
+            found = begun_fleet(
+                self.start(cell), self.cluster.told, self._pods_on_nodes(), profile=self.scenario.profile, same=same
+            )
+            self._begun = place, found
+        return self._begun[1]
+
+    def _pods_on_nodes(self) -> dict[str, list[Pod]]:
+        """Pods of live clusters by node, those of histories left out: nobody knows what they held."""
+        found: dict[str, list[Pod]] = {}
+        names = frozenset(node.name for node in self.cluster.nodes)
+        for index, entry in enumerate(self.scenario.workload):
+            if entry.cluster and not entry.since and self.cluster.told:
+                path = self.inputs.path(entry.cluster, where=f"workload[{index}].cluster")
+                for one in cluster_pods(path, names).pods:
+                    if one.node:
+                        found.setdefault(one.node, []).append(one.pod)
+        return found
+
+    def _placed(self, node: FleetNode) -> FleetNode:
+        """A node that an event adds is not there before."""
+        added = any(event.add is not None and fnmatchcase(node.name, event.add) for event in self.scenario.node_events)
+        return node._replace(absent=True) if added else node
+
+    def _started(self, cell: FleetCell, configs: dict[int, KubeletConfig], kubelet: str) -> Fleet:
+        found = self.cluster.classes
+        return start_fleet(
+            self.cluster,
+            configs,
+            [kubelet_policy(self.scenario, self.inputs, kubelet, one) for one in found],
+            kubelet=kubelet,
+            alternative=cell.alternative,
+            gpus=self.gpus,
+            profile=self.scenario.profile,
+        )
+
+    @property
+    def _later_kubelets(self) -> list[str]:
+        """Configurations with which nodes restart, in the order of the events."""
+        return list(dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet))
+
+    def _restarted(self, cell: FleetCell) -> tuple[FleetClass, ...]:
+        """Classes that nodes become by an event, by configuration."""
+        return tuple(
+            one
+            for name in self._later_kubelets
+            for one in self._started(cell, self.configs(cell, kubelet=name), name).classes
+        )
+
+    def build(self, cell: FleetCell) -> CellInputs:
+        """What the engine is called with for a cell. Raises `InputError` and `ClassStartError`."""
+        fleet = self.fleet(cell)
+        workload = self.workload(cell, fleet)
+        return CellInputs(fleet, workload, self.options(cell, fleet, workload), cell.seed)
+
+    def workload(self, cell: FleetCell, fleet: Fleet) -> Workload:
+        """The pods of a cell."""
+        capacity = Capacity(
+            sum(self.cluster.classes[node.kind].gpus for node in fleet.nodes) * 1000,
+            sum(fleet.classes[node.kind].allocatable["cpu"] for node in fleet.nodes),
+        )
+        return build_workload(
+            self.scenario,
+            self.inputs,
+            transform=self.scenario.transforms[cell.transform],
+            seed=cell.seed,
+            kubelets=Kubelets(fleet.classes[0].rules.gates, PROFILES[self.scenario.profile]),
+            capacity=capacity,
+            nodes=fleet.nodes,
+        )
+
+    def options(self, cell: FleetCell, fleet: Fleet, workload: Workload) -> CellOptions:
+        """How a cell is simulated. Raises `InputError`."""
+        scenario, scheduler = self.scenario, self.scenario.schedulers[cell.scheduler]
+        sample_ms, sample_share = self._samples(workload)
+        where = f"schedulers.{cell.scheduler}"
+        return CellOptions(
+            policy=scheduler.policy or _FIT[scheduler.fit],
+            balanced=scheduler.balanced,
+            curve=scheduler.curve,
+            filter=scheduler.filter,
+            nrt_delay_ms=milliseconds(scheduler.nrt_delay, f"{where}.nrtDelay"),
+            percentage=scheduler.percentage,
+            ties=scheduler.ties,
+            retry=scenario.refusals.retry,
+            tries=scenario.refusals.tries,
+            delay_ms=max(milliseconds(scenario.refusals.delay, "refusals.delay"), 1),
+            limit=scenario.refusals.limit,
+            preemption=scenario.preemption in (True, "on"),
+            budgets=budgets_of(scenario, self.inputs),
+            events=tuple(self._events(fleet)),
+            sample_ms=sample_ms,
+            sample_share=sample_share,
+            warmup_ms=milliseconds(scenario.warmup, "warmup"),
+            metrics=tuple(dict.fromkeys(name for metric in scenario.metrics for name in _METRICS.get(metric, ()))),
+            cpus=True,
+        )
+
+    def _samples(self, workload: Workload) -> tuple[int, int]:
+        sample = self.scenario.sample
+        if sample.every is not None:
+            return max(milliseconds(sample.every, "sample.every"), 1), 0
+        if sample.per_percent_arrived is not None:
+            return 0, max(round(sample.per_percent_arrived * 10), 1)
+        if any(length >= 0 for length in workload.length):
+            return max(span(workload) // _SAMPLES, 1), 0
+        return 0, _SHARE
+
+    def _events(self, fleet: Fleet) -> Iterator[NodeEvent]:
+        classes = len(self.cluster.classes)
+        restarts = self._later_kubelets
+        found = []
+        for index, event in enumerate(self.scenario.node_events):
+            where = f"nodeEvents[{index}]"
+            for what, pattern in event_patterns(event):
+                nodes = [number for number, node in enumerate(fleet.nodes) if fnmatchcase(node.name, pattern)]
+                at = milliseconds(event.at, f"{where}.at")
+                for kind, members in _by_class(fleet, nodes).items():
+                    new = classes * (1 + restarts.index(event.kubelet)) + kind if event.kubelet else -1
+                    found.append(NodeEvent(at, what, tuple(members), new))  # type: ignore[arg-type]  # one of the four
+        return iter(sorted(found, key=lambda event: event.at_ms))
+
+
+def event_patterns(event: ScenarioEvent) -> Iterator[tuple[str, str]]:
+    """What happens, and the pattern of the nodes to which it does."""
+    for what in ("drain", "fail", "add", "restart"):
+        if (pattern := getattr(event, what)) is not None:
+            yield what, pattern
+
+
+def _origin(entry: WorkloadEntry) -> str:
+    """The trace that made-up pods have their shapes from; empty where there is none."""
+    return getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
+
+
+def _by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for number in nodes:
+        found.setdefault(fleet.nodes[number].kind, []).append(number)
+    return found

@@ -1,0 +1,244 @@
+"""The nodes of a scenario: which there are, of which class, and started kubelets for each class and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.kubelet_file import API_VERSION, KIND, config_from_dict, load_config_data
+from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.config.policy_file import load_policy
+from podslice.config.validation import validate
+from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
+from podslice.fleet.engine.shapes import NodeTaint
+from podslice.fleet.importing.kube import ClusterFolders, ClusterNode, cluster_nodes
+from podslice.fleet.importing.kube_start import ToldStart
+from podslice.fleet.scenario.inputs import Inputs
+from podslice.fleet.scenario.machines import Assumptions, NodeClass, shaped_class, spread_devices, written_class
+from podslice.fleet.scenario.scenario import FleetScenario, NodesEntry, Replicas
+from podslice.fleet.scenario.strict import quantity
+from podslice.fleet.traces.columns import Column
+from podslice.fleet.traces.pods import columns_of
+from podslice.fleet.traces.trace import TraceNode, open_trace
+from podslice.machine.devices import DeviceInventory
+from podslice.node.node import Node
+from podslice.scheduling.predicates import amounts
+from podslice.values.errors import InputError, PodsliceError, StartError
+from podslice.values.quirks import PROFILES
+
+_MOST_NODES = 1_000_000
+
+
+class NamedNodes(NamedTuple):
+    """The nodes of a scenario before any kubelet starts: classes, and the nodes with the position of their class.
+    `told`: of the pods on some of them, by number."""
+
+    classes: tuple[NodeClass, ...]
+    nodes: tuple[FleetNode, ...]
+    told: Mapping[int, ToldStart]
+
+
+class ClassStartError(PodsliceError):
+    """A kubelet of a configuration does not start on a class of nodes."""
+
+    def __init__(self, kubelet: str, name: str, problem: str, remedy: str = "") -> None:
+        advice = f" ({remedy})" if remedy else ""
+        super().__init__(f"kubelet {kubelet} does not start on nodes of class {name}: {problem}{advice}")
+        self.kubelet = kubelet
+
+
+def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
+    """The nodes of a scenario in their order. Raises `InputError`."""
+    numbers: dict[str, int] = {}
+    classes: list[NodeClass] = []
+    nodes: list[FleetNode] = []
+    told: dict[int, ToldStart] = {}
+    written = {name: written_class(name, entry, inputs) for name, entry in scenario.machines.items()}
+    names: set[str] = set()
+    for index, entry in enumerate(scenario.nodes):
+        where = f"nodes[{index}]"
+        for node, found, start in _entries(entry, written, inputs, where):
+            if node.name in names:
+                raise InputError(f"two nodes are called {node.name}", path=where, remedy="give other names")
+            names.add(node.name)
+            if found.name not in numbers:
+                numbers[found.name] = len(classes)
+                classes.append(found)
+            if start.files or start.zones:
+                told[len(nodes)] = start
+            nodes.append(node._replace(kind=numbers[found.name]))
+        if len(nodes) > _MOST_NODES:
+            raise InputError(f"makes more than {_MOST_NODES} nodes", path=where)
+    return NamedNodes(tuple(classes), tuple(nodes), told)
+
+
+def _entries(entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str) -> Iterator[ClusterNode]:
+    """Nodes and classes of one entry; the numbers of their classes are not known yet."""
+    if entry.kubernetes:
+        yield from cluster_nodes(
+            inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), _folders(entry, inputs, where)
+        )
+        return
+    taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
+    for name, found in _named(entry, written, inputs, where):
+        yield ClusterNode(FleetNode(name, 0, entry.labels, taints), found)
+
+
+def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:
+    def folder(name: str, field: str) -> Path | None:
+        return inputs.directory(name, where=f"{where}.{field}") if name else None
+
+    return ClusterFolders(
+        inputs.path(entry.topology, where=f"{where}.topology") if entry.topology else None,
+        folder(entry.configurations, "configurations"),
+        folder(entry.machines, "machines"),
+        folder(entry.states, "states"),
+    )
+
+
+def _named(
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
+) -> Iterator[tuple[str, NodeClass]]:
+    """Names and classes of nodes of a class, or of a trace."""
+    if entry.count:
+        for number in range(entry.count):
+            try:
+                name = entry.name.format(i=number, **{"class": entry.of})
+            except (KeyError, IndexError, ValueError):
+                problem, remedy = f"{entry.name!r} is no pattern", 'write "{class}-{i:04}"'
+                raise InputError(problem, path=f"{where}.name", remedy=remedy) from None
+            yield name, written[entry.of]
+        return
+    rows = read_nodes(inputs.path(entry.csv, where=f"{where}.csv"), columns_of(entry.columns, where))
+    if entry.of != "by-shape":
+        yield from ((node.name, written[entry.of]) for node in rows)
+        return
+    table = Assumptions(inputs.path(entry.classes, where=f"{where}.classes"))
+    memory = None if entry.memory is None else quantity(entry.memory, f"{where}.memory").value()
+    known: dict[tuple[object, ...], NodeClass] = {}
+    for node in rows:
+        key = (node.cpu, node.memory, node.gpus, node.model)
+        if key not in known:
+            known[key] = shaped_class(node, table, memory)
+        yield node.name, known[key]
+
+
+@cache
+def read_nodes(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[TraceNode, ...]:
+    """All nodes of a trace, read once a process. Raises `InputError`."""
+    with open_trace(path, dict(columns), rows="nodes", in_file=True) as opened:
+        return tuple(opened.nodes())
+
+
+class GPUs(NamedTuple):
+    """How GPUs are offered to pods: under which name, each as how many devices."""
+
+    resource: str
+    replicas: int
+
+
+def gpus_of(scenario: FleetScenario) -> GPUs:
+    """What the readings of a scenario say; they must agree. Raises `InputError`."""
+    readings = [entry.reading for entry in scenario.workload]
+    readings += [one.reading for one in scenario.transforms.values() if one.reading is not None]
+    found = {
+        GPUs(one.gpu_resource, one.gpu_share.replicas if isinstance(one.gpu_share, Replicas) else 1) for one in readings
+    }
+    if len(found) > 1:
+        raise InputError("readings offer GPUs in different ways", path="workload", remedy="use one gpuShare")
+    return found.pop() if found else GPUs("nvidia.com/gpu", 1)
+
+
+def kubelet_config(
+    scenario: FleetScenario, inputs: Inputs, name: str, found: NodeClass, extra: Mapping[str, Any] | None = None
+) -> KubeletConfig:
+    """The configuration of a kubelet of the scenario on nodes of a class. Raises `InputError`."""
+    entry = scenario.kubelets[name]
+    where = f"kubelets.{name}"
+    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, **found.fields}
+    if entry.file:
+        data |= load_config_data(str(inputs.path(entry.file, where=f"{where}.file")))
+    data |= entry.fields
+    for pattern, fields in entry.by_class.items():
+        if fnmatchcase(found.name, pattern):
+            data |= fields
+    try:
+        loaded = config_from_dict({**data, **(extra or {})})
+    except InputError as error:
+        raise error.at(path=where) from None
+    for ignored in loaded.unknown_fields:
+        raise InputError(f"unknown field {ignored.name}", path=f"{where}.set",
+                         remedy=f"did you mean {ignored.close}?" if ignored.close else "")  # fmt: skip
+    return loaded.config
+
+
+def kubelet_policy(scenario: FleetScenario, inputs: Inputs, name: str, found: NodeClass) -> PodslicePolicy:
+    """What a kubelet of the scenario does beyond one on nodes of a class. Raises `InputError`."""
+    entry = scenario.kubelets[name]
+    where, file = f"kubelets.{name}.policy", entry.policy
+    for pattern, other in entry.policy_by_class.items():
+        if fnmatchcase(found.name, pattern):
+            where, file = f"kubelets.{name}.policyByClass[{pattern}]", other
+    policy = load_policy(str(inputs.path(file, where=where))) if file else NO_POLICY
+    try:
+        check_policy(policy, PROFILES[scenario.profile])
+    except InputError as error:
+        raise error.at(path=where) from None
+    return policy
+
+
+def start_fleet(
+    cluster: NamedNodes,
+    configs: Mapping[int, KubeletConfig],
+    policies: Sequence[PodslicePolicy],
+    *,
+    kubelet: str,
+    alternative: str,
+    gpus: GPUs,
+    profile: str,
+) -> Fleet:
+    """The nodes with a started kubelet for each class; `configs` and `policies` by class. Raises `ClassStartError`."""
+    told = {"kubelet": kubelet, "alternative": alternative, "profile": profile}
+    classes = tuple(
+        _started(found, configs[number], policies[number], gpus=gpus, **told)
+        for number, found in enumerate(cluster.classes)
+    )
+    return Fleet(classes, cluster.nodes)
+
+
+def _started(
+    found: NodeClass,
+    config: KubeletConfig,
+    policy: PodslicePolicy,
+    *,
+    kubelet: str,
+    alternative: str,
+    gpus: GPUs,
+    profile: str,
+) -> FleetClass:
+    machine = found.machine(alternative)
+    devices = found.devices
+    if devices is None:
+        devices = spread_devices(machine, gpus.resource, found.gpus, gpus.replicas)
+    problems = validate(config)
+    if problems:
+        raise ClassStartError(kubelet, found.name, str(problems[0]))
+    try:
+        node = Node(machine, config, profile=profile, devices=devices or DeviceInventory(), policy=policy)
+    except StartError as error:
+        raise ClassStartError(kubelet, found.name, error.message, error.remedy) from None
+    kept = amounts(node.kubelet.node_resources().allocatable)
+    return FleetClass(
+        name=found.name,
+        rules=node.rules,
+        state=node.state,
+        allocatable=found.allocatable or kept,
+        gpus=found.gpus,
+        gpu_model=found.gpu_model,
+        source=found.source,
+        kept=kept,
+    )

@@ -1,0 +1,171 @@
+"""Which machine a node of a scenario is: written down, of a table of assumptions, or of a live cluster.
+
+No topology is assumed silently: every class says where its machine is known from, and an assumed one says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from podslice.fleet.scenario.inputs import Inputs
+from podslice.fleet.scenario.scenario import AS_WRITTEN, MachineClass
+from podslice.fleet.scenario.strict import convert, quantity
+from podslice.fleet.traces.trace import TraceNode
+from podslice.fleet.traces.trace_facts import memory_text
+from podslice.host.machine_files import load_described, parse_described
+from podslice.machine.devices import Device, DeviceInventory, DeviceResource
+from podslice.machine.gallery import gallery_names, load_gallery
+from podslice.machine.model import Machine
+from podslice.reading.files import read_text
+from podslice.reading.yaml import load_documents
+from podslice.render.prose import counted
+from podslice.values.errors import InputError
+
+Source = Literal["captured", "nrt", "assumed"]
+
+
+class NodeClass(NamedTuple):
+    """Nodes of one machine. `machines` by alternative, `AS_WRITTEN` among them; `assumed` says what was assumed and
+    why, empty where nothing was. `fields` of the kubelet's configuration come with nodes of a live cluster."""
+
+    name: str
+    machines: Mapping[str, Machine]
+    gpus: int = 0
+    gpu_model: str = ""
+    source: Source = "assumed"
+    assumed: str = ""
+    devices: DeviceInventory | None = None
+    fields: Mapping[str, object] = {}
+    allocatable: Mapping[str, int] | None = None
+
+    def machine(self, alternative: str) -> Machine:
+        """The machine of an alternative; as written where this class has none of that name."""
+        return self.machines.get(alternative) or self.machines[AS_WRITTEN]
+
+
+class _AssumedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    machine: str
+    why: str = ""
+    alternatives: dict[str, str] = {}
+
+
+class _AssumedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    classes: dict[str, _AssumedRow]
+
+
+class Assumptions:
+    """A table of assumed machines by number of CPUs. Raises `InputError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        source = str(path)
+        documents = load_documents(read_text(source), source)
+        if len(documents) != 1:
+            raise InputError("holds no table of machines", source=source)
+        self.rows = convert(documents[0], _AssumedTable, source=source).classes
+
+    def row(self, key: str) -> _AssumedRow:
+        """The row of a number of CPUs. Raises `InputError`."""
+        if key not in self.rows:
+            known = ", ".join(self.rows)
+            remedy = f"add a row; there are {known}"
+            raise InputError(f"has no machine of {key} CPUs", source=str(self.path), path="classes", remedy=remedy)
+        return self.rows[key]
+
+
+def written_class(name: str, entry: MachineClass, inputs: Inputs) -> NodeClass:
+    """A class of the scenario's `machines`. Raises `InputError`."""
+    where = f"machines.{name}.from"
+    text, alternatives, why = entry.machine, dict(entry.alternatives), ""
+    if "#" in text and not text.lstrip().startswith(("{", "<")):
+        table, _, key = text.partition("#")
+        row = Assumptions(inputs.path(table, where=where)).row(key)
+        text, alternatives, why = (
+            row.machine,
+            {**row.alternatives, **alternatives},
+            f"{_outline(parse_described(row.machine).machine)}, because {row.why}",
+        )
+    memory = None if entry.memory is None else quantity(entry.memory, f"machines.{name}.memory").value()
+    texts = {AS_WRITTEN: text, **alternatives}
+    try:
+        machines = {key: _machine(one, inputs, where) for key, one in texts.items()}
+    except InputError as error:
+        raise error.at(path=where) from None
+    if memory is not None:
+        machines = {key: with_memory(machine, memory) for key, machine in machines.items()}
+    if machines[AS_WRITTEN].memory == 0:
+        raise InputError("tells no memory", path=where, remedy=f"add machines.{name}.memory, such as 384Gi")
+    return NodeClass(name, machines, entry.gpus, entry.gpu_model, "assumed" if why else "captured", why)
+
+
+def _machine(text: str, inputs: Inputs, where: str) -> Machine:
+    if text in gallery_names():
+        return load_gallery(text)
+    if (inputs.folder / text).exists() and len(text) < 4096:
+        return load_described(inputs.path(text, where=where)).machine
+    return parse_described(text, source=where).machine
+
+
+def shaped_class(node: TraceNode, table: Assumptions, memory: int | None) -> NodeClass:
+    """The class of a node of a trace, by its amounts. Raises `InputError`."""
+    amount = node.memory if node.memory is not None else memory
+    if amount is None:
+        remedy = "say it for all of them: memory: 512Gi beside csv"
+        raise InputError(f"node {node.name} has no memory in the trace", path="nodes", remedy=remedy)
+    if node.cpu % 1000:
+        raise InputError(f"node {node.name} has {node.cpu}m CPUs", path="nodes", remedy="nodes have whole CPUs")
+    cpus = node.cpu // 1000
+    row = table.row(str(cpus))
+    texts = {AS_WRITTEN: row.machine, **row.alternatives}
+    machines = {key: with_memory(parse_described(text).machine, amount) for key, text in texts.items()}
+    for key, machine in machines.items():
+        if machine.cpu_count != cpus:
+            problem = f"the machine for {cpus} CPUs has {machine.cpu_count} ({key})"
+            raise InputError(problem, source=str(table.path), path=f"classes.{cpus}")
+    gpus = f"-{node.gpus}x{node.model or 'GPU'}" if node.gpus else ""
+    name = f"{cpus}c-{memory_text(amount).removesuffix(' GiB')}Gi{gpus}"
+    return NodeClass(
+        name,
+        machines,
+        node.gpus,
+        node.model,
+        "assumed",
+        f"{_outline(parse_described(row.machine).machine)}, because {row.why}",
+    )
+
+
+def _outline(machine: Machine) -> str:
+    """A machine in a few words: `2 sockets × 24 cores × 2 threads, 2 NUMA nodes`."""
+    cores = sum(len(node.cores) for node in machine.nodes)
+    threads = machine.cpu_count // max(cores, 1)
+    sockets = machine.socket_count
+    plural = "s" if sockets > 1 else ""
+    numa = counted(len(machine.nodes), "NUMA node")
+    return f"{sockets} socket{plural} × {cores // max(sockets, 1)} cores × {threads} threads, {numa}"
+
+
+def with_memory(machine: Machine, memory: int) -> Machine:
+    """The machine with this much memory, spread evenly over the NUMA nodes that have CPUs; what is left over is the
+    lowest one's."""
+    owners = [node.id for node in machine.nodes if node.cores]
+    share, rest = divmod(memory, len(owners))
+    amounts = {node: share + (rest if place == 0 else 0) for place, node in enumerate(owners)}
+    nodes = tuple(msgspec.structs.replace(node, memory=amounts.get(node.id, 0)) for node in machine.nodes)
+    return msgspec.structs.replace(machine, nodes=nodes)
+
+
+def spread_devices(machine: Machine, resource: str, count: int, replicas: int) -> DeviceInventory:
+    """So many GPUs spread evenly over the NUMA nodes, odd ones on the lowest; each is `replicas` devices."""
+    owners = [node.id for node in machine.nodes if node.cores]
+    share, rest = divmod(count, len(owners))
+    places = [node for place, node in enumerate(owners) for _ in range(share + (place < rest))]
+    devices = tuple(
+        Device(f"gpu-{number}" if replicas == 1 else f"gpu-{number}-{part}", (node,))
+        for number, node in enumerate(places)
+        for part in range(replicas)
+    )
+    return DeviceInventory((DeviceResource(resource, devices),)) if devices else DeviceInventory()

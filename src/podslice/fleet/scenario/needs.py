@@ -1,0 +1,13 @@
+"""What simulating needs beside podslice itself."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from podslice.values.errors import InputError
+
+
+def need_numpy() -> None:
+    """Raises `InputError` where numpy is not installed."""
+    if find_spec("numpy") is None:
+        raise InputError("simulating needs numpy", remedy="pip install 'podslice[fleet]'")

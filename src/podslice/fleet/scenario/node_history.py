@@ -1,0 +1,67 @@
+"""A node of a simulation as it was at the end: the pods that came to it and left it, decided about once more.
+
+A cell keeps what became of pods, not the states of nodes. What a node decides depends on nothing else than what
+happened on it, so its history, gone through again, gives the same CPUs; where it does not, that is said.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.fleet.engine.nodes import FleetClass
+from podslice.fleet.scenario.cells import FleetCell, Study
+from podslice.fleet.scenario.codec import CellOutcome
+from podslice.node.node import Node
+from podslice.values.errors import InputError
+
+
+class NodeAtEnd(NamedTuple):
+    """The node, the pods that came to it, and whether it has the CPUs that the cell recorded."""
+
+    node: Node
+    kind: FleetClass
+    came: int
+    exact: bool
+
+
+def node_at_end(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) -> NodeAtEnd:
+    """A node of a cell as it was at the end. Raises `InputError` for one that is not there."""
+    if name not in outcome.nodes:
+        raise InputError(f"no node is called {name}", path="--node", remedy=f"such as {outcome.nodes[0]}")
+    number = outcome.nodes.index(name)
+    fleet = study.fleet(cell)
+    workload = study.workload(cell, fleet)
+    kind = fleet.classes[fleet.nodes[number].kind]
+    node = Node.of(kind.rules, fleet.nodes[number].start or kind.state)
+    pods = outcome.result.pods
+    mine = [pod for pod in range(len(outcome.shape)) if pods.node[pod] == number and pods.bound[pod] >= 0]
+    events = sorted(
+        [(pods.bound[pod], 1, pod) for pod in mine]
+        + [(pods.ended[pod], 0, pod) for pod in mine if pods.ended[pod] >= 0]
+    )
+    exact = True
+    for _, begins, pod in events:
+        uid = workload.there.get(pod) or f"pod-{pod}"
+        if not begins:
+            node.remove(uid)
+            continue
+        if pod in workload.there:
+            continue
+        shape = workload.shapes[outcome.shape[pod]]
+        metadata = replace(shape.pod.metadata, name=uid, uid=uid, namespace="default")
+        decision = node.admit(replace(shape.pod, metadata=metadata))
+        exact &= decision.admitted
+        if pods.cpus and decision.admitted and outcome.result.pods.cpus[pod]:
+            exact &= _owned(node, uid) == outcome.result.pods.cpus[pod]
+    return NodeAtEnd(node, kind, len(mine), exact)
+
+
+def _owned(node: Node, uid: str) -> int:
+    """All CPUs that a pod owns."""
+    state = node.state.cpu
+    found = state.bubbles.get(uid, 0)
+    for cpus in state.assignments.get(uid, {}).values():
+        found |= cpus
+    return found

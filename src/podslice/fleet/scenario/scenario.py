@@ -1,0 +1,299 @@
+"""What a scenario file says: its fields, with their defaults.
+
+Decoded strictly; nothing in it means something that is not written here or in docs/fleet.md. Paths are relative to the
+file. One cell of the comparison is a set of machines, a kubelet configuration, a scheduler, a transform and a seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from podslice.fleet.engine.options import FilterName, PolicyName, Retry, TieRule
+from podslice.fleet.engine.shapes import Effect, Owner
+from podslice.fleet.scenario.strict import Number
+from podslice.fleet.scheduler.placement import Selector
+
+AS_WRITTEN = "as-written"
+
+
+class _Strict(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What a scenario is made of."""
+
+
+class MachineClass(_Strict, frozen=True, kw_only=True):
+    """A kind of machine. `machine`: a ready-made one, any form of `podslice topology --from`, or a row of a table of
+    assumptions as in `assumptions/openb.yaml#96`. `memory`: of the whole machine, instead of the machine's own. `gpus`
+    of one `gpu_model`, spread evenly over the NUMA nodes. `alternatives`: other machines by name, for the matrix."""
+
+    machine: str = msgspec.field(name="from")
+    memory: Number | None = None
+    gpus: int = 0
+    gpu_model: str = ""
+    alternatives: dict[str, str] = {}
+
+
+class ScenarioTaint(_Strict, frozen=True, kw_only=True):
+    """A taint of nodes."""
+
+    key: str
+    value: str = ""
+    effect: Effect = "NoSchedule"
+
+
+class NodesEntry(_Strict, frozen=True, kw_only=True):
+    """Nodes: of a trace (`csv`, whose machines the table of assumptions `classes` tells by shape), of one class
+    (`count` of them), or of a live cluster (`kubernetes`, with `topology` from NodeResourceTopology objects, and
+    folders with the `configurations` of kubelets, captured `machines` and `states`, a file or a folder for each node).
+    `memory`: of each node where a trace does not tell it."""
+
+    csv: str = ""
+    columns: dict[str, str] = {}
+    of: str = msgspec.field(default="by-shape", name="class")
+    classes: str = "assumptions/openb.yaml"
+    memory: Number | None = None
+    count: int = 0
+    name: str = "{class}-{i:04}"
+    labels: dict[str, str] = {}
+    taints: tuple[ScenarioTaint, ...] = ()
+    kubernetes: str = ""
+    topology: str = ""
+    configurations: str = ""
+    machines: str = ""
+    states: str = ""
+
+
+class Replicas(_Strict, frozen=True, kw_only=True):
+    """A GPU is offered as so many devices, as time slicing does."""
+
+    replicas: int
+
+
+class CeilAbove(_Strict, frozen=True, kw_only=True, rename="kebab"):
+    """Requests above this are rounded up to whole CPUs, smaller ones stay as they are."""
+
+    ceil_above: Number
+
+
+class ReadingTime(_Strict, frozen=True, kw_only=True):
+    """`scale`: times are multiplied by it. `start`, `until`: only pods that arrive between, counted from the trace's
+    beginning."""
+
+    scale: float = 1.0
+    start: Number = 0
+    until: Number | None = None
+
+
+class Sidecars(_Strict, frozen=True, kw_only=True):
+    """Sidecars for every pod, written in one of four ways."""
+
+    count: int = 1
+    cpu: Number = "100m"
+    memory: Number = "128Mi"
+    written: Literal["burstable", "fractional", "padded", "pod-level"] = msgspec.field(name="as")
+
+
+class ContainerShare(_Strict, frozen=True, kw_only=True):
+    """A container of the pods that rows become, and its part of what a row asks for: an amount, or a share (25%). Of
+    the containers that run together one says no CPU and one no memory, and gets the rest. `gpus`: it has the GPUs; the
+    first container without amounts, where none says so. `run`: an init container's part counts beside the others'."""
+
+    name: str
+    cpu: Number | None = None
+    memory: Number | None = None
+    gpus: bool = False
+    run: Literal["app", "sidecar", "init"] = "app"
+
+
+class Reading(_Strict, frozen=True, kw_only=True):
+    """How rows of a trace become pods."""
+
+    qos: Literal["guaranteed", "burstable", "by-column"] = "guaranteed"
+    qos_map: dict[str, Literal["guaranteed", "burstable", "best-effort"]] = {}
+    cpus: Literal["as-is", "ceil", "round"] | CeilAbove = "as-is"
+    gpu_share: Literal["ignore", "whole"] | Replicas = "ignore"
+    gpu_resource: str = "nvidia.com/gpu"
+    containers: Literal["one"] | tuple[ContainerShare, ...] = "one"
+    owner: Owner = "deployment"
+    time: ReadingTime = ReadingTime()
+
+
+class Inflate(_Strict, frozen=True, kw_only=True):
+    """More pods, or fewer: drawn from the list until it asks for `to` times all of a resource, the whole list `copies`
+    times, or `rate` times as many arrivals in the same time."""
+
+    to: float | None = None
+    of: Literal["gpu", "cpu"] = "gpu"
+    keep: bool = True
+    copies: int | None = None
+    rate: float | None = None
+
+
+class Lifetime(_Strict, frozen=True, kw_only=True):
+    """How long pods run, instead of what the trace says."""
+
+    lifetime: Literal["exponential", "constant"]
+    mean: Number
+
+
+class SyntheticShapes(_Strict, frozen=True, kw_only=True):
+    """Shapes with their frequencies, from a trace."""
+
+    origin: str = msgspec.field(name="from")
+    columns: dict[str, str] = {}
+
+
+class SyntheticShape(_Strict, frozen=True, kw_only=True):
+    """One shape and how often it comes, relative to the others."""
+
+    cpu: Number
+    memory: Number = "1Gi"
+    gpus: int = 0
+    weight: int = 1
+
+
+class Arrivals(_Strict, frozen=True, kw_only=True):
+    """Pods a second: at random moments, or evenly."""
+
+    poisson: str | None = None
+    every: Number | None = None
+
+
+class SyntheticLifetime(_Strict, frozen=True, kw_only=True):
+    """Seconds: `lognormal` of mu and sigma, `exponential` of a mean, or `constant`."""
+
+    lognormal: tuple[float, float] | None = None
+    exponential: Number | None = None
+    constant: Number | None = None
+
+
+class Synthetic(_Strict, frozen=True, kw_only=True):
+    """Pods that are made up."""
+
+    shapes: SyntheticShapes | tuple[SyntheticShape, ...]
+    arrivals: Arrivals
+    lifetime: SyntheticLifetime | None = None
+    pods: int
+
+
+class WorkloadEntry(_Strict, frozen=True, kw_only=True):
+    """Pods: of a trace, made up, of manifests, or those of a live cluster, which go first to where they are. `since`:
+    of an imported history, the moment at which it begins."""
+
+    trace: str = ""
+    cluster: str = ""
+    since: str = ""
+    columns: dict[str, str] = {}
+    synthetic: Synthetic | None = None
+    manifests: str = ""
+    reading: Reading = Reading()
+    inflate: Inflate | None = None
+    order: Literal["trace", "shuffle", "size"] = "trace"
+    departures: Literal["none", "trace"] | Lifetime = "none"
+
+
+class KubeletEntry(_Strict, frozen=True, kw_only=True):
+    """A kubelet configuration: a `file`, fields on top of it, and fields for nodes of some classes on top of those.
+    `policy` is the file of a PodslicePolicy, and `policy_by_class` of another one for some classes, whose pattern is
+    read last wins. `recommend`: not one, but every policy, scope and set of options that `whatif --recommend` tries."""
+
+    file: str = ""
+    fields: dict[str, Any] = msgspec.field(default={}, name="set")
+    by_class: dict[str, dict[str, Any]] = {}
+    policy: str = ""
+    policy_by_class: dict[str, str] = {}
+    recommend: bool = False
+
+
+class SchedulerEntry(_Strict, frozen=True, kw_only=True):
+    """A scheduler. `fit`: how kube-scheduler scores sums; `policy`: another policy instead. `filter`: what it knows of
+    nodes beside sums. `curve`: of RequestedToCapacityRatio."""
+
+    profile: Literal["default"] = "default"
+    fit: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    policy: PolicyName | None = None
+    balanced: bool = True
+    curve: tuple[tuple[int, int], ...] = ((0, 0), (100, 10))
+    filter: FilterName = "kube"
+    nrt_delay: Number = "10s"
+    percentage: int = 0
+    ties: TieRule = "random"
+
+
+class TransformEntry(_Strict, frozen=True, kw_only=True):
+    """The same workload, written differently."""
+
+    sidecars: Sidecars | None = None
+    scale: dict[Literal["cpu", "memory"], float] = {}
+    reading: Reading | None = None
+
+
+class AfterRefusal(_Strict, frozen=True, kw_only=True):
+    """What happens after a refusal: `retry` by the pod's owner, on the next best node at once, or never. `owner` of all
+    pods instead of their own."""
+
+    owner: Owner | None = None
+    retry: Retry = "owner"
+    tries: int = 200
+    delay: Number = "1s"
+    limit: int = 1000
+
+
+class BudgetEntry(_Strict, frozen=True, kw_only=True):
+    """A PodDisruptionBudget: one of `min_available` and `max_unavailable`, pods or percent ("50%"). Or a `file`, or a
+    pattern of files, with such objects as kubectl prints them, or as they are in manifests."""
+
+    file: str = ""
+    selector: Selector | None = None
+    namespace: str = "default"
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class ScenarioEvent(_Strict, frozen=True, kw_only=True):
+    """Something happens to the nodes whose name a pattern (`gpu96-*`) fits. `kubelet`: what a restarted one is
+    configured with."""
+
+    at: Number
+    drain: str | None = None
+    fail: str | None = None
+    add: str | None = None
+    restart: str | None = None
+    kubelet: str = ""
+
+
+class Sample(_Strict, frozen=True, kw_only=True):
+    """How often figures are taken: by time, or whenever so many percent have arrived."""
+
+    every: Number | None = None
+    per_percent_arrived: float | None = None
+
+
+class FleetScenario(_Strict, frozen=True, kw_only=True):
+    """A scenario as it is written, with all defaults."""
+
+    api_version: str
+    name: str
+    seeds: tuple[int, ...] = (1,)
+    machines: dict[str, MachineClass] = {}
+    alternatives: tuple[str, ...] = (AS_WRITTEN,)
+    nodes: tuple[NodesEntry, ...]
+    workload: tuple[WorkloadEntry, ...]
+    kubelets: dict[str, KubeletEntry] = msgspec.field(default_factory=lambda: {"defaults": KubeletEntry()})
+    schedulers: dict[str, SchedulerEntry] = msgspec.field(default_factory=lambda: {"kube": SchedulerEntry()})
+    transforms: dict[str, TransformEntry] = msgspec.field(default_factory=lambda: {"identity": TransformEntry()})
+    refusals: AfterRefusal = AfterRefusal()
+    preemption: bool | Literal["off", "on"] = False
+    budgets: tuple[BudgetEntry, ...] = ()
+    node_events: tuple[ScenarioEvent, ...] = ()
+    sample: Sample = Sample()
+    warmup: Number = 0
+    profile: Literal["podslice", "kubelet-1.36"] = "podslice"
+    metrics: tuple[Literal["allocation", "stranded", "fragmentation", "refusals", "alignment"], ...] = (
+        "allocation",
+        "stranded",
+        "fragmentation",
+        "refusals",
+        "alignment",
+    )

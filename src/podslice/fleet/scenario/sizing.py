@@ -1,0 +1,118 @@
+"""Whether some of the nodes are enough for a workload, and in which order they go away.
+
+Packing is not monotone: one node more can hold less. So neighbours of what bisection finds are looked at too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from podslice.fleet.engine.nodes import Fleet
+from podslice.fleet.engine.run import run_cell
+from podslice.fleet.engine.streams import shuffle, stream
+from podslice.fleet.engine.workload import NEVER, Workload
+from podslice.fleet.scenario.cells import CellInputs
+
+_PROBES = 2
+
+
+class NotEnoughError(ValueError):
+    """All nodes of the scenario are not enough."""
+
+
+def unmet_share(
+    made: CellInputs,
+    nodes: Sequence[int],
+    patience: int,
+    progress: Callable[[float], None] = lambda share: None,
+) -> tuple[float, Counter[str]]:
+    """Demand that did not run within `patience` milliseconds of its arrival, in percent, on some of the nodes; and the
+    shapes of pods that never ran. `progress` as of `run_cell`."""
+    kept = sorted(nodes)
+    fleet = Fleet(made.fleet.classes, tuple(made.fleet.nodes[number] for number in kept))
+    options = replace(made.options, metrics=(), events=(), cpus=False, sample_ms=0, sample_share=0)
+    work = on_nodes(made.workload, kept)
+    bound = run_cell(fleet, work, options, made.seed, progress=progress).pods.bound
+    by_gpu = any(shape.gpus for shape in work.shapes)
+    requests = [shape.gpu_request if by_gpu else shape.cpu_request for shape in work.shapes]
+    asked = sum(requests[shape] for shape in work.shape)
+    never: Counter[str] = Counter()
+    unmet = 0
+    for pod, shape in enumerate(work.shape):
+        if bound[pod] < 0:
+            never[work.shapes[shape].name] += 1
+        if bound[pod] < 0 or bound[pod] - work.arrival[pod] > patience:
+            unmet += requests[shape]
+    return (100 * unmet / asked if asked else 0.0), never
+
+
+def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
+    """The pods with some of the nodes only: those of DaemonSets go with their nodes, for others the scheduler
+    decides."""
+    places = {number: place for place, number in enumerate(kept)}
+    pods = [
+        pod
+        for pod, node in enumerate(work.node)
+        if node == NEVER or node in places or work.shapes[work.shape[pod]].owner != "daemonset"
+    ]
+    shape, arrival, length = ([column[pod] for pod in pods] for column in (work.shape, work.arrival, work.length))
+    node = [places.get(work.node[pod], NEVER) for pod in pods]
+    there = {place: work.there[pod] for place, pod in enumerate(pods) if pod in work.there and work.node[pod] in places}
+    return Workload.of(work.shapes, shape, arrival, length, node, there)
+
+
+def first_beyond(low: int, high: int, beyond: Callable[[int], bool]) -> int:
+    """By bisection the first number after `low` that is `beyond`, where `high` is taken to be."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if beyond(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -> tuple[int, tuple[int, ...]]:
+    """The least number that is enough, and numbers that contradict it: smaller ones that are enough too, greater ones
+    that are not. `short` is known to be too few. Raises `NotEnoughError`."""
+    known: dict[int, bool] = {}
+
+    def ask(count: int) -> bool:
+        if count not in known:
+            known[count] = enough(count)
+        return known[count]
+
+    if not ask(most):
+        raise NotEnoughError
+    high = first_beyond(short, most, ask)
+    odd = [count for count in range(max(short + 1, high - 1 - _PROBES), high - 1) if ask(count)]
+    odd += [count for count in range(high + 1, min(most, high + _PROBES) + 1) if not ask(count)]
+    return high, tuple(odd)
+
+
+def removal_order(nodes: int, seed: int) -> list[int]:
+    """Nodes in the order in which they stay: the last ones go first."""
+    order = list(range(nodes))
+    shuffle(stream(seed, "plan"), order)
+    return order
+
+
+def weighted_order(order: Sequence[int], kinds: Sequence[int], weights: Mapping[int, int]) -> tuple[list[int], int]:
+    """Nodes in the order in which they stay, where classes (`kinds`, by node) go away as their weights say; and how
+    many stay in any case, which are those of classes without weight. Within a class `order` decides; a class that is
+    used up leaves its part to the others."""
+    staying = [node for node in order if not weights.get(kinds[node])]
+    going = {kind: [node for node in order if kinds[node] == kind] for kind, weight in weights.items() if weight}
+    gone = dict.fromkeys(going, 0)
+    first: list[int] = []
+    while any(going.values()):
+        kind = min(
+            (kind for kind in going if going[kind]), key=lambda one: (Fraction(gone[one] + 1, weights[one]), one)
+        )
+        gone[kind] += 1
+        first.append(going[kind].pop())
+    return [*staying, *reversed(first)], len(staying)

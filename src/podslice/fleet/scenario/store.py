@@ -1,0 +1,147 @@
+"""A run on disk: every cell is written whole or not at all, and what is there is checked before it is believed.
+
+A directory holds the resolved scenario, its id, and two files a cell: the outcome, and then, written last, a page with
+its checksum. A process that is killed at any moment leaves whole cells; a run that goes on makes the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from podslice.fleet.scenario.codec import CellOutcome, DamagedError, decode
+from podslice.host.state.statefile import remove_temporaries, write_atomically
+from podslice.reading.files import read_limited
+from podslice.values.errors import InputError
+
+CHECKPOINT = ".ckpt"
+"""The ending of the file of a cell that is not done."""
+SCENARIO, IDENTITY, CELLS, TABLES, INPUTS = "scenario.yaml", "id.json", "cells", "tables", "inputs"
+_LARGEST_PAGE = 16 << 20
+_LARGEST_OUTCOME = 4 << 30
+
+
+class RunStore:
+    """The directory of one run. Raises `InputError` for what cannot be read or written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cells = folder / CELLS
+
+    def begin(self, identity: dict[str, Any], scenario: str, *, resume: bool) -> None:
+        """Make the directory, or find it: of the same scenario, and only to go on with it."""
+        known = self.identity()
+        if known is not None and not resume:
+            remedy = "--resume goes on with it; --out names another"
+            raise InputError("there is a run already", source=str(self.folder), remedy=remedy)
+        if known is not None and known.get("id") != identity["id"]:
+            problem = "is a run of another scenario, or of other files"
+            raise InputError(problem, source=str(self.folder), remedy="name another --out")
+        if known is None and self.folder.exists() and not self._is_unused():
+            raise InputError("is not empty and no run", source=str(self.folder), remedy="name another --out")
+        try:
+            self.cells.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot be made: {error.strerror}", source=str(self.folder)) from None
+        remove_temporaries(self.folder, "*")
+        remove_temporaries(self.cells, "*")
+        self.write(IDENTITY, _json(identity))
+        self.write(SCENARIO, scenario.encode())
+
+    def _is_unused(self) -> bool:
+        """True where there is nothing, or no more than a run that was killed before it had an identity."""
+        names = {path.name for path in self.folder.iterdir()}
+        return names <= {CELLS, f".{IDENTITY}.new"} and not (self.cells.is_dir() and any(self.cells.iterdir()))
+
+    def identity(self) -> dict[str, Any] | None:
+        """What the run is of; None where there is none."""
+        path = self.folder / IDENTITY
+        try:
+            found = json.loads(read_limited(str(path), _LARGEST_PAGE))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot be read: {error}", source=str(path)) from None
+        if not isinstance(found, dict):
+            raise InputError("is no identity of a run", source=str(path))
+        return found
+
+    def known_identity(self) -> dict[str, Any]:
+        """As `identity`, of a run that must be there."""
+        found = self.identity()
+        if found is None:
+            remedy = "podslice fleet run FILE --out DIR makes one"
+            raise InputError("holds no run", source=str(self.folder), remedy=remedy)
+        return found
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write one file whole."""
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data)
+        except OSError as error:
+            remedy = "what is there stays; run again with --resume"
+            raise InputError(f"cannot be written: {error.strerror}", source=str(path), remedy=remedy) from None
+
+    def keep(self, key: str, data: bytes, page: dict[str, Any]) -> None:
+        """Write a cell: its outcome, then its page."""
+        self.write(f"{CELLS}/{key}.bin", data)
+        checksum = hashlib.sha256(data).hexdigest()
+        self.write(f"{CELLS}/{key}.json", _json({**page, "sha256": checksum, "bytes": len(data)}))
+
+    def drop_checkpoint(self, key: str) -> None:
+        """The cell is done."""
+        with suppress(OSError):
+            (self.cells / f"{key}{CHECKPOINT}").unlink(missing_ok=True)
+
+    def problem(self, key: str, identity: str) -> str | None:
+        """Why a cell must be made (again); None where it is there and whole, empty where it was not begun."""
+        try:
+            page = json.loads(read_limited(str(self.cells / f"{key}.json"), _LARGEST_PAGE))
+            data = read_limited(str(self.cells / f"{key}.bin"), _LARGEST_OUTCOME)
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return f"cannot be read: {error}"
+        if not isinstance(page, dict) or page.get("scenario") != identity:
+            return "is of another scenario"
+        return None if page.get("sha256") == hashlib.sha256(data).hexdigest() else "does not have its checksum"
+
+    def page(self, key: str) -> dict[str, Any]:
+        """The page of a cell."""
+        path = self.cells / f"{key}.json"
+        try:
+            found = json.loads(read_limited(str(path), _LARGEST_PAGE))
+        except (OSError, ValueError) as error:
+            remedy = "run again with --resume"
+            raise InputError(f"cannot be read: {error}", source=str(path), remedy=remedy) from None
+        assert isinstance(found, dict)
+        return found
+
+    def outcome(self, key: str) -> CellOutcome:
+        """What a cell came to."""
+        path = self.cells / f"{key}.bin"
+        try:
+            data = read_limited(str(path), _LARGEST_OUTCOME)
+            checksum = self.page(key).get("sha256")
+            if checksum != hashlib.sha256(data).hexdigest():
+                raise DamagedError("does not have its checksum")
+            return decode(data)
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+        except DamagedError as error:
+            raise InputError(str(error), source=str(path), remedy="run again with --resume") from None
+
+    def keys(self) -> Iterator[str]:
+        """Keys of the cells that are there, in the order of the scenario."""
+        there = {path.stem for path in self.cells.glob("*.json")}
+        return (key for key in self.known_identity()["cells"] if key in there)
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

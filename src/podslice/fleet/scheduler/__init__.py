@@ -1,0 +1,1 @@
+"""The simulated scheduler: queue, filters, scores, preemption."""

@@ -1,0 +1,145 @@
+"""What a scheduler with NodeResourceTopologyMatch knows of nodes: sums of each NUMA node, some time ago.
+
+Its filter looks at nodes with policy single-numa-node only, takes the lowest NUMA node where everything of a container
+(scope `pod`: of the pod) is free, and gives nothing of an init container to the next one. It knows neither whole cores
+nor groups of memory, and sidecars reserve nothing (cluster-integration B.3). Its cache of reserved amounts is off,
+which is its default.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from podslice.api.pod.demand import BEST_EFFORT, pod_requests
+from podslice.api.pod.eligibility import AdmissionContainer
+from podslice.config.mixed import admission_of
+from podslice.fleet.engine.nodes import FleetClass
+from podslice.fleet.engine.shapes import FleetShape
+from podslice.fleet.scheduler.loads import Ints
+from podslice.node.answers import FleetState
+from podslice.scheduling.predicates import CPU, MEMORY, amounts
+from podslice.values.cpuset import iter_bits
+
+Zone = dict[str, int]
+_MOST_KNOWN = 200_000
+
+
+class NRTView:
+    """The states of nodes as the scheduler has seen them: each with a delay."""
+
+    def __init__(
+        self,
+        classes: Sequence[FleetClass],
+        kinds: Sequence[int],
+        states: Sequence[FleetState],
+        shapes: Sequence[FleetShape],
+        delay: int,
+    ) -> None:
+        self._classes = classes
+        self._kinds = kinds
+        self._delay = delay
+        self.coming: deque[tuple[int, int, FleetState]] = deque()
+        """States that the scheduler will know: when, of which node."""
+        self.seen = list(states)
+        self.numbers: Ints = np.array([state.number for state in states], dtype=np.int64)
+        """The seen state of each node, by number."""
+        self._asked = [[_questions(one, shape) for shape in shapes] for one in classes]
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def changed(self, now: int, node: int, state: FleetState) -> None:
+        """A node has another state; the scheduler will know."""
+        self.coming.append((now + self._delay, node, state))
+
+    def go_to(self, seen: list[FleetState], coming: deque[tuple[int, int, FleetState]]) -> None:
+        """Other states have been seen, and others are on their way."""
+        self.seen, self.coming = seen, coming
+        self.numbers[:] = [state.number for state in seen]
+
+    def pass_time(self, now: int) -> None:
+        """What was on its way has come."""
+        while self.coming and self.coming[0][0] <= now:
+            _, node, state = self.coming.popleft()
+            self.seen[node] = state
+            self.numbers[node] = state.number
+
+    def passes(self, shape: int, node: int) -> bool:
+        """Whether the filter lets a node pass."""
+        kind = self._kinds[node]
+        asked = self._asked[kind][shape]
+        if asked is None:
+            return True
+        state = self.seen[node]
+        key = (state.number, shape)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = _fits(_zones(self._classes[kind], state), *asked)
+        return found
+
+
+def _questions(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], list[Zone]] | None:
+    """What must fit alone, and what after the other; None where the filter does not look."""
+    merger = one.rules.merger
+    if merger is None or not merger.single_numa_node:
+        return None
+    pod = admission_of(one.rules.policy, shape.pod, one.rules.gates)
+    if pod.qos == BEST_EFFORT and not any(container.limits for container in pod.containers):
+        return None
+    if one.rules.config.topology_manager_scope == "pod":
+        return [], [_counted(amounts(pod_requests(shape.pod)), guaranteed=pod.guaranteed)]
+    alone = [_requested(container, guaranteed=pod.guaranteed) for container in pod.containers if container.init]
+    return alone, [_requested(one, guaranteed=pod.guaranteed) for one in pod.containers if not one.init]
+
+
+def _requested(container: AdmissionContainer, *, guaranteed: bool) -> Zone:
+    requests = container.spec.resources.requests or {}
+    return _counted(amounts({**requests}), guaranteed=guaranteed)
+
+
+def _counted(asked: Mapping[str, int], *, guaranteed: bool) -> Zone:
+    """CPU, memory and huge pages of pods that are not Guaranteed always fit."""
+    if guaranteed:
+        return {name: amount for name, amount in asked.items() if amount > 0}
+    native = (CPU, MEMORY, "hugepages-")
+    return {name: amount for name, amount in asked.items() if amount > 0 and not name.startswith(native)}
+
+
+def _zones(one: FleetClass, state: FleetState) -> list[Zone]:
+    """What each NUMA node has free, by ascending id, as NRT objects have it."""
+    rules = one.rules
+    zones = []
+    for node in sorted(rules.machine.nodes, key=lambda found: found.id):
+        cpus = rules.cpu.topology.numa_nodes.get(node.id, 0) & ~rules.cpu.reserved
+        zone = {CPU: 1000 * ((state.cpus & cpus) if rules.cpu.static else cpus).bit_count()}
+        if node.id in state.machine and rules.memory.policy == "Static":
+            zone |= {name: table.free for name, table in (state.machine[node.id].memory_map or {}).items()}
+        else:
+            zone[MEMORY] = node.memory
+        for (name, pool), used in zip(one.state.device.pools.items(), state.used, strict=True):
+            free = [device for device in iter_bits(pool.healthy & ~used) if node.id in pool.numa.get(device, ())]
+            if any(pool.numa.values()):
+                zone[name] = len(free)
+        zones.append(zone)
+    return zones
+
+
+def _fits(zones: list[Zone], alone: Iterable[Zone], together: Iterable[Zone]) -> bool:
+    if not all(any(_has(zone, asked) for zone in zones) for asked in alone):
+        return False
+    for asked in together:
+        zone = next((one for one in zones if _has(one, asked)), None)
+        if zone is None:
+            return False
+        for name, amount in asked.items():
+            if name in zone:
+                zone[name] -= amount
+    return True
+
+
+def _has(zone: Zone, asked: Zone) -> bool:
+    """Resources that no zone has a figure for do not count."""
+    return all(zone[name] >= amount for name, amount in asked.items() if name in zone)

@@ -1,0 +1,237 @@
+"""How a scheduler compares nodes, by name: kube-scheduler's own scores, and the published policies beside which FGD was
+measured (docs/fleet.md has their formulas).
+
+A policy scores nodes that a pod fits on, the highest is taken, and says which GPUs the pod is booked on. Whole GPUs are
+the lowest free ones everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log
+from typing import Protocol
+
+import numpy as np
+
+from podslice.fleet.engine.options import CellOptions
+from podslice.fleet.engine.shapes import WHOLE_GPU
+from podslice.fleet.engine.streams import IndexedStream
+from podslice.fleet.scheduler.fragmentation import GPUFragmentation
+from podslice.fleet.scheduler.loads import Ints, LoadTable, OfLoads, gpu_kind
+from podslice.fleet.scheduler.scores import KubePolicy
+
+_CPU = 1
+"""The column of CPUs."""
+_MOST_CPU, _MOST_GPU = 128_000, 8_000
+"""Milli CPUs and GPUs of the largest node, by which the published policies divide."""
+
+
+class FleetPolicy(Protocol):
+    """Anything that scores the loads (by number) that a shape (by position) fits beside; more is better, none is
+    negative. Nodes with the same load have the same score. `gpus`: which GPUs of such a node a pod is booked on."""
+
+    def score(self, shape: int, rows: Ints) -> Ints: ...
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """`place`: the pod and the node, by number."""
+        ...
+
+
+class _OnColumns:
+    """What policies share: the books, and GPUs with least room first."""
+
+    def __init__(self, loads: LoadTable) -> None:
+        self.loads = loads
+
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """The lowest free ones; a part comes from the GPU with least room for it."""
+        wanted = self.loads.shapes[shape]
+        if not wanted.gpus:
+            return ()
+        left = self.loads.gpus[load].tolist()
+        fitting = [gpu for gpu, milli in enumerate(left) if milli >= wanted.gpu_milli]
+        if wanted.gpu_milli < WHOLE_GPU:
+            fitting.sort(key=lambda gpu: (left[gpu], gpu))
+        return fitting[: wanted.gpus]
+
+    def cpu_left(self, rows: Ints) -> Ints:
+        """Milli CPUs."""
+        return self.loads.room[rows, _CPU] - self.loads.used[rows, _CPU]
+
+
+class KubeScores(_OnColumns):
+    """kube-scheduler's."""
+
+    def __init__(self, loads: LoadTable, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
+        super().__init__(loads)
+        self.score = KubePolicy(loads, name, balanced=balanced, curve=curve).score
+
+
+class AllEqual(_OnColumns):
+    """First fit and random: the tie rule decides. `draws`: a part of a GPU comes from any GPU with room."""
+
+    def __init__(self, loads: LoadTable, draws: IndexedStream | None = None) -> None:
+        super().__init__(loads)
+        self._draws = draws
+
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0."""
+        return np.zeros(len(rows), dtype=np.int64)
+
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """The lowest free ones."""
+        wanted = self.loads.shapes[shape]
+        if self._draws is None or wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
+            return super().gpus(shape, load, place)
+        fitting = np.flatnonzero(self.loads.gpus[load] >= wanted.gpu_milli).tolist()
+        return [fitting[self._draws.below(len(fitting), *place)]]
+
+
+class BestFit(_OnColumns):
+    """Least room left, CPUs and GPUs weighed alike. Stretching scores to 0 to 100 changes no order and is left out."""
+
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0 to 100."""
+        wanted = self.loads.shapes[shape]
+        cpu = self.cpu_left(rows) - wanted.cpu_request
+        gpu = self.loads.gpus[rows].sum(axis=1) - wanted.gpu_request
+        return _hundredths(1 - cpu / _MOST_CPU / 2 - gpu / _MOST_GPU / 2)
+
+
+class DotProduct(_OnColumns):
+    """Least product of what is left and what is asked for."""
+
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0 to 100."""
+        wanted = self.loads.shapes[shape]
+        cpu = self.cpu_left(rows) / _MOST_CPU * (wanted.cpu_request / _MOST_CPU)
+        gpu = self.loads.gpus[rows].sum(axis=1) / _MOST_GPU * (wanted.gpu_request / _MOST_GPU)
+        return _hundredths(1 - (cpu + gpu) / 2)
+
+
+class GPUPacking(_OnColumns):
+    """First GPUs that are in part taken, then nodes in part taken, then free nodes."""
+
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0 to 100; 0 for pods without GPU."""
+        wanted = self.loads.shapes[shape]
+        if not wanted.gpus:
+            return np.zeros(len(rows), dtype=np.int64)
+        gpus, count = self.loads.gpus[rows], self.loads.gpu_count[rows]
+        whole = (gpus == WHOLE_GPU).sum(axis=1)
+        parts = np.where((gpus < WHOLE_GPU) & (gpus >= wanted.gpu_milli), gpus, _MOST_GPU)
+        fitting = (parts < _MOST_GPU).sum(axis=1)
+        needs_whole = fitting < wanted.gpus
+        least = np.sort(parts, axis=1)[:, : wanted.gpus]
+        used_parts = np.where(least < _MOST_GPU, least, 0).sum(axis=1) // 10
+        score = np.where(
+            needs_whole, np.maximum(50 - (wanted.gpus - fitting), 33), np.maximum(100 - used_parts // 10, 50)
+        )
+        return np.where(whole == count, np.maximum(33 - count, count), score)
+
+
+class GPUClustering(_OnColumns):
+    """Pods with as many GPUs each keep together."""
+
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0 to 100; 0 for pods without GPU."""
+        wanted = self.loads.shapes[shape]
+        if not wanted.gpus:
+            return np.zeros(len(rows), dtype=np.int64)
+        kinds = self.loads.kinds[rows]
+        mine = kinds[:, gpu_kind(wanted)] > 0
+        others = (kinds > 0).sum(axis=1) > mine
+        group = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
+        return 25 * (_MOST_GPU - self.loads.gpus[rows].sum(axis=1)) // _MOST_GPU + group
+
+
+class FGD(_OnColumns):
+    """Fragmentation gradient descent: where fragmentation grows least."""
+
+    def __init__(self, loads: LoadTable, fragmentation: GPUFragmentation, models: Ints) -> None:
+        super().__init__(loads)
+        self._fragmentation = fragmentation
+        self._models = models
+        self._now = OfLoads(loads, self._amounts).of
+        """Fragmentation of nodes with these loads as they are."""
+        per_gpu = fragmentation.weight * WHOLE_GPU
+        steps = [log(score / (100 - score)) * per_gpu for score in range(1, 100)]
+        self._steps: Ints = np.array([-int(-step // 1) for step in steps], dtype=np.int64)
+
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0 to 100: half of it where fragmentation stays what it is."""
+        if not len(rows):
+            return np.zeros(0, dtype=np.int64)
+        wanted = self.loads.shapes[shape]
+        gpus, models = self.loads.gpus[rows], self._models_of(rows)
+        before = self._now(rows)
+        cpus = self.cpu_left(rows) - wanted.cpu_request
+        if not wanted.gpus or wanted.gpu_milli == WHOLE_GPU or wanted.gpus > 1:
+            return self._scores(before - self._fragmentation.amounts(cpus, self._without(gpus, shape), models))
+        return self._by_gpu(wanted.gpu_milli, cpus, gpus, models, before).max(axis=1)
+
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """Of a part, the GPU with the best score, the first of several."""
+        wanted = self.loads.shapes[shape]
+        if wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
+            return super().gpus(shape, load, place)
+        row = np.array([load], dtype=np.int64)
+        cpus = self.cpu_left(row) - wanted.cpu_request
+        gpus, models = self.loads.gpus[row], self._models_of(row)
+        scores = self._by_gpu(wanted.gpu_milli, cpus, gpus, models, self._now(row))
+        return [int(scores[0].argmax())]
+
+    def _models_of(self, rows: Ints) -> Ints:
+        return self._models[self.loads.kind[rows]]
+
+    def _amounts(self, rows: Ints) -> Ints:
+        return self._fragmentation.amounts(self.cpu_left(rows), self.loads.gpus[rows], self._models_of(rows))
+
+    def _scores(self, gained: Ints) -> Ints:
+        return np.searchsorted(self._steps, gained, side="right")
+
+    def _without(self, gpus: Ints, shape: int) -> Ints:
+        wanted = self.loads.shapes[shape]
+        if not wanted.gpus:
+            return gpus
+        fitting = gpus >= wanted.gpu_milli
+        taken = fitting & (fitting.cumsum(axis=1) <= wanted.gpus)
+        return gpus - taken * wanted.gpu_milli
+
+    def _by_gpu(self, milli: int, cpus: Ints, gpus: Ints, models: Ints, before: Ints) -> Ints:
+        """The score of each GPU of each node, -1 where there is no room. GPUs of a node with the same room are one."""
+        node, gpu = np.nonzero((gpus >= milli) & _first_of_equals(gpus))
+        after = gpus[node]
+        after[np.arange(len(node)), gpu] -= milli
+        scores = np.full(gpus.shape, -1, dtype=np.int64)
+        scores[node, gpu] = self._scores(before[node] - self._fragmentation.amounts(cpus[node], after, models[node]))
+        return scores
+
+
+def _first_of_equals(gpus: Ints) -> np.ndarray:
+    """True for each GPU that no GPU before it on the node equals."""
+    equal = gpus[:, :, None] == gpus[:, None, :]
+    return equal.argmax(axis=2) == np.arange(gpus.shape[1])
+
+
+def _hundredths(share: np.ndarray) -> Ints:
+    return (share * 100).astype(np.int64)
+
+
+def policy_named(
+    options: CellOptions, loads: LoadTable, *, fragmentation: GPUFragmentation, models: Ints, draws: IndexedStream
+) -> FleetPolicy:
+    """The policy of a cell."""
+    name = options.policy
+    if name in ("first-fit", "random"):
+        return AllEqual(loads, draws if name == "random" else None)
+    if name == "fgd":
+        return FGD(loads, fragmentation, models)
+    published: dict[str, Callable[[LoadTable], FleetPolicy]] = {
+        "best-fit": BestFit,
+        "dot-product": DotProduct,
+        "gpu-packing": GPUPacking,
+        "gpu-clustering": GPUClustering,
+    }
+    if name in published:
+        return published[name](loads)
+    return KubeScores(loads, name, balanced=options.balanced, curve=options.curve)

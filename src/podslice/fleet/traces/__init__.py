@@ -1,0 +1,1 @@
+"""Traces of clusters: read, convert, cut, check."""

@@ -1,0 +1,55 @@
+"""How much a workload can grow on the nodes there are: copies of its pods come beside them (workload inflation).
+
+Copies are drawn in one order for each seed, the same for all configurations, so a larger growth has all pods of a
+smaller one. Those of DaemonSets are not copied: they go with nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from podslice.fleet.engine.streams import below, stream
+from podslice.fleet.engine.workload import NEVER, Workload
+from podslice.fleet.scenario.sizing import first_beyond
+
+MOST_PERCENT = 1000
+"""More is not looked for."""
+NOT_AS_IT_IS = -1
+"""Not even the workload as it is runs."""
+
+
+class GrowingWorkload:
+    """A workload with more or fewer copies of its own pods."""
+
+    def __init__(self, work: Workload, seed: int) -> None:
+        self._work = work
+        self._chance = stream(seed, "growth")
+        self._pool = [pod for pod, shape in enumerate(work.shape) if work.shapes[shape].owner != "daemonset"]
+        self._drawn: list[int] = []
+
+    def by(self, percent: int) -> Workload:
+        """With so many percent more pods, or one more, which come when the pods do that they are copies of."""
+        work, count = self._work, -(-len(self._pool) * percent // 100)
+        while len(self._drawn) < count:
+            self._drawn.append(self._pool[below(self._chance, len(self._pool))])
+        copies = [(pod, True) for pod in sorted(self._drawn[:count])]
+        pods = sorted(
+            [*((pod, False) for pod in range(len(work))), *copies], key=lambda one: (work.arrival[one[0]], one)
+        )
+        shape, arrival, length = (
+            [column[pod] for pod, _ in pods] for column in (work.shape, work.arrival, work.length)
+        )
+        node = [NEVER if copied else work.node[pod] for pod, copied in pods]
+        there = {place: work.there[pod] for place, (pod, copied) in enumerate(pods) if pod in work.there and not copied}
+        return Workload.of(work.shapes, shape, arrival, length, node, there)
+
+
+def most_growth(enough: Callable[[int], bool]) -> int:
+    """The most percent that are enough, as bisection finds them; `NOT_AS_IT_IS` where none is."""
+    if not enough(0):
+        return NOT_AS_IT_IS
+    low, high = 0, 1
+    while high < MOST_PERCENT and enough(high):
+        low, high = high, 2 * high
+    high = min(high, MOST_PERCENT + 1)
+    return first_beyond(low, high, lambda percent: not enough(percent)) - 1

@@ -1,0 +1,209 @@
+"""From the row of a trace to a pod: what a reading and a transform make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.api.server.defaults import default_pod
+from podslice.fleet.engine.shapes import WHOLE_GPU, FleetShape, Owner, PodToleration, SchedulerRequests
+from podslice.fleet.scenario.scenario import CeilAbove, Reading, Replicas, Sidecars, TransformEntry
+from podslice.fleet.scenario.strict import quantity
+from podslice.fleet.scheduler.placement import PlacementRules, placement_of
+from podslice.fleet.traces.containers import divided
+from podslice.fleet.traces.trace import TracePod
+from podslice.fleet.traces.trace_facts import shape_text
+from podslice.values.errors import InputError
+from podslice.values.quirks import Quirks
+
+_CPU = 1000
+_LEAST_MEMORY = 1 << 20
+_NO_TRANSFORM = TransformEntry()
+
+
+class Reader:
+    """Makes shapes of rows: one for all the rows that say the same. `gates` are the kubelets', `owner` comes before the
+    reading's."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        *,
+        gates: Mapping[str, bool],
+        quirks: Quirks,
+        transform: TransformEntry = _NO_TRANSFORM,
+        owner: Owner | None = None,
+    ) -> None:
+        self._reading = transform.reading or reading
+        self._transform = transform
+        self._gates = gates
+        self._quirks = quirks
+        self._owner: Owner = owner or self._reading.owner
+        self._known: dict[tuple[object, ...], FleetShape] = {}
+
+    def shape(self, row: TracePod) -> FleetShape:
+        """The shape of a row. Raises `InputError`."""
+        group = row.owner if row.max_per_node else ""
+        qos = row.qos if self._reading.qos == "by-column" else ""
+        key = (row.cpu, row.memory, row.gpus, row.gpu_milli, row.models, qos, group, row.max_per_node, row.priority)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._made(row, group)
+        return found
+
+    def _made(self, row: TracePod, group: str) -> FleetShape:
+        amounts = self._amounts(row)
+        pod = default_pod(pod_from_dict(self._pod(row, amounts)), self._gates)
+        qos = f", {row.qos}" if row.qos and self._reading.qos == "by-column" else ""
+        return FleetShape(
+            name=shape_text(amounts.cpu, amounts.memory, row.gpus, amounts.gpu_milli, row.models) + qos,
+            pod=pod,
+            requests=SchedulerRequests.of(pod, self._gates, self._quirks),
+            gpus=row.gpus,
+            gpu_milli=amounts.gpu_milli,
+            gpu_models=row.models,
+            group=group,
+            max_per_node=row.max_per_node or -1,
+            priority=row.priority,
+            owner=self._owner,
+        )
+
+    def _amounts(self, row: TracePod) -> ReadAmounts:
+        scale = self._transform.scale
+        cpu = round(row.cpu * scale.get("cpu", 1.0)) if scale else row.cpu
+        memory = round(row.memory * scale.get("memory", 1.0)) if scale else row.memory
+        milli, devices = self._gpus(row)
+        return ReadAmounts(whole_cpus(cpu, self._reading), max(memory, _LEAST_MEMORY), milli, devices)
+
+    def _gpus(self, row: TracePod) -> tuple[int, int]:
+        """Milli of each GPU for the scheduler, devices for the kubelet."""
+        share = self._reading.gpu_share
+        if not row.gpus:
+            return 0, 0
+        if isinstance(share, Replicas):
+            return row.gpu_milli, row.gpus * -(-row.gpu_milli * share.replicas // WHOLE_GPU)
+        if share == "whole":
+            return WHOLE_GPU, row.gpus
+        return row.gpu_milli, row.gpus if row.gpu_milli == WHOLE_GPU else 0
+
+    def _pod(self, row: TracePod, amounts: ReadAmounts) -> dict[str, Any]:
+        reading = self._reading
+        qos: str = reading.qos
+        if qos == "by-column":
+            qos = reading.qos_map.get(row.qos, "")
+            if not qos:
+                remedy = f"add {row.qos!r} to reading.qosMap"
+                raise InputError(f"QoS {row.qos!r} of {row.name} has no meaning", path="reading.qosMap", remedy=remedy)
+        cpu_memory = {"cpu": f"{amounts.cpu}m", "memory": str(amounts.memory)}
+        devices = {reading.gpu_resource: str(amounts.devices)} if amounts.devices else {}
+        requests = {} if qos == "best-effort" else cpu_memory
+        limits = {**(cpu_memory if qos == "guaranteed" else {}), **devices}
+        app = {"name": "app", "resources": {"requests": {**requests, **devices}, "limits": limits}}
+        spec: dict[str, Any] = {"containers": [app]}
+        if not isinstance(reading.containers, str):
+            spec = divided(reading.containers, amounts, devices, qos, row.name)
+        if row.priority:
+            spec["priority"] = row.priority
+        if self._transform.sidecars is not None:
+            added = _with_sidecars(self._transform.sidecars, amounts)
+            added["initContainers"] += spec.get("initContainers", [])
+            spec |= added
+        return {"metadata": {"name": "pod", "uid": "pod"}, "spec": spec}
+
+
+class ReadAmounts(NamedTuple):
+    """What a pod asks for after the reading: milli-CPUs, bytes, milli of each GPU, devices."""
+
+    cpu: int
+    memory: int
+    gpu_milli: int
+    devices: int
+
+
+def whole_cpus(cpu: int, reading: Reading) -> int:
+    """Milli-CPUs as a reading takes them."""
+    rule = reading.cpus
+    up = -(-cpu // _CPU) * _CPU
+    if isinstance(rule, CeilAbove):
+        return up if cpu > quantity(rule.ceil_above, "reading.cpus").milli_value() else cpu
+    if rule == "ceil":
+        return up
+    if rule == "round":
+        return (cpu + _CPU // 2) // _CPU * _CPU or cpu
+    return cpu
+
+
+def _with_sidecars(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
+    """The fields of a pod's specification that sidecars add, in the way they are to be written."""
+    cpu = quantity(sidecars.cpu, "sidecars.cpu").milli_value()
+    memory = quantity(sidecars.memory, "sidecars.memory").value()
+    if sidecars.written == "padded":
+        cpu = -(-cpu // _CPU) * _CPU
+    amounts = {"cpu": f"{cpu}m", "memory": str(memory)}
+    resources: dict[str, Any] = {
+        "burstable": {"requests": amounts},
+        "fractional": {"requests": amounts, "limits": amounts},
+        "padded": {"requests": amounts, "limits": amounts},
+        "pod-level": {},
+    }[sidecars.written]
+    added: dict[str, Any] = {
+        "initContainers": [
+            {"name": f"sidecar-{number}", "restartPolicy": "Always", "resources": resources}
+            for number in range(sidecars.count)
+        ]
+    }
+    if sidecars.written == "pod-level":
+        total = -(-(app.cpu + cpu * sidecars.count) // _CPU) * _CPU
+        budget = {"cpu": f"{total}m", "memory": str(app.memory + memory * sidecars.count)}
+        added["resources"] = {"requests": budget, "limits": budget}
+    return added
+
+
+class Placed(NamedTuple):
+    """Where a pod may be and wants to be."""
+
+    placement: PlacementRules
+    tolerations: tuple[PodToleration, ...]
+
+
+class _Toleration(msgspec.Struct, frozen=True):
+    key: str | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+def placed(pod: Mapping[str, Any]) -> Placed:
+    """What a pod as it was written tells the scheduler. Raises `InputError`."""
+    written = (pod.get("spec") or {}).get("tolerations") or ()
+    try:
+        found = msgspec.convert(written, tuple[_Toleration, ...])
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), path="spec.tolerations", remedy="kubectl explain pod.spec.tolerations") from None
+    tolerations = (
+        PodToleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in found
+    )
+    return Placed(placement_of(pod), tuple(tolerations))
+
+
+def manifest_shape(
+    pod: Pod, name: str, owner: Owner, where: Placed, *, gates: Mapping[str, bool], quirks: Quirks
+) -> FleetShape:
+    """The shape of a pod of a manifest or of a cluster. Raises `InputError`."""
+    pod = default_pod(pod, gates)
+    requests = SchedulerRequests.of(pod, gates, quirks)
+    gpus = next((amount for resource, amount in requests.asked.items() if resource.endswith("/gpu")), 0)
+    return FleetShape(
+        name=name,
+        pod=pod,
+        requests=requests,
+        gpus=gpus,
+        gpu_milli=WHOLE_GPU if gpus else 0,
+        priority=pod.spec.priority or 0,
+        owner=owner,
+        placement=where.placement,
+        tolerations=where.tolerations,
+    )

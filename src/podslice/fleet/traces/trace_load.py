@@ -1,0 +1,86 @@
+"""How many of a trace's pods come: those of a window of its time, and copies or draws of them up to a load."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from podslice.fleet.engine.streams import below
+from podslice.fleet.scenario.scenario import Inflate, Reading
+from podslice.fleet.scenario.strict import milliseconds
+from podslice.fleet.traces.trace import TracePod
+
+
+class Capacity(NamedTuple):
+    """What all nodes have: milli of GPUs, milli-CPUs."""
+
+    gpu: int
+    cpu: int
+
+
+def window(rows: list[TracePod], reading: Reading, where: str) -> tuple[int, list[TracePod]]:
+    """The beginning of the window in the trace's time, and the pods that arrive in it; those without arrival run when
+    the trace begins."""
+    time = reading.time
+    start = milliseconds(time.start, f"{where}.reading.time.start")
+    until = None if time.until is None else milliseconds(time.until, f"{where}.reading.time.until")
+    first = min((row.arrival for row in rows if row.arrival is not None), default=0)
+    begin = first + start
+    if not start and until is None:
+        return begin, rows
+    end = None if until is None else first + until
+    kept = [
+        row
+        for row in rows
+        if (end is None or arrival_in(row, begin) + begin < end)
+        and (row.arrival is None or row.arrival >= begin)
+        and (row.end is None or row.end > begin)
+    ]
+    return begin, kept
+
+
+def arrival_in(row: TracePod, begin: int) -> int:
+    """When it arrives in a window that begins then."""
+    return 0 if row.arrival is None else max(row.arrival - begin, 0)
+
+
+def inflated(
+    rows: list[TracePod], arrivals: list[int], how: Inflate, capacity: Capacity, chance: Random
+) -> tuple[list[TracePod], list[int]]:
+    """More or fewer pods. Drawn uniformly with replacement up to a load, as FGD's artifact does: the first draw that
+    would exceed it ends the drawing; a list above it loses pods at random."""
+    if how.copies is not None or how.rate is not None:
+        return _multiplied(rows, arrivals, float(how.copies or how.rate or 1), chance)
+    whole = capacity.gpu if how.of == "gpu" else capacity.cpu
+    limit = round((how.to or 0) * whole)
+    asked = _gpu_request if how.of == "gpu" else _cpu_request
+    pool, found = list(rows), list(rows) if how.keep else []
+    load = sum(map(asked, found))
+    while load > limit and found:
+        load -= asked(found.pop(below(chance, len(found))))
+    if not any(map(asked, pool)):
+        return found, arrivals
+    while True:
+        row = pool[below(chance, len(pool))]
+        if load + asked(row) > limit:
+            return found, arrivals
+        load += asked(row)
+        found.append(row)
+
+
+def _gpu_request(row: TracePod) -> int:
+    return row.gpus * row.gpu_milli
+
+
+def _cpu_request(row: TracePod) -> int:
+    return row.cpu
+
+
+def _multiplied(
+    rows: list[TracePod], arrivals: list[int], times: float, chance: Random
+) -> tuple[list[TracePod], list[int]]:
+    """The list so many times, each copy at the same moments; of the last one a random part where `times` is no whole
+    number."""
+    whole, part = divmod(times, 1.0)
+    places = [place for place in range(len(rows)) for _ in range(int(whole) + (chance.random() < part))]
+    return [rows[place] for place in places], [arrivals[place] for place in places] if arrivals else []

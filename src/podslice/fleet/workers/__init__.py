@@ -1,0 +1,1 @@
+"""Processes and Dask workers that simulate cells."""

@@ -1,0 +1,186 @@
+"""Cells on the workers of a Dask cluster that somebody else runs. Nothing else here knows Dask but `far_worker`, which
+runs on them.
+
+A task is a coroutine of the worker that waits for a process beside it. The scenario's files are one result of the
+cluster on which all tasks depend: they are sent once, go from worker to worker, and are made again where those who had
+them are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import pickle
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from podslice.fleet.workers.far_worker import TOPIC, far_work, give_up, still_scheduler
+from podslice.values.errors import InputError
+
+_PATIENCE = 2.0
+"""Seconds that the cluster has to hear that nobody waits any more."""
+_LOOK = 10.0
+"""Seconds between two looks at whether there is a worker."""
+_SETTINGS = {
+    "distributed.client.scheduler-info-interval": "30s",
+    "distributed.admin.large-graph-warning-threshold": "1GB",  # the files of a scenario are in it, once
+}
+"""What the client of a run is to do less often than others."""
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|wss?)://)?(?:[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}/?\Z")
+"""A client that is made for anything else takes twenty seconds to end, and prints how."""
+FilePairs = Sequence[tuple[str, bytes]]
+
+
+@contextmanager
+def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[FarExecutor]:
+    """Workers of a Dask cluster. `files`: names and contents that all tasks need in their `folder`; `depth`: how many
+    folders a name may go up. Raises `InputError` where there is no cluster."""
+    remedy = "dask scheduler prints its address, such as tcp://host:8786"
+    if not _ADDRESS.match(address):
+        raise InputError("is no address of a scheduler", path=f"--dask {address}", remedy=remedy)
+    try:
+        dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
+    except ImportError:
+        extra = "pip install 'podslice[fleet-dask]'"
+        raise InputError("Dask needs distributed", path="--dask", remedy=extra) from None
+    with dask.config.set(_SETTINGS), _without_logs():
+        try:
+            client = distributed.Client(address, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            text = str(error).splitlines()[0]
+            raise InputError(f"no scheduler answers: {text}", path=f"--dask {address}", remedy=remedy) from None
+        try:
+            if not client.scheduler_info().get("workers"):
+                raise InputError("has no worker", path=f"--dask {address}", remedy=f"start some: dask worker {address}")
+            executor = FarExecutor(client, address, files, depth)
+            try:
+                yield executor
+            except BaseException:
+                executor.give_up()
+                raise
+        finally:
+            client.close(timeout=_PATIENCE)
+
+
+def _files(digest: str, data: bytes) -> tuple[str, bytes]:
+    """The files, as a result of the cluster."""
+    return digest, data
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Within it Dask's client does not print how it lost its scheduler: who runs it hears that in a line."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
+    before = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, before, strict=True):
+            one.setLevel(level)
+
+
+def said(problem: BaseException, address: str) -> BaseException:
+    """What became of a task, in a line, where the cluster is at fault and not the task."""
+    line = str(problem).partition("\n")[0][:200]
+    if isinstance(problem, CancelledError):
+        found = "the scheduler is gone", "--resume goes on with another one"
+    elif isinstance(problem, BrokenExecutor):
+        found = "the process of a cell was killed, perhaps for its memory", "give workers fewer threads, then --resume"
+    elif isinstance(problem, ImportError) or "deserializ" in line:
+        remedy = "pip install 'podslice[fleet]' where the scheduler and the workers are"
+        found = f"the cluster cannot simulate: {line}", remedy
+    elif type(problem).__module__.partition(".")[0] == "distributed":
+        found = f"a cell ended its workers, or these lost it: {line}", "look at the workers' logs, then --resume"
+    else:
+        return problem
+    return InputError(found[0], path=f"--dask {address}", remedy=found[1])
+
+
+class FarShares:
+    """How far cells on workers elsewhere are: events of the cluster, of which those of this run count."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._told: SimpleQueue[tuple[str, float]] = SimpleQueue()
+
+    def hear(self, event: tuple[float, Any]) -> None:
+        """An event."""
+        _, told = event
+        if isinstance(told, dict) and told.get("run") == self._run:
+            self._told.put((str(told["key"]), float(told["share"])))
+
+    def heard(self) -> Iterable[tuple[str, float]]:
+        """What was told since."""
+        with suppress(Empty):
+            while True:
+                yield self._told.get_nowait()
+
+
+class FarExecutor(Executor):
+    """Workers elsewhere, each of which works beside its event loop (`far_work`)."""
+
+    def __init__(self, client: Any, address: str, files: FilePairs, depth: int) -> None:
+        self._client = client
+        self._address = address
+        self._workers = client.get_executor(pure=False)
+        data = pickle.dumps((depth, tuple(files)))
+        digest = hashlib.sha256(data).hexdigest()
+        self._files = client.submit(_files, digest, data, key=f"{TOPIC}-files-{digest}")
+        self.run: str = client.id
+        self.shares = FarShares(self.run)
+        client.subscribe_topic(TOPIC, self.shares.hear)
+        with suppress(Exception):  # a scheduler may have no podslice, or run nothing for others
+            client.run_on_scheduler(still_scheduler, self.run)
+        self._looked = time.monotonic()
+        self._alone = False
+
+    def submit(self, work: Callable[..., Any], /, *tasks: Any, **named: Any) -> Future[Any]:
+        """Call a function of one argument there."""
+        (task,) = tasks
+        answer: Future[Any] = Future()
+
+        def pass_on(done: Future[bytes]) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            problem = CancelledError() if done.cancelled() else done.exception()
+            if problem is None:
+                answer.set_result(pickle.loads(done.result()))
+            else:
+                answer.set_exception(said(problem, self._address))
+
+        question = pickle.dumps((work, task))
+        self._workers.submit(far_work, self.run, question, self._files).add_done_callback(pass_on)
+        return answer
+
+    def look(self) -> str:
+        """Now and then, whether there is a worker; a line where there is none any more, once."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return ""
+        self._looked = now
+        try:
+            alone = not self._client.nthreads()
+        except (OSError, TimeoutError):
+            return ""
+        alone, self._alone = alone and not self._alone, alone
+        return f"no worker is left; the run waits for one: dask worker {self._address}" if alone else ""
+
+    def give_up(self) -> None:
+        """Nobody waits any more. Workers that do not answer are not waited for."""
+        self._workers.shutdown(wait=False)
+        asked = threading.Thread(target=self._tell_all, daemon=True)
+        asked.start()
+        asked.join(_PATIENCE)
+
+    def _tell_all(self) -> None:
+        with suppress(Exception):
+            self._client.run(give_up, self.run, on_error="ignore")

@@ -1,0 +1,1 @@
+"""Files of the kernel that the agent reads and writes: cgroup v2, interrupts, power, resctrl."""

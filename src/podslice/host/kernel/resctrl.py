@@ -1,0 +1,87 @@
+"""What a machine and its operator have in `/sys/fs/resctrl`."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from podslice.guards.monitoring import MON_GROUPS, MonitorFacts
+from podslice.guards.resctrl import OURS, RESCTRL, CacheFacts, ResctrlFacts, domains_of
+from podslice.host.kernel.kernelfiles import KernelFiles
+from podslice.values.cpuset import readable_bits
+
+_KERNELS = ("info", "mon_groups", "mon_data")
+
+
+def read_resctrl(files: KernelFiles, mine: Container[str]) -> ResctrlFacts | None:
+    """None where nobody has mounted it. `mine`: the paths of folders that the agent has made."""
+    root = files.texts([f"{RESCTRL}/schemata"]).get(f"{RESCTRL}/schemata")
+    if root is None:
+        return None
+    names = [name for name in files.names(RESCTRL) if name not in _KERNELS]
+    lists = files.texts(f"{RESCTRL}/{name}/cpus_list" for name in names)
+    others, groups, foreign = 0, dict[str, tuple[str, str]](), set[str]()
+    for name in names:
+        listed = lists.get(f"{RESCTRL}/{name}/cpus_list")
+        if listed is None:
+            continue
+        if f"{RESCTRL}/{name}/" in mine:
+            schemata = files.texts([f"{RESCTRL}/{name}/schemata"])
+            groups[name.removeprefix(OURS)] = next(iter(schemata.values()), ""), listed.strip()
+        else:
+            others |= readable_bits(listed.strip())
+            foreign.add(name.removeprefix(OURS) if name.startswith(OURS) else "")
+    return ResctrlFacts(_resources(files), domains_of(root), others, groups, frozenset(foreign))
+
+
+def read_monitors(files: KernelFiles, mine: Container[str]) -> MonitorFacts:
+    """The groups that count, and how many more there can be; `mine` as above."""
+    path = f"{RESCTRL}/info/L3_MON/num_rmids"
+    most = _number(files.texts([path]).get(path, "0").strip(), 10, 0)
+    names = [name for name in files.names(RESCTRL) if name not in _KERNELS]
+    parents = [RESCTRL, *(f"{RESCTRL}/{name}" for name in names if _is_group(files, f"{RESCTRL}/{name}"))]
+    own, foreign = dict[str, str](), set[str]()
+    for parent in parents:
+        for name in files.names(f"{parent}/{MON_GROUPS}"):
+            folder = f"{parent}/{MON_GROUPS}/{name}/"
+            if folder in mine:
+                own[folder] = next(iter(files.texts([f"{folder}cpus_list"]).values()), "").strip()
+            else:
+                foreign.add(folder)
+    return MonitorFacts(max(0, most - len(parents) - len(foreign)), own, frozenset(foreign))
+
+
+def _is_group(files: KernelFiles, folder: str) -> bool:
+    return bool(files.texts([f"{folder}/cpus_list"]))
+
+
+def why_refused(files: KernelFiles) -> str:
+    """What the kernel says of the last command; empty where that is nothing."""
+    path = f"{RESCTRL}/info/last_cmd_status"
+    said = files.texts([path]).get(path, "").strip()
+    return "" if said == "ok" else said
+
+
+def _resources(files: KernelFiles) -> dict[str, CacheFacts]:
+    found = {}
+    for name in files.names(f"{RESCTRL}/info"):
+        folder = f"{RESCTRL}/info/{name}"
+        texts = files.texts(
+            f"{folder}/{one}"
+            for one in ("cbm_mask", "min_cbm_bits", "sparse_masks", "bandwidth_gran", "min_bandwidth", "num_closids")
+        )
+        told = {path.rpartition("/")[2]: text.strip() for path, text in texts.items()}
+        if "num_closids" in told:
+            found[name] = CacheFacts(
+                _number(told.get("cbm_mask", "0"), 16, 0),
+                _number(told.get("min_cbm_bits", told.get("min_bandwidth", "1")), 10, 1),
+                max(_number(told.get("bandwidth_gran", "1"), 10, 1), 1),
+                told.get("sparse_masks", "0") == "1",
+            )
+    return found
+
+
+def _number(text: str, base: int, otherwise: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        return otherwise

@@ -1,0 +1,134 @@
+"""A node on a state directory whose resizes and moves take time: the agent's, which changes what runs step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.api.pod.spec import Pod
+from podslice.host.state.store import NodeStore, StateWriteError
+from podslice.node.checkpoints.names import POLICY_STATE_FILE
+from podslice.node.cpu.state import Intent, PodCPUs
+from podslice.node.decide import hold_before, hold_both, settle_resizes
+from podslice.node.decision import ResizeDecision
+from podslice.node.node import Node
+from podslice.node.resize.pending import Waiting
+
+
+class PlannedResize(NamedTuple):
+    """What `NodeStore.resize` would answer, what the pod has and would have, and the pod as it would be granted."""
+
+    decision: ResizeDecision
+    intent: Intent
+    spec: Pod
+
+
+class ResizeStore(NodeStore):
+    """Resizes between `begin_resize` and `end_resize` stay in the policy's state file, also over a restart."""
+
+    def _resume(self, intents: Mapping[str, Intent]) -> None:
+        self._open = {uid: one for uid, one in intents.items() if uid in self.node.pods}
+        state = self.node.state
+        self._waiting = {uid: one.desired for uid, one in state.resizes.pending.items()}
+        self.node.state = replace(state, resizes=Waiting())
+
+    @property
+    def waiting(self) -> Mapping[str, Pod]:
+        """Pods that run with less than they were granted, as they were granted. The node does not try them by
+        itself."""
+        return self._waiting
+
+    def take_waiting(self) -> Mapping[str, Pod]:
+        """The same, told once."""
+        waiting, self._waiting = self._waiting, {}
+        return waiting
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Pods whose resize has begun and not ended."""
+        return tuple(self._open)
+
+    def plan_resize(self, pod: Pod, *, memory_stays: bool = False) -> PlannedResize:
+        """Decide as `Node.resize`, and change nothing. Raises as it does."""
+        before = self.node.state
+        try:
+            decision = self.node.resize(pod, memory_stays=memory_stays)
+            after = self.node.state
+        finally:
+            self.node.state = before
+        uid = decision.uid
+        return PlannedResize(decision, Intent(before.of_pod(uid), after.of_pod(uid)), after.pods[uid].spec)
+
+    def begin_resize(self, uid: str, intent: Intent) -> None:
+        """A pod is about to be resized in several steps: until `end_resize` the file says what it had and what it is to
+        have. Raises `StateWriteError`; nothing has begun then."""
+        self._open[uid] = intent
+        try:
+            self._write(POLICY_STATE_FILE, self._policy_file(self._open))
+        except OSError as error:
+            del self._open[uid]
+            raise self._unwritten(error) from error
+
+    def end_resize(self, uid: str) -> None:
+        """The pod has what the state says. Raises `StateWriteError`; the next decision then writes it."""
+        self._open.pop(uid, None)
+        self.save()
+
+    def undo_resize(self, pod: Pod, had: PodCPUs) -> None:
+        """A pod that was resized has again what it asked for and had before. Raises `StateWriteError`; it has it then
+        in memory only."""
+        self.node.resize(pod)
+        settle_resizes(self.node, {pod.metadata.uid: Intent(had, had)}, (pod,))
+        self.save()
+
+    # Moves
+
+    def plan_move(self, uid: str, place: Callable[[Node], None]) -> Intent:
+        """What a pod has, and what it has once `place` has moved it on the books; nothing changes."""
+        before = self.node.state
+        try:
+            place(self.node)
+            after = self.node.state
+        finally:
+            self.node.state = before
+        return Intent(before.of_pod(uid), after.of_pod(uid), move=True)
+
+    def begin_move(self, uid: str, intent: Intent) -> None:
+        """A pod is about to move: until `commit_move` it owns the CPUs that it leaves and those that it is to have.
+        Raises `StateWriteError`; nothing has begun then."""
+        self.begin_resize(uid, intent)
+        before = self.node.state
+        hold_both(self.node, uid, intent)
+        try:
+            self._save()
+        except OSError as error:
+            self.node.state = before
+            del self._open[uid]
+            raise self._unwritten(error) from error
+
+    def commit_move(self, uid: str, place: Callable[[Node], None]) -> None:
+        """The pod has what it was to have, by the books; `end_resize` ends it. Raises `StateWriteError`, and what
+        `place` raises; it is then as after `begin_move`."""
+        before = self.node.state
+        try:
+            hold_before(self.node, uid, self._open[uid])
+            place(self.node)
+            self._save()
+        except OSError as error:
+            self.node.state = before
+            raise self._unwritten(error) from error
+        except Exception:
+            self.node.state = before
+            raise
+
+    def undo_move(self, uid: str) -> None:
+        """A pod that began to move has what it had. Raises `StateWriteError`; it has it then in memory only."""
+        intent = self._open.pop(uid, None)
+        if intent is not None:
+            hold_before(self.node, uid, intent)
+        self.save()
+
+    def _unwritten(self, error: OSError) -> StateWriteError:
+        return StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}")

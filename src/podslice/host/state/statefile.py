@@ -1,0 +1,158 @@
+"""State files that survive a kill at any moment.
+
+A file is replaced as a whole: write a temporary file beside it, sync it, rename it over the old one, sync the
+directory. Whoever reads afterwards finds the old content or the new, never a mixture. The four steps go through
+`FileOperations`, so that a test can stop the process before and after every one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from podslice.reading.files import read_limited
+from podslice.values.errors import InputError
+
+_LARGEST = 16 << 20
+
+
+class StateReadError(InputError):
+    """The disk, not the content, is at fault."""
+
+
+class FileOperations(Protocol):
+    """The steps of one atomic write."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Create `path` (mode 0600) with this content and sync it to the disk."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+
+
+class RealFiles:
+    """The operating system. `durable` False for files that are made anew after the machine was down: nothing waits for
+    the disk."""
+
+    def __init__(self, *, mode: int = 0o600, durable: bool = True) -> None:
+        self._mode = mode
+        self._durable = durable
+
+    def write(self, path: Path, data: bytes) -> None:
+        descriptor = create(path, self._mode)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if self._durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        if not self._durable:
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def create(path: Path, mode: int) -> int:
+    """The descriptor of a new file; what a process that was killed left under this name goes. A link that somebody puts
+    there is not followed. Raises `OSError`."""
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+@contextmanager
+def taking_place(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its place when all of it is written, and is gone where that fails. Not synced:
+    for what can be made again. Raises `OSError`."""
+    beside = _beside(path)
+    os.close(create(beside, 0o600))
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
+
+
+def write_atomically(path: Path, data: bytes, files: FileOperations | None = None, *, settled: bool = True) -> None:
+    """Replace `path` by `data`, completely or not at all; unless `settled` a machine that goes down may forget it,
+    until somebody syncs the directory. Raises `OSError`."""
+    files = files or RealFiles()
+    temporary = _beside(path)
+    try:
+        files.write(temporary, data)
+        files.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    if settled:
+        files.sync_directory(path.parent)
+
+
+def remove_file(path: Path, files: RealFiles) -> None:
+    """The file is gone, also after a crash. Raises `OSError`."""
+    if path.exists():
+        files.remove(path)
+        files.sync_directory(path.parent)
+
+
+def remove_temporaries(folder: Path, pattern: str) -> None:
+    """Remove what a process that was killed left beside files of this name; what cannot be removed does no harm."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f".{pattern}.new"):
+            path.unlink(missing_ok=True)
+
+
+def read_state(path: Path) -> bytes | None:
+    """Content of a state file, None if there is none. Raises `InputError`."""
+    try:
+        return read_limited(str(path), _LARGEST)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateReadError(f"cannot be read: {error.strerror}", source=str(path)) from None
+
+
+def back_up(path: Path) -> Path:
+    """Copy a file beside itself as `.bak`, or the first free of `.bak.2`, `.bak.3` …; never overwrites. Raises
+    `OSError`, `InputError`."""
+    data = read_limited(str(path), _LARGEST)
+    number = 1
+    while True:
+        backup = path.with_name(f"{path.name}.bak.{number}" if number > 1 else f"{path.name}.bak")
+        try:
+            descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            number += 1
+            continue
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                backup.unlink(missing_ok=True)
+            raise
+        RealFiles().sync_directory(path.parent)
+        return backup

@@ -1,0 +1,242 @@
+"""A node whose decisions are on disk before anybody hears of them.
+
+`NodeStore` keeps a kubelet-style state directory beside a `Node`: every decision is written, file by file and each
+atomically, before it is returned; if that fails, the decision is taken back. Opening a store re-admits the pods that
+still run, so a process killed at any moment continues where it stood.
+
+The files change one after the other (CPU Manager, then Memory Manager). A kill in between leaves a pod in the first
+file only. It was never reported as admitted, so it does not run, and opening the store drops what belongs to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.policy import NO_POLICY, PodslicePolicy
+from podslice.host.boot import Boot
+from podslice.host.state.reboot import (
+    BootKeeper,
+    in_order_of_creation,
+    is_another_boot,
+    migrated,
+    rebuilt,
+    set_aside,
+    with_bound,
+)
+from podslice.host.state.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.model import Machine
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.names import NODE_STATE_FILES, POLICY_STATE_FILE, place_of
+from podslice.node.container import STATE_FILE_OF_STAGE
+from podslice.node.cpu.state import Intent
+from podslice.node.decide import settle_resizes
+from podslice.node.decision import Decision, ResizeDecision
+from podslice.node.node import Node
+from podslice.values.errors import PodsliceError, StartError
+from podslice.values.golang import quote
+
+
+class StateWriteError(PodsliceError):
+    """A decision could not be written and was taken back."""
+
+
+class _Opened(NamedTuple):
+    """A node, the files it began with, why those that were found did not fit, and which of them to set aside."""
+
+    node: Node
+    files: Mapping[str, bytes]
+    reason: str = ""
+    aside: tuple[str, ...] = ()
+
+
+class NodeStore:
+    """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
+    for unreadable files.
+
+    The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
+    order of admission and with the resources they were granted. They are admitted again and keep what they have. What
+    the files hold for other pods is freed. `accept` may refuse the node that comes out of this, with the resizes that
+    were being written, by raising, before anything is written. `predicates` as for `Node`. With `hotplug` in its policy
+    and a `boot`, files of another boot are taken to the machine as it is now (`host.state.reboot`).
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        machine: Machine,
+        config: KubeletConfig | None = None,
+        *,
+        running: Iterable[Pod] = (),
+        profile: str = "podslice",
+        devices: DeviceInventory | None = None,
+        files: FileOperations | None = None,
+        accept: Callable[[Node, Mapping[str, Intent]], None] = lambda node, intents: None,
+        predicates: bool = True,
+        policy: PodslicePolicy = NO_POLICY,
+        boot: Boot | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self._paths = {name: self.directory / place_of(name) for name in NODE_STATE_FILES}
+        self._operations = files or RealFiles()
+        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name in NODE_STATE_FILES:
+            remove_temporaries(self._paths[name].parent, name)
+        found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._paths[name])) is not None}
+        self._written = dict(found)
+        self._unsure: set[str] = set()
+        self._open: dict[str, Intent] = {}
+        running = list(running)
+        self._of_boot = boot
+        policy, config = with_bound(policy, config or KubeletConfig(), boot)
+        start = partial(Node, machine, config, profile=profile, devices=devices, predicates=predicates, policy=policy)
+        opened = self._started(start, found, machine, config, policy, boot)
+        self.node = opened.node
+        self._boot = BootKeeper(boot if policy.hotplug is not None else None, found.get(POLICY_STATE_FILE))
+        if opened.reason:
+            running = in_order_of_creation(running)
+        intents = policy_state.intents_in(opened.files.get(POLICY_STATE_FILE))
+        settle_resizes(self.node, intents, running)
+        self.refused = self.node.readmit(running)
+        self.followed = self.node.replace_lost()
+        """What follows from a machine that changed since the files were written."""
+        if opened.reason:
+            self.followed = (*rebuilt(found, self.node, opened.reason), *self.followed)
+        accept(self.node, intents)
+        self._set_aside(opened.aside)
+        self._resume(intents)
+        self._save()
+
+    def _started(
+        self,
+        start: Callable[..., Node],
+        found: Mapping[str, bytes],
+        machine: Machine,
+        config: KubeletConfig,
+        policy: PodslicePolicy,
+        boot: Boot | None,
+    ) -> _Opened:
+        """The node on its files, or on what becomes of them after a reboot. Raises `StartError`."""
+        written, hotplug = policy_state.boot_in(found.get(POLICY_STATE_FILE)), policy.hotplug
+        if hotplug is None or written is None or not is_another_boot(written, boot):
+            return _Opened(self._node(start, found), found)
+        if hotplug.after_reboot == "refuse":
+            self._node(partial(start, policy=replace(policy, hotplug=None)), found)
+            return _Opened(self._node(start, found), found)
+        migration = migrated(found, written, machine, hotplug, config)
+        reason = migration.reason
+        if migration.outcome != "rebuilt":
+            files = {**found, **migration.files}
+            aside = tuple(name for name in migration.files if name != POLICY_STATE_FILE)
+            try:
+                return _Opened(start(files=files), files, aside=aside)
+            except StartError as error:
+                reason = error.message
+        return _Opened(self._node(start, {}), {}, reason, tuple(found))
+
+    def _node(self, start: Callable[..., Node], files: Mapping[str, bytes]) -> Node:
+        try:
+            return start(files=files)
+        except StartError as error:
+            file = STATE_FILE_OF_STAGE.get(error.stage)
+            raise error if file is None else error.but(path=quote(str(self._paths[file]))) from None
+
+    def _set_aside(self, names: Iterable[str]) -> None:
+        """Files of an earlier boot that do not count any more: kept, and not found by the next start."""
+        for name in names:
+            set_aside(self._paths[name], self._operations)
+            self._written.pop(name, None)
+
+    def _policy_file(self, intents: Mapping[str, Intent]) -> bytes:
+        """What is to be remembered beside the managers' files."""
+        node = self.node
+        boot = self._boot.record(node.machine, node.state.cpu.offline)
+        return policy_state.encode(node.state.cpu, intents, boot, node.mixed_shares)
+
+    def _resume(self, intents: Mapping[str, Intent]) -> None:
+        """Resizes that were being written are settled."""
+
+    def admit(self, pod: Pod, by: Callable[[Node, Pod], Decision] = Node.admit, *, settled: bool = True) -> Decision:
+        """Decide and write; `by` may decide another way. Unless `settled` a machine that goes down may forget it.
+        Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
+        before = self.node.state
+        decision = by(self.node, pod)
+        try:
+            self._save(settled=settled)
+        except OSError as error:
+            self.node.state = before
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+        return decision
+
+    def resize(self, pod: Pod, *, memory_stays: bool = False) -> ResizeDecision:
+        """As `Node.resize`, written before it is told, with other pods' resizes that are granted in the same pass.
+        Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged.
+
+        A process that is killed before the next decision starts with what `running` says was granted, be it the old
+        size or the new one.
+        """
+        before = self.node.state
+        decision = self.node.resize(pod, memory_stays=memory_stays)
+        after = self.node.state
+        granted = [one.uid for one in (decision, *decision.others) if one.outcome == "Allocated"]
+        intents = {uid: Intent(before.of_pod(uid), after.of_pod(uid)) for uid in granted}
+        intents = {uid: one for uid, one in intents.items() if one.before != one.after}
+        try:
+            if any(self._open.get(uid) != one for uid, one in intents.items()):
+                self._write(POLICY_STATE_FILE, self._policy_file(self._open | intents))
+            self._save(ended=not intents)
+        except OSError as error:
+            self.node.state = before
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+        return decision
+
+    def change_policy(self, policy: PodslicePolicy) -> None:
+        """As `Node.change_policy`. Raises `StateWriteError` where what is to be remembered under it cannot be written;
+        the policy counts all the same."""
+        boot = self._of_boot
+        policy, _ = with_bound(policy, self.node.rules.config, boot)
+        self.node.change_policy(policy)
+        self._boot = BootKeeper(boot if policy.hotplug is not None else None, self._written.get(POLICY_STATE_FILE))
+        self.save()
+
+    def remove(self, uid: str, *, settled: bool = True) -> bool:
+        """The pod is gone; False when there is none with this UID. `settled` as for `admit`. Raises `StateWriteError`;
+        the pod's resources are then free in memory only."""
+        known = self.node.remove(uid)
+        self._open.pop(uid, None)
+        self.save(settled=settled)
+        return known
+
+    def save(self, *, settled: bool = True) -> None:
+        """Write what could not be written before. Raises `StateWriteError`."""
+        try:
+            self._save(settled=settled)
+        except OSError as error:
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+
+    def _save(self, *, ended: bool = True, settled: bool = True) -> None:
+        """Write what changed; the policy's file last, and not before the resizes in it have `ended`."""
+        for name, data in self.node.manager_files.items():
+            if name != POLICY_STATE_FILE:
+                self._write(name, data, settled=settled)
+        cpu = self.node.state.cpu
+        promises = cpu.loans or cpu.bubble_loans or cpu.classes or cpu.memos
+        needed = promises or self._open or self._boot.known or self.node.mixed_shares
+        if ended and (needed or POLICY_STATE_FILE in self._written):
+            self._write(POLICY_STATE_FILE, self._policy_file(self._open), settled=settled)
+
+    def _write(self, name: str, data: bytes, *, settled: bool = True) -> None:
+        if self._written.get(name) != data or name in self._unsure:
+            self._unsure.add(name)  # a write that fails may have replaced the file
+            path = self._paths[name]
+            path.parent.mkdir(mode=0o750, exist_ok=True)
+            write_atomically(path, data, self._operations, settled=settled)
+            self._written[name] = data
+            self._unsure.discard(name)

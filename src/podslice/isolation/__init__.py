@@ -1,0 +1,1 @@
+"""Measure whether exclusive CPUs are really alone (docs/isolation.md)."""

@@ -1,0 +1,55 @@
+"""How late a thread wakes on a CPU that should be its own: what a probe saw, as percentiles (docs/isolation.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from podslice.values.cpuset import bits_of, format_bits
+
+PERCENTILES: Final = (50.0, 99.0, 99.9)
+
+
+class CPULatency(msgspec.Struct, frozen=True, rename="camel"):
+    """Of one CPU: how often the thread woke, and how late in microseconds."""
+
+    cpu: int
+    wakes: int
+    min: float
+    p50: float
+    p99: float
+    p999: float
+    max: float
+
+
+class LatencyReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Wake-up latencies by CPU, `interval` and `limit` in microseconds. No wake-up should exceed the limit; `failed`
+    are the CPUs on which one did."""
+
+    interval: float
+    seconds: float
+    limit: float | None
+    cpus: tuple[CPULatency, ...]
+    failed: str
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The least value that so many percent do not exceed; `values` are sorted."""
+    place = -int(-len(values) * percent // 100)
+    return values[max(0, min(len(values), place) - 1)]
+
+
+def latency_report(
+    found: Mapping[int, Sequence[int]], *, interval: float, seconds: float, limit: float | None
+) -> LatencyReport:
+    """`found` are nanoseconds by CPU, `interval` and `limit` microseconds."""
+    rows = []
+    for cpu, late in sorted(found.items()):
+        values = sorted(ns / 1000 for ns in late)
+        if values:
+            p50, p99, p999 = (round(percentile(values, percent), 1) for percent in PERCENTILES)
+            rows.append(CPULatency(cpu, len(values), round(values[0], 1), p50, p99, p999, round(values[-1], 1)))
+    failed = bits_of(row.cpu for row in rows if limit is not None and row.max > limit)
+    return LatencyReport(interval, seconds, limit, tuple(rows), format_bits(failed))

@@ -1,0 +1,61 @@
+"""`kubectl podslice explain`: would a pod fit on a node of the cluster, as the node is now?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
+from podslice.cli.pods_option import pod_options, read_pods
+from podslice.kubectl.commands.options import agents_of, cluster_options, complete_node
+from podslice.render.ansi import echo
+from podslice.values.errors import InputError
+
+
+@click.command()
+@click.option(
+    "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="Pods, or workloads; - is stdin."
+)
+@click.option(
+    "--node", "name", required=True, metavar="NAME", shell_complete=complete_node, help="The node to try them on."
+)
+@cluster_options
+@pod_options
+@click.option("--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod.")
+@only_refused_option
+@quiet_option
+@OUTPUT("table", "wide")
+def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: bool, output: str, **options: Any) -> None:
+    """Tell what the node NAME would do with every pod of FILE as it is now, why, and for a refused pod the smallest
+    changes that make it fit. Nothing is created; every change was tried on a copy of the node.
+
+    Admitted pods stay on the copy for the pods after them. The amounts that the scheduler counts are not looked at.
+
+    \b
+    Examples:
+      kubectl podslice explain -f pod.yaml --node n7
+      kubectl podslice explain -f pod.yaml --node n7 -o json
+
+    Exit codes: 0 all admitted, 1 some refused, 2 bad input, or nobody answers.
+    """
+    from podslice.advise.explain.documents import ExplanationList, explained
+    from podslice.advise.explain.explain import explain_each
+    from podslice.advise.explain.table import to_text
+    from podslice.kubectl.live import remote_node
+
+    how = {key: options.pop(key) for key in ("replicas", "strict", "validate")}
+    agents = agents_of(options)
+    remote = remote_node(agents.ask(agents.on(name), "/node"), name)
+    if remote.node is None:
+        raise InputError(f"nothing can be decided there: {remote.problem}", source=name, remedy="see podslice status")
+    read = read_pods(files, taken=set(remote.node.pods), **how)
+    print_warnings(read.warnings)
+    found = [one.explanation for one in explain_each(remote.node, [one.pod for one in read.pods], fixes=fixes)]
+    shown = [one for one in found if not (only_refused and one.trace.admitted)]
+    if output in ("table", "wide"):
+        echo("\n\n".join(to_text(one, wide=output == "wide", width=prose_width()) for one in shown))
+    else:
+        emit(ExplanationList(tuple(map(explained, shown))), output)
+    sys.exit(0 if all(one.trace.admitted for one in found) else 1)

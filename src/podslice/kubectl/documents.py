@@ -1,0 +1,88 @@
+"""The answers of `kubectl podslice` about a whole cluster, or about a pod in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.advise.explain.documents import ExplainedPod
+from podslice.audit.report import AuditReport
+from podslice.status.status import ContainerReport, RefusalStatus
+
+
+class PodEventLine(msgspec.Struct, frozen=True, rename="camel"):
+    """An Event about the pod, `last_seen` in RFC 3339 or empty."""
+
+    type: str
+    reason: str
+    message: str
+    count: int
+    last_seen: str
+    source: str
+
+
+class PodPlacement(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a pod is and why. `phase`, `qos_class`, `reason` and `message` as the API server has them; `containers`,
+    `refusals` and `findings` as the node's agent has them, `problem` why nobody could ask it or it knows nothing. `now`
+    is what the node would do if the pod came now (a pod that holds something there is taken away first)."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str
+    qos_class: str
+    reason: str
+    message: str
+    problem: str
+    containers: tuple[ContainerReport, ...]
+    refusals: tuple[RefusalStatus, ...]
+    findings: tuple[str, ...]
+    events: tuple[PodEventLine, ...]
+    now: ExplainedPod | None
+
+
+class NUMANodeUsage(msgspec.Struct, frozen=True):
+    """CPUs of a NUMA node, and how many of them a container could still get for itself."""
+
+    id: int
+    cpus: int
+    free: int
+
+
+class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's exclusive CPUs. `cpus` can be owned or are, `exclusive` are owned, `free` are not (under full-pcpus-only
+    those of cores that nobody owns a part of). `largest` is the most that is free on one NUMA node, `fragmentation` the
+    percentage by which that is less than the free CPUs would be together. `problem`: why the node could not be looked
+    at, or what is wrong with its agent. Numbers are null where nobody knows them, and where no CPUs are given away."""
+
+    node: str
+    cpu_manager_policy: str
+    topology_manager_policy: str
+    topology_manager_scope: str
+    cpus: int | None
+    exclusive: int | None
+    free: int | None
+    numa: tuple[NUMANodeUsage, ...]
+    largest: int | None
+    fragmentation: int | None
+    problem: str
+
+
+class NodeUsageList(msgspec.Struct, frozen=True):
+    """The nodes with an agent, by name."""
+
+    items: tuple[NodeUsage, ...]
+
+
+class NodeAudit(msgspec.Struct, frozen=True):
+    """What an audit of a node found; `problem` says why there was none."""
+
+    node: str
+    problem: str
+    report: AuditReport | None
+
+
+class NodeAuditList(msgspec.Struct, frozen=True):
+    """The nodes that were audited, by name."""
+
+    items: tuple[NodeAudit, ...]

@@ -1,0 +1,33 @@
+"""Ready-made machines, so that nobody needs a server to ask what a server would do.
+
+Each is a short-form YAML file below `machines/` with the vendor document its facts are from.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib.resources import files
+
+from podslice.machine.model import Machine
+from podslice.machine.readers.form import from_data
+from podslice.reading.yaml import load_documents
+from podslice.values.errors import InputError
+
+_SUFFIX = ".yaml"
+
+
+def gallery_names() -> list[str]:
+    """Names of all machines, sorted."""
+    folder = files("podslice.machine.gallery").joinpath("machines")
+    return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
+
+
+def load_gallery(name: str) -> Machine:
+    """The machine of that name. Raises `InputError` that offers similar names."""
+    names = gallery_names()
+    if name not in names:
+        similar = get_close_matches(name, names, 3, 0.4) or [known for known in names if name.lower() in known]
+        remedy = f"did you mean {', '.join(similar)}?" if similar else "podslice topology --list shows all"
+        raise InputError(f"unknown machine {name!r}", remedy=remedy)
+    text = files("podslice.machine.gallery").joinpath("machines", name + _SUFFIX).read_text(encoding="utf-8")
+    return from_data(load_documents(text, name)[0], name)

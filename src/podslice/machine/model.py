@@ -1,0 +1,363 @@
+"""A machine as plain facts, and the CPU topology that the CPU Manager makes of them.
+
+Two views share one model. What a kubelet sees (cAdvisor's MachineInfo: NUMA nodes, their cores, threads, uncore
+caches, memory, huge pages, distances) decides where pods land, so exactly those facts are the required fields. What
+sysfs tells beyond that (offline and isolated CPUs, caches, core types) is kept beside it for people and for
+validation; it never changes a decision. Readers live in `podslice.host` and the sibling modules; this module does no
+I/O.
+
+A `CPUTopology` (cpu-topology 1.2) is built once per machine and shared by every simulated node: for each NUMA node,
+socket, core and uncore cache the bits of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a
+core's id is its lowest thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import accumulate
+
+import msgspec
+
+from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits, union
+from podslice.values.errors import PodsliceError
+
+
+class HugePages(msgspec.Struct, frozen=True, rename="camel"):
+    """Pre-allocated huge pages of one size on one NUMA node."""
+
+    page_size_ki: int
+    num_pages: int
+
+    @property
+    def bytes(self) -> int:
+        """Their size altogether, in bytes."""
+        return self.page_size_ki * 1024 * self.num_pages
+
+
+class Core(msgspec.Struct, frozen=True, rename="camel"):
+    """A physical core as cAdvisor lists it: hardware socket and core id, its online threads in listing order, and the
+    ids of the L3 (or higher) caches that are neither private nor shared by its whole NUMA node."""
+
+    socket: int
+    core: int
+    threads: tuple[int, ...]
+    uncore_caches: tuple[int, ...] = ()
+
+
+class NUMANode(msgspec.Struct, frozen=True, rename="camel"):
+    """A NUMA node. `memory` in bytes (MemTotal); `cores` empty on memory-only nodes; `distances` as the kernel lists
+    them (one per online node), None where sysfs has no file."""
+
+    id: int
+    memory: int = 0
+    hugepages: tuple[HugePages, ...] = ()
+    distances: tuple[int, ...] | None = None
+    cores: tuple[Core, ...] = ()
+
+
+class Cache(msgspec.Struct, frozen=True, rename="camel"):
+    """A cache shared by `cpus`; `size` in bytes, 0 where unknown."""
+
+    level: int
+    type: str
+    size: int
+    cpus: CPUSet
+
+
+class CoreType(msgspec.Struct, frozen=True, rename="camel"):
+    """A kind of core on a hybrid machine, e.g. `performance` and `efficiency`; `capacity` 0 where unknown."""
+
+    name: str
+    cpus: CPUSet
+    capacity: int = 0
+
+
+class MaxFrequency(msgspec.Struct, frozen=True, rename="camel"):
+    """CPUs that clock as high as each other at most, in kHz."""
+
+    khz: int
+    cpus: CPUSet
+
+
+class CPUGroup(msgspec.Struct, frozen=True, rename="camel"):
+    """Online CPUs that share a piece of hardware. `kind` is `core`, `cluster`, `die`, `package`, `book` or `drawer`;
+    `id` is the kernel's, which need not be unique on the machine."""
+
+    kind: str
+    id: int
+    cpus: CPUSet
+
+
+class KernelNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A NUMA node as the kernel (not cAdvisor) lists it; fields as in `NUMANode`, `cpus` are the online ones."""
+
+    id: int
+    cpus: CPUSet
+    memory: int = 0
+    hugepages: tuple[HugePages, ...] = ()
+    distances: tuple[int, ...] | None = None
+
+
+class PCIDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """A PCI function of which the kernel knows the NUMA node; `interfaces` are its network interfaces."""
+
+    address: str
+    numa_node: int
+    interfaces: tuple[str, ...] = ()
+
+
+class Machine(msgspec.Struct, frozen=True, rename="camel"):
+    """One machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
+
+    Fields from `name` to `warnings` never change a decision. `groups` and `kernel_nodes` tell what the hardware looks
+    like where the kubelet's discovery sees less or something else; they are empty for machines written down by hand.
+    """
+
+    nodes: tuple[NUMANode, ...]
+    num_cores: int | None = None
+    """cAdvisor's NumCores: despite the name, logical CPUs."""
+    num_sockets: int | None = None
+    memory_capacity: int | None = None
+    hugepages: tuple[HugePages, ...] | None = None
+    """Huge pages of the whole machine, which a kubelet reports as capacity."""
+    name: str = ""
+    description: str = ""
+    source: str = ""
+    architecture: str = ""
+    offline: CPUSet = CPUSet()
+    isolated: CPUSet = CPUSet()
+    caches: tuple[Cache, ...] = ()
+    core_types: tuple[CoreType, ...] = ()
+    max_frequencies: tuple[MaxFrequency, ...] = ()
+    """The highest first; none where all CPUs are alike or nothing is known."""
+    nohz_full: CPUSet = CPUSet()
+    """CPUs without the kernel's tick while they run one thread (`nohz_full=`)."""
+    rcu_nocbs: CPUSet = CPUSet()
+    """CPUs whose RCU callbacks run elsewhere (`rcu_nocbs=`, and all of `nohz_full=`)."""
+    groups: tuple[CPUGroup, ...] = ()
+    kernel_nodes: tuple[KernelNode, ...] = ()
+    pci_devices: tuple[PCIDevice, ...] = ()
+    """Disks, network cards, GPUs and accelerators, by address."""
+    warnings: tuple[str, ...] = ()
+    operating_system: str = "linux"
+    """As in a Node's nodeInfo; it decides about pod-level resources and resizes."""
+
+    @property
+    def cpu_count(self) -> int:
+        """Logical CPUs as the kubelet counts them."""
+        if self.num_cores is not None:
+            return self.num_cores
+        return sum(len(core.threads) for node in self.nodes for core in node.cores)
+
+    @property
+    def socket_count(self) -> int:
+        """Sockets as the kubelet counts them."""
+        if self.num_sockets is not None:
+            return self.num_sockets
+        return len({core.socket for node in self.nodes for core in node.cores})
+
+    @property
+    def memory(self) -> int:
+        """Memory capacity in bytes."""
+        if self.memory_capacity is not None:
+            return self.memory_capacity
+        return sum(node.memory for node in self.nodes)
+
+    @property
+    def all_hugepages(self) -> tuple[HugePages, ...]:
+        """Huge pages of the whole machine: `hugepages`, or the sums over the nodes, smallest size first."""
+        if self.hugepages is not None:
+            return self.hugepages
+        pages: dict[int, int] = {}
+        for node in self.nodes:
+            for pool in node.hugepages:
+                pages[pool.page_size_ki] = pages.get(pool.page_size_ki, 0) + pool.num_pages
+        return tuple(HugePages(size, count) for size, count in sorted(pages.items()))
+
+    def groups_of(self, kind: str) -> tuple[CPUGroup, ...]:
+        """The groups of one kind, by lowest CPU."""
+        return tuple(group for group in self.groups if group.kind == kind)
+
+    @property
+    def cpus(self) -> CPUSet:
+        """Every CPU listed under a node."""
+        return CPUSet(cpu for node in self.nodes for core in node.cores for cpu in core.threads)
+
+
+# The CPU Manager's topology
+
+
+class TopologyError(PodsliceError):
+    """Discovery fails; the text is upstream's."""
+
+
+class CPUTopology:
+    """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
+
+    `cores_nest`: every core lies within one NUMA node and one socket. `packages_nest`: every socket lies within one
+    NUMA node, or on machines with more NUMA nodes than sockets every NUMA node within one socket.
+    `smallest_numa_node`, `smallest_socket`: their number of CPUs. `core_size`: that of every core, 0 where they differ.
+    `first_threads`: the lowest CPU of every core; `sibling_step`: from it to the other CPU of its core (0: it has
+    none), -1 where that is not the same everywhere.
+    `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
+    position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
+    """
+
+    __slots__ = (
+        "_children",
+        "_node_sums",
+        "all_cpus",
+        "core_of",
+        "core_size",
+        "cores",
+        "cores_nest",
+        "first_threads",
+        "num_cores",
+        "num_cpus",
+        "num_sockets",
+        "numa_mask",
+        "numa_nodes",
+        "numa_of",
+        "packages_nest",
+        "sibling_step",
+        "smallest_numa_node",
+        "smallest_socket",
+        "socket_of",
+        "sockets",
+        "sockets_of_numa_nodes",
+        "uncore_caches",
+        "uncore_of",
+    )
+
+    def __init__(self, machine: Machine) -> None:
+        """Raises `TopologyError` as upstream's discovery does."""
+        if machine.cpu_count == 0:
+            raise TopologyError("could not detect number of cpus")
+        self.num_cpus = machine.cpu_count
+        self.num_sockets = machine.socket_count
+        self.num_cores = sum(len(node.cores) for node in machine.nodes)
+        self.numa_of: dict[int, int] = {}
+        self.socket_of: dict[int, int] = {}
+        self.core_of: dict[int, int] = {}
+        self.uncore_of: dict[int, int] = {}
+        for node in machine.nodes:
+            for core in node.cores:
+                if not core.threads:
+                    raise TopologyError("no cpus provided")
+                if len(set(core.threads)) != len(core.threads):
+                    raise TopologyError("cpus provided are not unique")
+                core_id = min(core.threads)
+                uncore = core.uncore_caches[0] if core.uncore_caches else core.socket
+                for cpu in core.threads:
+                    self.numa_of[cpu] = node.id
+                    self.socket_of[cpu] = core.socket
+                    self.core_of[cpu] = core_id
+                    self.uncore_of[cpu] = uncore
+        self.numa_nodes = _group(self.numa_of)
+        self.sockets = _group(self.socket_of)
+        self.cores = _group(self.core_of)
+        self.uncore_caches = _group(self.uncore_of)
+        self.smallest_numa_node = min((cpus.bit_count() for cpus in self.numa_nodes.values()), default=0)
+        self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
+        sizes = {cpus.bit_count() for cpus in self.cores.values()}
+        self.core_size = sizes.pop() if len(sizes) == 1 else 0
+        self.first_threads: Bits = bits_of(self.cores)
+        steps = {cpus.bit_length() - 1 - core for core, cpus in self.cores.items()}
+        self.sibling_step = steps.pop() if len(steps) == 1 and self.core_size in (1, 2) else -1
+        self.cores_nest = _nest(self.cores, self.numa_nodes) and _nest(self.cores, self.sockets)
+        outer, inner = self.numa_nodes, self.sockets
+        self.packages_nest = _nest(inner, outer) if self.num_sockets >= len(self.numa_nodes) else _nest(outer, inner)
+        self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
+        self.numa_mask: Bits = bits_of(node for node in self.numa_nodes if node >= 0)
+        self.sockets_of_numa_nodes = {
+            node: bits_of(i for i, socket in enumerate(self.sockets.values()) if socket & cpus)
+            for node, cpus in self.numa_nodes.items()
+        }
+        self._node_sums = list(accumulate(sorted((c.bit_count() for c in self.numa_nodes.values()), reverse=True)))
+        self.all_cpus: Bits = union(self.numa_nodes.values())
+
+    @property
+    def cpus_per_core(self) -> int:
+        """Machine-wide average, integer division; 0 on a machine without cores."""
+        return self.num_cpus // self.num_cores if self.num_cores else 0
+
+    @property
+    def cpus_per_socket(self) -> int:
+        """Machine-wide average, integer division; 0 without sockets."""
+        return self.num_cpus // self.num_sockets if self.num_sockets else 0
+
+    @property
+    def cpus_per_uncore(self) -> int:
+        """Machine-wide average, integer division; 0 without uncore caches."""
+        return self.num_cpus // len(self.uncore_caches) if self.uncore_caches else 0
+
+    def children(self, parent: str, child: str) -> dict[int, tuple[tuple[int, Bits], ...]]:
+        """For each object of one level the (id, CPUs) of the objects of another that share CPUs with it, ids ascending.
+
+        Levels are the attribute names: `numa_nodes`, `sockets`, `cores`, `uncore_caches`.
+        """
+        table = self._children.get((parent, child))
+        if table is None:
+            inner: dict[int, Bits] = getattr(self, child)
+            outer: dict[int, Bits] = getattr(self, parent)
+            table = {
+                key: tuple((other, cpus) for other, cpus in inner.items() if cpus & mine) for key, mine in outer.items()
+            }
+            self._children[parent, child] = table
+        return table
+
+    def fewest_numa_nodes(self, count: int) -> int:
+        """Fewest NUMA nodes that have `count` CPUs, free or not; all of them if even they have not."""
+        return min(bisect_left(self._node_sums, count) + 1, len(self._node_sums))
+
+    def numa_nodes_of(self, cpus: Bits) -> Bits:
+        """NUMA mask of the nodes that have a CPU in `cpus`; CPUs without a node (id −1) leave no trace."""
+        mask = 0
+        for node, bits in self.numa_nodes.items():
+            if bits & cpus and node >= 0:
+                mask |= 1 << node
+        return mask
+
+    def cpus_in_numa_nodes(self, mask: Bits) -> Bits:
+        """Bits of all CPUs of the nodes in a NUMA mask."""
+        if mask > 0 and not mask & (mask - 1):
+            return self.numa_nodes.get(mask.bit_length() - 1, 0)
+        cpus = 0
+        for node, bits in self.numa_nodes.items():
+            if node >= 0 and mask >> node & 1:
+                cpus |= bits
+        return cpus
+
+    def is_uncore_aligned(self, cpus: Bits) -> bool:
+        """True for sets of at most one CPU, else when all CPUs are known and share one uncore cache
+        (cpu-topology 1.2)."""
+        if cpus & (cpus - 1) == 0:
+            return True
+        first = self.uncore_of.get((cpus & -cpus).bit_length() - 1)
+        return first is not None and cpus & ~self.uncore_caches[first] == 0
+
+
+@lru_cache(maxsize=16)
+def cpu_topology(machine: Machine) -> CPUTopology:
+    """The topology of a machine; equal machines share one. Raises `TopologyError`."""
+    return CPUTopology(machine)
+
+
+def whole_objects(objects: Mapping[int, Bits], cpus: Bits) -> Bits:
+    """All CPUs of the objects (cores, sockets; bits by id) that have a CPU in `cpus`."""
+    return union(bits for bits in objects.values() if bits & cpus)
+
+
+def _nest(inner: Mapping[int, Bits], outer: Mapping[int, Bits]) -> bool:
+    """True when every inner object lies within one outer object. No two outer objects share a CPU."""
+    owner = {cpu: cpus for cpus in outer.values() for cpu in iter_bits(cpus)}
+    return all(not cpus & ~owner.get((cpus & -cpus).bit_length() - 1, 0) for cpus in inner.values())
+
+
+def _group(object_of: dict[int, int]) -> dict[int, Bits]:
+    groups: dict[int, Bits] = {}
+    for cpu, owner in object_of.items():
+        groups[owner] = groups.get(owner, 0) | 1 << cpu
+    return dict(sorted(groups.items()))

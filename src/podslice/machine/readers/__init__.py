@@ -1,0 +1,1 @@
+"""Machines from text: our own form, hwloc, cAdvisor, one-line synthetic machines."""

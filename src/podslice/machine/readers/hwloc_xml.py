@@ -1,0 +1,221 @@
+"""hwloc's XML (`lstopo --of xml`, `lstopo machine.xml`) of versions 1 and 2, as the machine a kubelet would see.
+
+In version 1 NUMA nodes and caches are levels of one tree; in version 2 NUMA nodes hang beside it and memory-only nodes
+carry the CPU set of whatever they are attached to. Both are read through the CPU sets, so the difference does not
+matter: a CPU belongs to the smallest NUMA node that lists it, ordinary memory before special memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from xml.etree import ElementTree
+
+from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, build_nodes, check_machine
+from podslice.machine.model import Cache, CoreType, HugePages, Machine
+from podslice.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.values.errors import InputError
+from podslice.values.golang import GoSyntaxError, atoi
+
+_REMEDY = "give the output of lstopo --of xml"
+_CACHE = re.compile(r"L([1-5])i?Cache|Cache")
+_CACHE_TYPES = {"0": "Unified", "1": "Data", "2": "Instruction"}
+_SPECIAL_MEMORY = ("MCDRAM", "HBM", "GPUMemory", "NVM", "SPM", "CXL-DRAM")
+_LARGEST_INDEX = (1 << 32) - 1
+_LONGEST_BITMAP = 8 << 10
+"""Characters of a set of `MAX_CPUS`, with room for a few words."""
+_MOST_TAGS, _MOST_ATTRIBUTES = 400_000, 3_000_000
+_WORD = re.compile(r"0x[0-9a-fA-F]{1,8}")
+
+
+def from_hwloc_xml(text: str, source: str = "") -> Machine:
+    """The machine in hwloc's XML. Raises `InputError` for text that is not that, or describes no CPU."""
+    if "<!ENTITY" in text:
+        raise InputError("declares XML entities", source=source, remedy=_REMEDY)
+    if text.count("<") > _MOST_TAGS or text.count("=") > _MOST_ATTRIBUTES:
+        raise InputError("has more elements than any machine", source=source, remedy=_REMEDY)
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise InputError(f"is not well-formed XML: {error}", source=source, remedy=_REMEDY) from None
+    top = root.find("object")
+    if root.tag != "topology" or top is None:
+        raise InputError(f"is XML, but <{root.tag}> is not hwloc's topology", source=source, remedy=_REMEDY)
+    try:
+        return check_machine(_HwlocReader(root, top).machine(source))
+    except InputError as error:
+        raise error.at(source=source) from None
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"has a number hwloc would not write: {error}", source=source, remedy=_REMEDY) from None
+
+
+class _HwlocObject:
+    """One `<object>` with what we need of it; `index` is the kernel's number, None where there is none."""
+
+    def __init__(self, element: ElementTree.Element) -> None:
+        self.element = element
+        self.kind = element.get("type", "")
+        self.index = _whole(element.get("os_index", "")) if element.get("os_index") else None
+        if self.index is not None and not 0 <= self.index <= _LARGEST_INDEX:
+            raise InputError(f"os_index {self.index} of a {self.kind} is absurd", remedy=_REMEDY)
+        self.cpus = parse_bitmap(element.get("cpuset"))
+
+
+class _HwlocReader:
+    def __init__(self, root: ElementTree.Element, top: ElementTree.Element) -> None:
+        self.root = root
+        self.top = top
+        objects = [_HwlocObject(element) for element in top.iter("object")]
+        online = parse_bitmap(top.get("online_cpuset")) if top.get("online_cpuset") else ~0
+        self.pus = [o.index for o in objects if o.kind == "PU" and o.index is not None and online >> o.index & 1]
+        self.packages = [o for o in objects if o.kind in ("Package", "Socket")]
+        self.cores = [o for o in objects if o.kind == "Core"]
+        self.numa = [o for o in objects if o.kind == "NUMANode"]
+        self.caches = [o for o in objects if _CACHE.fullmatch(o.kind)]
+        if max(self.pus, default=0) > MAX_CPUS:
+            raise InputError(f"PU {max(self.pus)} is more than Linux supports", remedy=f"at most {MAX_CPUS}")
+        self.online = bits_of(self.pus)
+
+    def machine(self, source: str) -> Machine:
+        if not self.pus:
+            raise InputError("describes no processing unit", remedy=_REMEDY)
+        infos = {info.get("name"): info.get("value", "") for info in self.top.iter("info")}
+        caches = tuple(self._caches())
+        return Machine(
+            nodes=build_nodes(self._cpus(), self._nodes(), self._l3()),
+            name=infos.get("HostName", ""),
+            description=infos.get("CPUModel", ""),
+            source=source,
+            architecture=infos.get("Architecture", ""),
+            offline=CPUSet.from_bits(parse_bitmap(self.top.get("complete_cpuset")) & ~self.online),
+            caches=caches,
+            core_types=tuple(self._core_types()),
+        )
+
+    def _cpus(self) -> Iterator[CPUFacts]:
+        core_of = self._owners((core.cpus, place) for place, core in enumerate(self.cores))
+        package_of = self._owners((o.cpus, o.index or 0) for o in self.packages)
+        node_of = self._node_of()
+        numbers = self._core_numbers()
+        for cpu in self.pus:
+            place = core_of.get(cpu)
+            core = cpu if place is None else numbers[place]
+            yield CPUFacts(cpu, core, package_of.get(cpu, 0), node_of.get(cpu, 0))
+
+    def _core_numbers(self) -> list[int]:
+        """The kernel's core ids where they tell cores of a package apart, else the order of the file."""
+        package_of = self._owners((package.cpus, place) for place, package in enumerate(self.packages))
+        firsts = [next(iter_bits(core.cpus & self.online), -1) for core in self.cores]
+        packages = [package_of.get(first) for first in firsts]
+        kernel = [
+            (None if place is None else self.packages[place].index, core.index)
+            for place, core in zip(packages, self.cores, strict=True)
+        ]
+        if None not in [core.index for core in self.cores] and len(set(kernel)) == len(kernel):
+            return [core.index or 0 for core in self.cores]
+        return list(range(len(self.cores)))
+
+    def _node_of(self) -> dict[int, int]:
+        def rank(node: _HwlocObject) -> tuple[bool, int, int]:
+            special = node.element.get("subtype") in _SPECIAL_MEMORY
+            return special, node.cpus.bit_count(), node.index or 0
+
+        return self._owners((node.cpus, node.index or 0) for node in sorted(self.numa, key=rank))
+
+    def _owners(self, objects: Iterable[tuple[Bits, int]]) -> dict[int, int]:
+        """Who has each CPU; the first that names it where several do."""
+        owner: dict[int, int] = {}
+        left = self.online
+        for cpus, number in objects:
+            owner.update(dict.fromkeys(iter_bits(cpus & left), number))
+            left &= ~cpus
+        return owner
+
+    def _nodes(self) -> list[NUMANodeFacts]:
+        distances = self._distances()
+        nodes = [self._node(o.index or 0, o.element, distances) for o in self.numa]
+        return nodes or [self._node(0, self.top, {})]
+
+    def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NUMANodeFacts:
+        pages = sorted((_whole(p.get("size", "0")), _whole(p.get("count", "0"))) for p in element.findall("page_type"))
+        pools = tuple(HugePages(size // 1024, count) for size, count in pages[1:])
+        return NUMANodeFacts(number, _whole(element.get("local_memory", "0")), pools, distances.get(number))
+
+    def _l3(self) -> list[tuple[int, Bits]]:
+        """L3 and above with the kernel's ids. hwloc 2 writes the kernel's ids, so on Linux a kubelet does not see a
+        cache without one either. Other files never have ids; the order in the file stands in for them."""
+        l3 = [o for o in self.caches if _whole(o.element.get("depth", "0")) > 2]
+        infos = {info.get("name"): info.get("value") for info in self.top.findall("info")}
+        if self.root.get("version", "").startswith("2") and infos.get("Backend") == "Linux":
+            return [(o.index, o.cpus & self.online) for o in l3 if o.index is not None]
+        return [(place if o.index is None else o.index, o.cpus & self.online) for place, o in enumerate(l3)]
+
+    def _caches(self) -> list[Cache]:
+        caches = [
+            Cache(
+                level=_whole(o.element.get("depth", "0")),
+                type=_CACHE_TYPES.get(o.element.get("cache_type", "0"), "Unified"),
+                size=_whole(o.element.get("cache_size", "0")),
+                cpus=CPUSet.from_bits(o.cpus & self.online),
+            )
+            for o in self.caches
+            if o.cpus & self.online
+        ]
+        return sorted(caches, key=lambda cache: (cache.level, min(cache.cpus), cache.type))
+
+    def _core_types(self) -> Iterator[CoreType]:
+        kinds = [(parse_bitmap(kind.get("cpuset")), kind) for kind in self.root.iter("cpukind")]
+        if len(kinds) < 2:
+            return
+        for rank, (cpus, kind) in enumerate(reversed(kinds)):
+            infos = {info.get("name"): info.get("value", "") for info in kind.iter("info")}
+            name = _CORE_TYPES.get(infos.get("CoreType", ""), f"rank-{rank}")
+            yield CoreType(name, CPUSet.from_bits(cpus & self.online), _whole(infos.get("LinuxCapacity", "0")))
+
+    def _distances(self) -> dict[int, tuple[int, ...]]:
+        """Rows by node id, columns by ascending node id; empty when hwloc wrote no complete matrix."""
+        for element in self.root.iter("distances2"):
+            if element.get("type") == "NUMANode" and element.get("name", "NUMALatency") == "NUMALatency":
+                return _rows(list(_numbers(element, "indexes")), list(_numbers(element, "u64values")))
+        for element in self.root.iter("distances"):
+            base = float(element.get("latency_base", "1"))
+            values = [round(float(cell.get("value", "0")) * base) for cell in element.findall("latency")]
+            return _rows([o.index or 0 for o in self.numa], values)
+        return {}
+
+
+_CORE_TYPES = {"IntelCore": "performance", "IntelAtom": "efficiency"}
+
+
+def _numbers(element: ElementTree.Element, name: str) -> Iterator[int]:
+    for part in element.findall(name):
+        yield from map(_whole, (part.text or "").split())
+
+
+def _rows(order: list[int], values: list[int]) -> dict[int, tuple[int, ...]]:
+    size = len(order)
+    if not size or len(values) != size * size:
+        return {}
+    ascending = sorted(range(size), key=lambda place: order[place])
+    return {node: tuple(values[row * size + column] for column in ascending) for row, node in enumerate(order)}
+
+
+def parse_bitmap(text: str | None) -> Bits:
+    """hwloc's bitmap text (`0x00000003,0xffffffff`; an empty word is 0) as bits. Raises `ValueError`; infinite sets
+    (`0xf...f`) have no place on a real machine and are refused."""
+    if not text:
+        return 0
+    if len(text) > _LONGEST_BITMAP:
+        raise ValueError(f"a bitmap of {len(text)} characters")
+    words = text.split(",")
+    if not all(_WORD.fullmatch(word) for word in words if word):
+        raise ValueError(f"bitmap {text[:40]!r}")
+    return int("".join([word[2:].rjust(8, "0") for word in words]), 16)
+
+
+def _whole(text: str) -> int:
+    """A number of at most 64 bits as hwloc writes it. Raises `ValueError`."""
+    try:
+        return atoi(text.strip())
+    except GoSyntaxError:
+        raise ValueError(repr(text[:40])) from None

@@ -1,0 +1,1 @@
+"""A node that decides: the resource managers of a kubelet, one folder each."""

@@ -1,0 +1,553 @@
+"""What nodes answer, as values: states without names, what pods hold, and answers that are remembered.
+
+What a kubelet decides about a new pod depends on its free CPUs, the books of its memory and the devices in use, and on
+nothing of what its pods are called or when they came. So a node's state here is that and no more, and nodes of a class
+in the same state share it. Sums for the general predicates are the business of who asks.
+
+With profile `kubelet-1.36` a refused pod leaves things behind, and a state without names is not enough: there
+`NamedAnswers` keep whole states and remember nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from podslice.api.server.defaults import default_pod
+from podslice.config.mixed import admission_of
+from podslice.machine.memory import MachineState, NUMANodeState
+from podslice.node.container import ContainerManager
+from podslice.node.cpu.picking.picker import SMT_FRACTION
+from podslice.node.cpu.state import CPUState, PodMemory
+from podslice.node.decide import decide, release
+from podslice.node.devices.state import DeviceState
+from podslice.node.holding import Holding, holding_of
+from podslice.node.memory.state import Blocks, MemoryState, given_back
+from podslice.node.resize.pending import Waiting
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.node.topology.manager import TopologyState
+from podslice.scheduling.pod_features import pod_level_refusal
+from podslice.scheduling.predicates import Seen
+from podslice.values.cpuset import Bits, union
+from podslice.values.errors import AdmissionError, Refusal, UpstreamDefectError
+from podslice.values.quantity import Quantity
+from podslice.values.reasons import AMOUNT_OVERFLOW
+
+Question: TypeAlias = "int | tuple[int, PodHolding]"
+"""A shape that comes to a state, or a holding that leaves it, as a key."""
+T = TypeVar("T", bound="NodeAnswer | FleetState")
+_MOST_TABLES, _MOST_PLANS = 4096, 1024
+_POD = "pod"
+"""The UID of the one pod that is asked about."""
+
+
+class FleetState:
+    """What decides about a node's next pod. Equal states of a class are one object, with one number. `named` is the
+    whole state where that is needed."""
+
+    __slots__ = ("__weakref__", "books", "cpus", "machine", "named", "number", "used")
+
+    def __init__(
+        self,
+        number: int,
+        cpus: Bits,
+        machine: MachineState,
+        books: tuple[object, ...],
+        used: tuple[Bits, ...],
+        named: NodeState | None = None,
+    ) -> None:
+        self.number = number
+        self.cpus = cpus
+        """The node's shared pool (DEFAULT)."""
+        self.machine = machine
+        self.books = books
+        """What is in `machine`, to compare."""
+        self.used = used
+        """Devices in use, by resource in the order of the class' state."""
+        self.named = named
+
+
+class PodHolding(NamedTuple):
+    """What one pod has of a node: CPUs, blocks of memory by holder in the order of their release, devices by resource.
+    `uid` where whole states are kept."""
+
+    cpus: Bits
+    blocks: tuple[Blocks, ...]
+    devices: tuple[Bits, ...]
+    uid: str = ""
+
+    @property
+    def owns(self) -> bool:
+        """True for a pod with CPUs or devices of its own."""
+        return bool(self.cpus or any(self.devices))
+
+
+class NodeAnswer(NamedTuple):
+    """The next state and what the pod has; `reason` in upstream's words where it was refused."""
+
+    state: FleetState
+    holding: PodHolding | None
+    reason: str = ""
+
+
+class NodeAnswers(Protocol):
+    """Nodes of one class. `start`: the state they were made with."""
+
+    start: FleetState
+
+    def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer: ...
+    def release(self, state: FleetState, holding: PodHolding) -> FleetState: ...
+    def gives(self, state: FleetState, cpus: int) -> bool: ...
+    def never_admits(self, shape: int) -> bool: ...
+    def state_of(self, state: NodeState) -> FleetState: ...
+    def holding_of(self, state: NodeState, uid: str) -> PodHolding: ...
+    def plan(self, state: FleetState, shape: int) -> Holding | None: ...
+    def take(self, state: FleetState, holding: PodHolding) -> FleetState | None: ...
+
+
+class PodsByShape(Protocol):
+    """The pod of each shape."""
+
+    def __getitem__(self, shape: int, /) -> Pod: ...
+
+
+class Numbers:
+    """Counts states."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """One that nobody has."""
+        self._last += 1
+        return self._last
+
+
+def answers_for(rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> NodeAnswers:
+    """Who answers for nodes of these rules that are in this state at first. `pods` may grow."""
+    if rules.quirks.refused_pods_leave_state or _asks_owners(rules):
+        return NamedAnswers(rules, state, pods, numbers)
+    return ValueAnswers(rules, state, pods, numbers)
+
+
+def _asks_owners(rules: NodeRules) -> bool:
+    """True where plugins look at who has which CPUs, or somebody counts who shares some, which a state without names
+    does not say."""
+    mixed = rules.policy.mixed
+    return (rules.cpu.plugins is not None and rules.cpu.plugins.sees_owners) or (mixed is not None and mixed.free > 0)
+
+
+def is_plain(rules: NodeRules, state: NodeState) -> bool:
+    """True for a state of which all that decides about the next pod is in a state without names: nothing is offline or
+    waits to be cleaned up, no plugin is away, and refused pods leave nothing behind."""
+    return not (
+        rules.quirks.refused_pods_leave_state
+        or _asks_owners(rules)
+        or not state.sources_ready
+        or state.leftovers
+        or state.cpu.offline
+        or state.memory.short
+        or not all(pool.registered for pool in state.device.pools.values())
+    )
+
+
+class ValueAnswers:
+    """Computes answers from states without names."""
+
+    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> None:
+        self.rules = rules
+        self._manager = ContainerManager.of(rules, state)
+        self._static_memory = rules.memory.policy == "Static"
+        self._settles = rules.memory.settles
+        self._pools = state.device.pools
+        self._resources = tuple(state.device.pools)
+        self._numbers = numbers
+        self._tables: dict[tuple[int, object], tuple[NUMANodeState, object]] = {}
+        """The tables of NUMA nodes, with what is in them, by that."""
+        self._states: WeakValueDictionary[tuple[object, ...], FleetState] = WeakValueDictionary()
+        self._pods = pods
+        self._asked: dict[int, tuple[AdmissionPod, str]] = {}
+        self._hopeless: dict[int, bool] = {}
+        self._plans: dict[tuple[int, int], Holding | None] = {}
+        self.start = self.state_of(state)
+
+    def state_of(self, state: NodeState) -> FleetState:
+        """A state of such a node, without names."""
+        used = tuple(state.device.used.get(name, 0) for name in self._resources)
+        machine = state.memory.machine_state
+        return self._state(state.cpu.default, machine, self._books(machine), used)
+
+    def holding_of(self, state: NodeState, uid: str) -> PodHolding:
+        """What a pod of such a node has."""
+        devices = state.device.of_pod(uid)
+        return self._held(state.cpu, state.memory, uid, tuple(devices.get(name, 0) for name in self._resources))
+
+    def _held(self, cpu: CPUState, memory: MemoryState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
+        bubble = cpu.bubbles.get(uid) if self._manager.cpu.rules.pod_level else None
+        cpus = union(cpu.assignments.get(uid, {}).values()) if bubble is None else bubble
+        own = memory.pod_assignments.get(uid) if self._manager.memory.rules.pod_level else None
+        return PodHolding(cpus, tuple(memory.entries(uid).values()) if own is None else (own,), devices)
+
+    def asked(self, shape: int) -> tuple[AdmissionPod, str]:
+        """The pod of a shape, and why it is refused wherever it comes, if it is."""
+        known = self._asked.get(shape)
+        if known is None:
+            known = self._asked[shape] = self._admission(self._pods[shape])
+        return known
+
+    def forget(self, shape: int) -> None:
+        """Another pod has the number of this shape from now on."""
+        self._asked.pop(shape, None)
+        self._hopeless.pop(shape, None)
+        self._plans.clear()
+
+    def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
+        pod = default_pod(called(pod, _POD), self.rules.gates)
+        admission = admission_of(self.rules.policy, pod, self.rules.gates)
+        unsupported = pod_level_refusal(
+            admission.spec,
+            self.rules.gates,
+            self.rules.quirks,
+            os=self.rules.machine.operating_system,
+            cgroup_version=self.rules.cgroup_version,
+        )
+        refused = "" if unsupported is None else unsupported.reason
+        return admission, AMOUNT_OVERFLOW if admission.overflow else refused
+
+    def _books(self, machine: MachineState, before: FleetState | None = None) -> tuple[object, ...]:
+        """What is in the tables; those that are the very ones of a state before need no look."""
+        if not self._static_memory:
+            return ()
+        if before is None:
+            return tuple([_book(table) for table in machine.values()])
+        were = zip(machine.values(), before.machine.values(), before.books, strict=True)
+        return tuple([book if table is was else _book(table) for table, was, book in were])
+
+    def _state(
+        self, cpus: Bits, machine: MachineState, books: tuple[object, ...], used: tuple[Bits, ...]
+    ) -> FleetState:
+        key = (cpus, books, used)
+        known = self._states.get(key)
+        if known is None:
+            machine, books = self._shared(machine, books)
+            known = self._states[cpus, books, used] = FleetState(self._numbers.next(), cpus, machine, books, used)
+        return known
+
+    def _shared(self, machine: MachineState, books: tuple[object, ...]) -> tuple[MachineState, tuple[object, ...]]:
+        """The same tables, each of them there once however many states have it."""
+        if not books:
+            return machine, books
+        if len(self._tables) > _MOST_TABLES:
+            self._tables.clear()
+        shared = {
+            name: self._tables.setdefault((name, book), (table, book))
+            for (name, table), book in zip(machine.items(), books, strict=True)
+        }
+        return {name: table for name, (table, _) in shared.items()}, tuple([book for _, book in shared.values()])
+
+    def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer:
+        """What `decide` answers, as far as resource managers and pod features go; `pod` counts for nothing."""
+        admission, refused = self.asked(shape)
+        if refused == AMOUNT_OVERFLOW:
+            return NodeAnswer(state, None, refused)
+        refused = self._refused(state, admission) or refused
+        if refused:
+            return NodeAnswer(state, None, refused)
+        if any(container.plain_init for container in admission.containers):
+            self._start_containers(admission)
+        return self._taken(state)
+
+    def take(self, state: FleetState, holding: PodHolding) -> FleetState | None:
+        """The state in which a pod has this; None where somebody else has some of it."""
+        taken = any(have & more for have, more in zip(state.used, holding.devices, strict=True))
+        if holding.cpus & ~state.cpus or taken:
+            return None
+        machine, books = state.machine, state.books
+        if self._static_memory and any(holding.blocks):
+            entries = {str(number): blocks for number, blocks in enumerate(holding.blocks)}
+            after = MemoryState(machine).put_all_back({_POD: PodMemory(entries)}, pod_level=False)
+            if _POD not in after.assignments:
+                return None
+            machine = after.machine_state
+            books = self._books(machine)
+        used = tuple(have | more for have, more in zip(state.used, holding.devices, strict=True))
+        return self._state(state.cpus & ~holding.cpus, machine, books, used)
+
+    def plan(self, state: FleetState, shape: int) -> Holding | None:
+        """What each container of the pod would have, None where it is refused."""
+        key = state.number, shape
+        if key not in self._plans:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = self._plan(state, shape)
+        return self._plans[key]
+
+    def _plan(self, state: FleetState, shape: int) -> Holding | None:
+        if self.admit(state, shape, 0).holding is None:
+            return None
+        manager = self._manager
+        return holding_of(
+            NodeState(
+                pods=manager.context.active,
+                statuses={},
+                unmanaged=frozenset(),
+                cpu=manager.cpu.state,
+                memory=manager.memory.state,
+                device=manager.device.state,
+                topology=manager.topology.state,
+                resizes=Waiting(),
+                granted={},
+                conditions={},
+                leftovers={},
+                sources_ready=True,
+                seen=Seen(),
+            ),
+            _POD,
+        )
+
+    def gives(self, state: FleetState, cpus: int) -> bool:
+        """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
+        return not self._refused(state, AdmissionPod.of(_guaranteed(cpus), self.rules.gates))
+
+    def never_admits(self, shape: int) -> bool:
+        """True for a pod that no state of such a node takes: a container wants a part of a core where only whole ones
+        are given away. Of other pods it is not known."""
+        known = self._hopeless.get(shape)
+        if known is None:
+            known = self._hopeless[shape] = self._wants_part_of_core(self.asked(shape)[0])
+        return known
+
+    def _wants_part_of_core(self, pod: AdmissionPod) -> bool:
+        try:
+            refusal = self._refusal(self.start, pod)
+        except UpstreamDefectError:
+            return False
+        return refusal is not None and refusal.code == SMT_FRACTION
+
+    def _refused(self, state: FleetState, pod: AdmissionPod) -> str:
+        """Why the managers in this state refuse a pod; empty where they take it, and then have the next state."""
+        try:
+            refusal = self._refusal(state, pod)
+        except UpstreamDefectError as defect:
+            return defect.name
+        return "" if refusal is None else refusal.reason
+
+    def _refusal(self, state: FleetState, pod: AdmissionPod) -> Refusal | None:
+        manager = self._manager
+        self._go_to(state)
+        manager.context.active = {_POD: pod}
+        manager.context.begin()
+        try:
+            manager.topology.admit(pod)
+        except AdmissionError as error:
+            return error.refusal
+        return None
+
+    def _go_to(self, state: FleetState) -> None:
+        manager = self._manager
+        resources = self._resources
+        used = {name: bits for name, bits in zip(resources, state.used, strict=True) if bits} if resources else {}
+        manager.cpu.state = CPUState(state.cpus)
+        manager.memory.state = MemoryState(state.machine)
+        manager.device.state = DeviceState(self._pools, used)
+        manager.topology.state = TopologyState()
+        manager.context.leftovers = {}
+
+    def _start_containers(self, admission: AdmissionPod) -> None:
+        """Plain init containers end and give their memory back."""
+        for number, container in enumerate(admission.containers):
+            self._manager.add_container(admission, container, str(number))
+
+    def _taken(self, before: FleetState) -> NodeAnswer:
+        manager = self._manager
+        cpu, memory, device = manager.cpu.state, manager.memory.state, manager.device.state
+        used = taken = before.used
+        if used:
+            used = tuple([device.used.get(name, 0) for name in self._resources])
+            taken = tuple([now & ~was for now, was in zip(used, before.used, strict=True)])
+        machine = memory.machine_state
+        books = before.books if machine is before.machine else self._books(machine, before)
+        after = self._state(cpu.default, machine, books, used)
+        return NodeAnswer(after, self._held(cpu, memory, _POD, taken))
+
+    def release(self, state: FleetState, holding: PodHolding) -> FleetState:
+        """The state after the pod is gone; arithmetic only."""
+        used = state.used
+        if used:
+            used = tuple([have & ~gone for have, gone in zip(used, holding.devices, strict=True)])
+        machine, books = state.machine, state.books
+        if self._static_memory and any(holding.blocks):
+            machine = given_back(machine, holding.blocks, settled=self._settles)
+            books = self._books(machine, state)
+        return self._state(state.cpus | holding.cpus, machine, books, used)
+
+
+class NamedAnswers:
+    """Asks `decide` and `release` with whole states; every state is another one."""
+
+    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> None:
+        self.rules = rules
+        self._pods = pods
+        self._numbers = numbers
+        self.start = self.state_of(state)
+
+    def state_of(self, named: NodeState) -> FleetState:
+        """A state of such a node."""
+        used = tuple(named.device.used.get(name, 0) for name in named.device.pools)
+        return FleetState(self._numbers.next(), named.cpu.default, named.memory.machine_state, (), used, named)
+
+    def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer:
+        """What `decide` answers; a refused pod can leave another state behind."""
+        assert state.named is not None
+        uid = f"{_POD}-{pod}-{self._numbers.next()}"
+        asked = called(self._pods[shape], uid)
+        try:
+            decided = decide(self.rules, state.named, asked)
+        except UpstreamDefectError as defect:
+            return NodeAnswer(state, None, defect.name)
+        if decided.refusal is not None:
+            return NodeAnswer(self.state_of(decided.state), None, decided.refusal.reason)
+        after = self.state_of(decided.state)
+        devices = tuple(now & ~was for now, was in zip(after.used, state.used, strict=True))
+        return NodeAnswer(after, _held(decided.state, uid, devices))
+
+    def holding_of(self, state: NodeState, uid: str) -> PodHolding:
+        """What a pod of such a node has."""
+        devices = state.device.of_pod(uid)
+        return _held(state, uid, tuple(devices.get(name, 0) for name in state.device.pools))
+
+    def take(self, state: FleetState, holding: PodHolding) -> FleetState | None:
+        """Never: a whole state is only what was decided."""
+        return None
+
+    def plan(self, state: FleetState, shape: int) -> Holding | None:
+        """What each container of the pod would have, None where it is refused."""
+        answer = self.admit(state, shape, 0)
+        if answer.holding is None or answer.state.named is None:
+            return None
+        return holding_of(answer.state.named, answer.holding.uid)
+
+    def release(self, state: FleetState, holding: PodHolding) -> FleetState:
+        """The state after the pod is gone."""
+        assert state.named is not None
+        return self.state_of(release(self.rules, state.named, holding.uid))
+
+    def never_admits(self, shape: int) -> bool:
+        """Not known of whole states, which depend on more than what they say."""
+        return False
+
+    def gives(self, state: FleetState, cpus: int) -> bool:
+        """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
+        assert state.named is not None
+        try:
+            return decide(self.rules, state.named, _guaranteed(cpus)).refusal is None
+        except UpstreamDefectError:
+            return False
+
+
+def _held(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
+    held = holding_of(state, uid)
+    cpus = union(one.cpus or 0 for one in held.containers) | (held.bubble or 0)
+    blocks = [one.blocks or () for one in held.containers] if held.blocks is None else [held.blocks]
+    return PodHolding(cpus, tuple(blocks), devices, uid)
+
+
+def _book(node: NUMANodeState) -> tuple[object, ...]:
+    tables = (node.memory_map or {}).values()
+    amounts = [(table.reserved, table.free) for table in tables]
+    return node.number_of_assignments, tuple(node.cells or ()), *amounts
+
+
+def _guaranteed(cpus: int) -> Pod:
+    amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(1 << 20)}
+    container = Container(name="c", resources=ResourceRequirements(requests=amounts, limits=amounts))
+    return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=_POD, uid=_POD))
+
+
+def called(pod: Pod, uid: str) -> Pod:
+    """The same pod with another UID."""
+    return replace(pod, metadata=replace(pod.metadata, uid=uid))
+
+
+class DifferentAnswerError(AssertionError):
+    """A remembered answer is not the computed one."""
+
+
+class Remembered:
+    """Answers of all classes, kept as long as there is room: when the young half is full, it becomes the old one, and
+    the old one is forgotten. `shapes`: how many there can be. `asks_only`: nobody lives on with an answer of a whole
+    state, so those are kept too."""
+
+    def __init__(
+        self, classes: Sequence[NodeAnswers], shapes: int, *, room: int, verify: int, asks_only: bool = False
+    ) -> None:
+        self._asks_only = asks_only
+        self._classes = classes
+        self._shapes = shapes
+        self._half = max(8, room // 2)
+        self._verify = verify
+        self._young: dict[Question, NodeAnswer | FleetState] = {}
+        self._old: dict[Question, NodeAnswer | FleetState] = {}
+        self.asked = 0
+        self.computed = 0
+        self.verified = 0
+
+    def admit(self, kind: int, state: FleetState, shape: int, pod: int) -> NodeAnswer:
+        """What a node of this class in this state answers."""
+        classes = self._classes
+        if state.named is not None and not self._asks_only:
+            return classes[kind].admit(state, shape, pod)
+        key = state.number * self._shapes + shape
+        known = self._look(key)
+        if known is None:
+            self.computed += 1
+            return self._keep(key, classes[kind].admit(state, shape, pod))
+        assert isinstance(known, NodeAnswer)
+        if self._is_due() and (answer := classes[kind].admit(state, shape, pod)) != known:
+            raise DifferentAnswerError(f"state {state.number}, shape {shape}: {answer} is not {known}")
+        return known
+
+    def release(self, kind: int, state: FleetState, holding: PodHolding) -> FleetState:
+        """The state after a pod is gone."""
+        classes = self._classes
+        if state.named is not None:
+            return classes[kind].release(state, holding)
+        if not holding.owns and not any(holding.blocks):
+            return state
+        key = (state.number, holding)
+        known = self._look(key)
+        if known is None:
+            self.computed += 1
+            return self._keep(key, classes[kind].release(state, holding))
+        assert isinstance(known, FleetState)
+        if self._is_due() and (left := classes[kind].release(state, holding)) is not known:
+            raise DifferentAnswerError(f"state {state.number} without {holding}: {left.number}")
+        return known
+
+    def _look(self, key: Question) -> NodeAnswer | FleetState | None:
+        self.asked += 1
+        known = self._young.get(key)
+        if known is None:
+            known = self._old.get(key)
+            if known is not None:
+                self._keep(key, known)
+        return known
+
+    def _is_due(self) -> bool:
+        """True when a remembered answer is to be computed again."""
+        if not self._verify or self.asked % self._verify:
+            return False
+        self.verified += 1
+        return True
+
+    def _keep(self, key: Question, value: T) -> T:
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+        self._young[key] = value
+        return value

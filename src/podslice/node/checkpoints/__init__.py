@@ -1,0 +1,1 @@
+"""The managers' state files together: identify, restore, and what only podslice remembers."""

@@ -1,0 +1,82 @@
+"""State files that carry their content as a string with a checksum of that string.
+
+`cpu_manager_state` V4 (Kubernetes 1.37 line; cpu-topology 8.7) has the members of V3 for older kubelets with
+checksum 0, and beside them `data`, which alone counts, with `dataChecksum`. A transitional form has only `data` and
+`checksum`; the DRA manager's file is that with a CRC. `memory_manager_state` V3 of the same line is built like V4.
+Members of `data` we do not know are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.node.memory.checkpoint import MemoryCheckpoint
+from podslice.values.go.godump import data_checksum, decode_data
+from podslice.values.go.gojson import (
+    CORRUPT,
+    CheckpointError,
+    Members,
+    dump_string,
+    dump_value,
+    parse,
+)
+
+
+def _check(data: bytes) -> None:
+    envelope = decode_data(data)
+    if data_checksum(envelope.data) != envelope.stated:
+        raise CheckpointError(CORRUPT)
+
+
+C = TypeVar("C", bound=CPUCheckpoint | MemoryCheckpoint)
+
+
+class DataFormat(Generic[C]):
+    """A manager's file whose `data` has the members of an older version, which `read` and `write` know."""
+
+    def __init__(self, known: set[str], read: Callable[[bytes], C], write: Callable[[C], str]) -> None:
+        self._known = known
+        self._read = read
+        self._write = write
+
+    def decode(self, data: bytes) -> tuple[C, str]:
+        """The content, and the members of `data` we do not know as JSON text (`,"key":value…`), without looking at
+        the checksum. Raises `CheckpointError`."""
+        content = decode_data(data).data.encode()
+        value = parse(content)
+        members = value if isinstance(value, Members) else Members()
+        unknown = [
+            f",{dump_string(key)}:{dump_value(one)}" for key, one in members if key.casefold() not in self._known
+        ]
+        return self._read(content), "".join(unknown)
+
+    def load(self, data: bytes, *, pod_level: bool) -> C:
+        """Read it as a newer kubelet does; with the gate off what pods own is dropped. Raises `CheckpointError`."""
+        _check(data)
+        checkpoint, _ = self.decode(data)
+        if not pod_level:
+            checkpoint.pod_entries = {}
+        return checkpoint
+
+    def encode(self, checkpoint: C, unknown: str = "") -> bytes:
+        """The file; `unknown` are further members of `data` as `decode` gives them."""
+        members = self._write(checkpoint)
+        content = f"{{{members}{unknown}}}"
+        end = f'"checksum":0,"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}'
+        return f"{{{members},{end}}}".encode()
+
+
+CPU_V4 = DataFormat(
+    {"policyname", "defaultcpuset", "entries", "podentries"},
+    lambda data: checkpoint_cpu.decode(data, "v3"),
+    checkpoint_cpu.json_members,
+)
+MEMORY_V3 = DataFormat(
+    {"policyname", "machinestate", "entries", "podentries"},
+    lambda data: checkpoint_memory.decode(data, "v2"),
+    checkpoint_memory.json_members,
+)

@@ -1,0 +1,176 @@
+"""Files of the kernel that guards change: what each should say, and what it said before.
+
+What a file said before is kept with it, and all that is wished follows from that, so that whoever comes and goes, in
+the end every file says what it said first. A file that somebody else has written since is theirs: it is left, or
+guarded anew from what it says now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from podslice.values.cpuset import Bits, format_bits, readable_bits
+
+Form = Literal["list", "mask", "value", "schemata"]
+"""A list of CPUs, hexadecimal groups of 32 CPUs, any other word, or resctrl's lines of resources."""
+Guard = Literal["irq", "partition", "units", "sandboxes", "kthreads", "power", "cache"]
+_GROUP = 32
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """A file that was changed: what it said `before`, and the values that it may have from us (two while one is being
+    replaced)."""
+
+    path: str
+    form: Form
+    before: str
+    written: tuple[str, ...]
+    guard: Guard = "irq"
+
+
+class GuardedFile(NamedTuple):
+    """A file as it is now, and what it should say: `wanted`, whatever it said before; else what it said before without
+    the CPUs to `avoid`, and where nothing is left of that, those of `rest`. `made`: it came with a folder that a guard
+    has made, goes with it, and has no old value."""
+
+    path: str
+    form: Form
+    text: str
+    guard: Guard = "irq"
+    wanted: str | None = None
+    avoid: Bits = 0
+    rest: Bits = 0
+    made: bool = False
+
+
+class FileWrite(NamedTuple):
+    """What to write; `restores`: it is what the file said before, and is forgotten then."""
+
+    path: str
+    text: str
+    restores: bool
+
+
+class FilePlan(NamedTuple):
+    """First `saved` is stored, then the writes happen, then `after` is stored. `drifted`: files that said something
+    else than we wrote; `left`: files that are somebody else's now."""
+
+    saved: dict[str, SavedFile]
+    writes: tuple[FileWrite, ...]
+    after: dict[str, SavedFile]
+    drifted: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def bits_in(text: str, form: Form) -> Bits:
+    """The CPUs of a file; none where it cannot be read."""
+    if form == "list":
+        return readable_bits(text.strip())
+    try:
+        return int(text.strip().replace(",", "") or "0", 16)
+    except ValueError:
+        return 0
+
+
+def text_of(bits: Bits, form: Form) -> str:
+    """A set as such a file takes it: a list, or hexadecimal groups of 32 CPUs."""
+    if form == "list":
+        return format_bits(bits)
+    groups: list[str] = []
+    while bits or not groups:
+        groups.append(f"{bits & 0xFFFFFFFF:08x}")
+        bits >>= _GROUP
+    return ",".join(reversed(groups))
+
+
+def same(one: str, other: str, form: Form) -> bool:
+    """Both say the same to the kernel. Of resctrl's lines only those of `other` are compared."""
+    if form == "schemata":
+        return schemata_in(other).items() <= schemata_in(one).items()
+    if form == "value":
+        return one.strip() == other.strip()
+    return bits_in(one, form) == bits_in(other, form)
+
+
+def schemata_in(text: str) -> dict[tuple[str, str], int | str]:
+    """What resctrl's lines (`L3:0=ff0;1=ff0`) allow, by resource and domain; masks as numbers, since the kernel may
+    write them with zeros before."""
+    found: dict[tuple[str, str], int | str] = {}
+    for line in text.splitlines():
+        resource, _, domains = line.strip().partition(":")
+        for domain in domains.split(";"):
+            name, between, value = domain.strip().partition("=")
+            if between:
+                found[resource, name] = _mask(value) if resource.startswith("L") else value.strip()
+    return found
+
+
+def _mask(text: str) -> int | str:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return text
+
+
+def _comes_of(text: str, written: str, form: Form) -> bool:
+    """A file says that because of what was written; a partition may become `root invalid (WHY)` later."""
+    return same(text, written, form) or (form == "value" and text.startswith(f"{written} invalid"))
+
+
+def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, online: Bits) -> FilePlan:
+    """What to write so that each file says what is wished. What is given back before what is taken, deepest first."""
+    during, after = dict(saved), dict(saved)
+    writes: list[FileWrite] = []
+    drifted: list[str] = []
+    left: list[str] = []
+    for file in files:
+        known, form = saved.get(file.path), file.form
+        ours = known is not None and any(_comes_of(file.text, one, form) for one in (*known.written, known.before))
+        if known is not None and len(known.written) == 1 and not _comes_of(file.text, known.written[0], form):
+            drifted.append(file.path)
+        if known is not None and not ours:
+            left.append(file.path)
+        before = known.before if known is not None and ours else file.text.strip()
+        text = wished(file, before, online)
+        if file.made:
+            if text is not None and not same(file.text, text, form):
+                writes.append(FileWrite(file.path, text, False))
+            continue
+        if text is None:
+            during.pop(file.path, None) if not ours else None
+            after.pop(file.path, None)
+            if ours and not same(file.text, before, form):
+                writes.append(FileWrite(file.path, _restored(before, form, online), True))
+            continue
+        may_be = (text,) if known is None or not ours else tuple(dict.fromkeys((*known.written, text)))
+        during[file.path] = SavedFile(file.path, form, before, may_be, file.guard)
+        after[file.path] = SavedFile(file.path, form, before, (text,), file.guard)
+        if not same(file.text, text, form):
+            writes.append(FileWrite(file.path, text, False))
+    back = [one for one in reversed(writes) if one.restores]
+    return FilePlan(during, (*back, *(one for one in writes if not one.restores)), after, tuple(drifted), tuple(left))
+
+
+def wished(file: GuardedFile, before: str, online: Bits) -> str | None:
+    """What a file should say, given what it said before; None where that will do. Of `avoid` no set becomes empty or
+    names a CPU that is not online."""
+    if file.wanted is not None:
+        return file.wanted
+    first, left = bits_in(before, file.form) if file.avoid else 0, online & ~file.avoid
+    return text_of(first & left or file.rest & left or left, file.form) if first & file.avoid and left else None
+
+
+def is_open(file: GuardedFile, saved: Mapping[str, SavedFile], online: Bits) -> bool:
+    """It does not say what it should."""
+    known = saved.get(file.path)
+    text = wished(file, file.text if known is None else known.before, online)
+    return text is not None and not same(file.text, text, file.form)
+
+
+def _restored(before: str, form: Form, online: Bits) -> str:
+    """What the file said, without CPUs that went offline since."""
+    first = bits_in(before, form) if form in ("list", "mask") else 0
+    return before if not first & ~online else text_of(first & online or online, form)

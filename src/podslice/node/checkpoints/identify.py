@@ -1,0 +1,157 @@
+"""Which kubelet wrote a state file, told from the one format under which its checksum is right.
+
+A file says nothing about its version; the hashed text does (cpu-topology 8.4; memory-device 1.13.1, 2.11). All
+formats a kubelet ever wrote are tried, including names that only unit tests of Kubernetes used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.node.memory import checkpoint as checkpoint_memory
+from podslice.values.go.godump import crc_checksum, data_checksum, decode_data, fnv1a
+from podslice.values.go.gojson import CheckpointError, GoInt, GoStruct, Members, parse, unmarshal
+
+Kind = Literal["cpu", "memory", "device", "data", "guard"]
+
+FORMATS: dict[tuple[Kind, str], str] = {
+    ("cpu", "v2"): "CPUManagerCheckpoint without podEntries (kubelet 1.18..1.35, and later with "
+    "PodLevelResourceManagers off)",
+    ("cpu", "v3"): "CPUManagerCheckpoint with podEntries (PodLevelResourceManagers on)",
+    ("cpu", "v1"): "CPUManagerCheckpointV1 (entries: container id -> cpus)",
+    ("cpu", "v2raw"): "hashed under the name CPUManagerCheckpointV2",
+    ("cpu", "v3raw"): "hashed under the name CPUManagerCheckpointV3",
+    ("memory", "v1"): "MemoryManagerCheckpoint without podEntries",
+    ("memory", "v2"): "MemoryManagerCheckpoint with podEntries",
+    ("memory", "v1raw"): "hashed under the name MemoryManagerCheckpointV1",
+    ("device", "v1"): "DeviceIDs as a list (before 1.20)",
+    ("device", "v2"): "DeviceIDs by NUMA node (1.20+)",
+    ("data", "data"): "fnv-32a of the spew text of the data string (cpu manager v4, memory manager v3, allocation "
+    "manager)",
+    ("data", "crc32"): "crc32-ieee of Data (DRA manager)",
+    ("guard", "v1"): "files of the kernel that guards have changed (podslice); without a checksum",
+}
+"""What each format is; in the order they are tried."""
+
+_CHECKSUM = GoStruct("state.Checksum", {"checksum": GoInt("checksum.Checksum")})
+
+
+class IdentifiedFile(msgspec.Struct, frozen=True):
+    """What a file is. `stated` is the member `checksum` (None where there is none), `version` the format under which
+    the file is intact (None: no known format), `computed` the checksum it would need in every format it can be read
+    as. Where a file has a `dataChecksum`, that one has to be right."""
+
+    kind: Kind
+    stated: int | None
+    version: str | None
+    computed: dict[str, int]
+
+    @property
+    def matches(self) -> str | None:
+        """What the matching format is, in words."""
+        return None if self.version is None else FORMATS[self.kind, self.version]
+
+
+def identify(data: bytes) -> IdentifiedFile:
+    """Identify a state file by content and checksum. Raises `CheckpointError` for what is not a JSON object."""
+    value = parse(data)
+    if not isinstance(value, Members):
+        raise CheckpointError("a state file is a JSON object")
+    keys = {key.lower(): member for key, member in value}
+    kind = _kind(keys)
+    if kind == "guard":
+        return IdentifiedFile(kind, None, "v1", {})
+    stated = None
+    if "checksum" in keys:
+        stated = unmarshal(data, _CHECKSUM)["checksum"]
+    computed = _COMPUTE[kind](data)
+    valid = decode_data(data).stated if kind == "data" else stated
+    version = None
+    if stated is not None:
+        version = next((v for k, v in FORMATS if k == kind and computed.get(v) == valid), None)
+    return IdentifiedFile(kind, stated, version, computed)
+
+
+def _kind(keys: dict[str, Any]) -> Kind:
+    if isinstance(keys.get("data"), str):
+        return "data"
+    if isinstance(keys.get("data"), Members):
+        return "device"
+    if "bootid" in keys and "files" in keys:
+        return "guard"
+    return "memory" if "machinestate" in keys else "cpu"
+
+
+def _readable(computed: dict[str, int], read: Callable[[], dict[str, str]]) -> None:
+    try:
+        texts = read()
+    except CheckpointError:
+        return
+    computed |= {version: fnv1a(text) for version, text in texts.items()}
+
+
+def _cpu(data: bytes) -> dict[str, int]:
+    computed: dict[str, int] = {}
+
+    def old() -> dict[str, str]:
+        return {"v1": checkpoint_cpu.dump_text(checkpoint_cpu.decode(data, "v1"), "v1")}
+
+    def new() -> dict[str, str]:
+        dump = checkpoint_cpu.dump_text
+        checkpoint = checkpoint_cpu.decode(data, "v3")
+        return {
+            "v2": dump(checkpoint, "v2"),
+            "v2raw": dump(checkpoint, "v2", "CPUManagerCheckpointV2"),
+            "v3": dump(checkpoint, "v3"),
+            "v3raw": dump(checkpoint, "v3", "CPUManagerCheckpointV3"),
+        }
+
+    _readable(computed, old)
+    _readable(computed, new)
+    return computed
+
+
+def _memory(data: bytes) -> dict[str, int]:
+    computed: dict[str, int] = {}
+
+    def read() -> dict[str, str]:
+        dump = checkpoint_memory.dump_text
+        checkpoint = checkpoint_memory.decode(data)
+        return {
+            "v1": dump(checkpoint, "v1"),
+            "v1raw": dump(checkpoint, "v1", "MemoryManagerCheckpointV1"),
+            "v2": dump(checkpoint, "v2"),
+        }
+
+    _readable(computed, read)
+    return computed
+
+
+def _device(data: bytes) -> dict[str, int]:
+    computed: dict[str, int] = {}
+    for version in ("v1", "v2"):
+        _readable(
+            computed,
+            lambda version=version: {  # type: ignore[misc]  # binds the loop variable
+                version: checkpoint_devices.dump_text(checkpoint_devices.decode(data, version))
+            },
+        )
+    return computed
+
+
+def _data(data: bytes) -> dict[str, int]:
+    content = decode_data(data).data
+    return {"data": data_checksum(content), "crc32": crc_checksum(content)}
+
+
+_COMPUTE: dict[Kind, Callable[[bytes], dict[str, int]]] = {
+    "cpu": _cpu,
+    "memory": _memory,
+    "device": _device,
+    "data": _data,
+}

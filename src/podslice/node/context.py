@@ -1,0 +1,203 @@
+"""What all managers of one node share: active pods, gates, quirks and metrics.
+
+Each manager drops what belongs to pods that are gone before it decides anything (cpu-topology 6.1; memory-device
+1.12.3). Looking for such leftovers costs a walk over the whole state, so the context remembers for each manager which
+pods came or went since it last looked: it only looks at these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.node.plugins.api import CPUEffects, Remedy
+from podslice.node.topology.search import Purse
+from podslice.values.cpuset import Bits
+from podslice.values.quirks import Quirks
+from podslice.values.series import Series, series
+from podslice.values.tables import ContainerIds, drop, only, put
+
+SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
+EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
+_ALLOCATIONS = "resource_manager_allocations_total"
+_REMEMBERED = 64
+_FEW_NODES = 8
+_TOGETHER: Mapping[tuple[str, str], Mapping[str, Bits]] = MappingProxyType({})
+_MANAGERS = ("device", "cpu", "memory")
+T = TypeVar("T")
+Leftovers: TypeAlias = "tuple[str, ...] | None"
+
+
+class PluginNote(NamedTuple):
+    """What a plugin is known for in an admission: a contract that it broke, or a remedy."""
+
+    text: str
+    remedy: Remedy | None = None
+
+
+class ReleasedCPUs(NamedTuple):
+    """CPUs that a container gave back, and what a plugin says follows."""
+
+    uid: str
+    container: str
+    cpus: Bits
+    plugin: str
+    effects: CPUEffects
+
+
+def allocation_series(resource: str, source: str) -> Series:
+    """Counts what containers were given of a resource; `source` is `node` or `pod`."""
+    return series(_ALLOCATIONS, resource_name=resource, source=source)
+
+
+def allocation_error_series(resource: str, source: str) -> Series:
+    """Counts what could not be given; labels as in `allocation_series`."""
+    return series("resource_manager_allocation_errors_total", resource_name=resource, source=source)
+
+
+def assignment_series(resource: str, kind: str) -> Series:
+    """Counts containers by what they were given."""
+    return series("resource_manager_container_assignments", assignment_type=kind, resource_name=resource)
+
+
+class NodeContext:
+    """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone.
+    `leftovers` names by manager the pods whose containers it may have to drop, None for any pod; a manager that has
+    nothing to drop is not in it.
+
+    `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md);
+    `purse` is what its searches may cost; without one every search has its own.
+    """
+
+    __slots__ = (
+        "active",
+        "ended_early",
+        "gates",
+        "leftovers",
+        "memory_stays",
+        "metrics",
+        "parts",
+        "plugin_notes",
+        "purse",
+        "quirks",
+        "released",
+        "resizing",
+        "sources_ready",
+        "unaligned",
+    )
+
+    def __init__(
+        self,
+        gates: Mapping[str, bool],
+        quirks: Quirks,
+        active: dict[str, AdmissionPod] | None = None,
+        leftovers: dict[str, Leftovers] | None = None,
+    ) -> None:
+        self.gates = gates
+        self.quirks = quirks
+        self.active = {} if active is None else active
+        self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS) if leftovers is None else leftovers
+        self.sources_ready = True
+        self.resizing = False
+        """A pod with exclusive CPUs is admitted again for a resize."""
+        self.memory_stays = False
+        """In that resize no memory leaves its NUMA nodes."""
+        self.metrics: defaultdict[Series, int] = defaultdict(int)
+        """What was counted; a gauge goes down too."""
+        self.purse: Purse | None = None
+        self.ended_early: tuple[str, ...] = ()
+        self.plugin_notes: tuple[PluginNote, ...] = ()
+        """Which plugins broke their contract in the latest admission, and how; and what plugins say would help."""
+        self.parts: Mapping[tuple[str, str], Mapping[str, Bits]] = _TOGETHER
+        """The NUMA nodes of each resource in the latest admission, where each had its own, by pod UID and container; of
+        a pod that is placed as a whole under an empty name."""
+        self.released: tuple[ReleasedCPUs, ...] = ()
+        """What plugins say follows for CPUs that were given back since the latest admission began."""
+        self.unaligned: tuple[str, ...] = ()
+        """What kept the latest pod from being aligned, a clause for each resource."""
+
+    def activate(self, pod: AdmissionPod) -> None:
+        """The pod is on the node from now on; a changed specification of a known pod may orphan containers."""
+        if pod.uid in self.active:
+            self._note(pod.uid)
+        self.active = put(self.active, pod.uid, pod)
+
+    def deactivate(self, uid: str) -> None:
+        """The pod was refused or is gone."""
+        if uid in self.active:
+            self.active = drop(self.active, uid)
+            self._note(uid)
+
+    def look_everywhere(self) -> None:
+        """Leftovers of any pod are possible from now on."""
+        self.leftovers = dict.fromkeys(_MANAGERS)
+
+    def _note(self, uid: str) -> None:
+        if self.leftovers:
+            self.leftovers = {name: _with(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
+        else:
+            self.leftovers = dict.fromkeys(_MANAGERS, (uid,))
+
+    def take_leftovers(self, manager: str) -> Leftovers:
+        """UIDs of the pods whose containers may be leftovers in this manager, which looks now; None: any pod's."""
+        if not self.sources_ready or manager not in self.leftovers:
+            return ()
+        self.leftovers = self.leftovers.copy()
+        return self.leftovers.pop(manager)
+
+    def stale(
+        self, manager: str, held: Mapping[str, Mapping[str, object]], containers: ContainerIds
+    ) -> list[tuple[str, str | None]]:
+        """What a manager still has something for, by what is `held` and by the ids it knows: (pod UID, container) for
+        containers that active pods have no more, and twice if by both; (pod UID, None) for pods that are gone. It has
+        looked then."""
+        if not self.sources_ready or manager not in self.leftovers:
+            return []
+        self.leftovers = self.leftovers.copy()
+        changed = self.leftovers.pop(manager)
+        found: list[tuple[str, str | None]] = []
+        for uid in {**held, **containers} if changed is None else changed:
+            own, ids = held.get(uid, {}), containers.get(uid, {})
+            pod = self.active.get(uid)
+            if pod is not None:
+                active = [container.name for container in pod.containers]
+                found += [(uid, name) for name in (*own, *dict.fromkeys(ids.values())) if name not in active]
+            elif own or ids:
+                found.append((uid, None))
+        return found
+
+    def still_reusable(self, table: dict[str, T]) -> dict[str, T]:
+        """What init containers have left of something, by pod, but for pods that are gone; upstream keeps theirs."""
+        return table if self.quirks.reuse_outlives_pod else only(table, self.active)
+
+    def begin(self) -> None:
+        """An admission begins."""
+        self.ended_early = self.unaligned = self.plugin_notes = self.released = ()
+        self.parts = _TOGETHER
+        self.purse = Purse() if self.quirks.searches_take_any_time else Purse(exact_nodes=_FEW_NODES)
+
+    def end_early(self, search: str) -> None:
+        """A search was given up: what it found will do, but something better may exist."""
+        if search not in self.ended_early:
+            self.ended_early += (search,)
+
+    def tell(self, note: PluginNote) -> None:
+        """A plugin broke its contract, or says what would help."""
+        if note not in self.plugin_notes:
+            self.plugin_notes += (note,)
+
+    def uncount(self, before: Mapping[Series, int]) -> None:
+        """What was allocated since `before` was taken back; upstream alone goes on counting it."""
+        for metric in self.metrics:
+            counted = metric.name == _ALLOCATIONS and not self.quirks.assignment_metrics_drift
+            if counted or metric in (SHARED_POOL, EXCLUSIVE):
+                self.metrics[metric] = before.get(metric, 0)
+
+
+def _with(pods: Leftovers, uid: str) -> Leftovers:
+    if pods is None or uid in pods:
+        return pods
+    return None if len(pods) >= _REMEMBERED else (*pods, uid)

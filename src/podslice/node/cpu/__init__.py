@@ -1,0 +1,1 @@
+"""The CPU Manager: policy, hints, allocation, state and checkpoint."""

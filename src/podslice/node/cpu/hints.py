@@ -1,0 +1,67 @@
+"""CPU hints: which sets of NUMA nodes could give a container its exclusive CPUs (cpu-topology 7.3)."""
+
+from __future__ import annotations
+
+from podslice.machine.model import CPUTopology
+from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.needs import Need
+from podslice.node.topology.search import Span
+from podslice.values.cpuset import Bits
+from podslice.values.errors import UpstreamDefectError
+
+
+def cpu_topology_hints(
+    topology: CPUTopology,
+    available: Bits,
+    reusable: Bits,
+    count: int,
+    *,
+    align_by_socket: bool,
+    sockets_first: bool = False,
+) -> HintSet | None:
+    """Hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
+
+    A mask is preferred when it is as small as the machine (free or not) allows. With `align_by_socket` it is also
+    preferred when it spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.
+    """
+    nodes = topology.numa_nodes
+    smallest = topology.fewest_numa_nodes(count)
+    alignment = _alignment(topology, smallest) if align_by_socket else None
+    missing = count - reusable.bit_count()
+    total = singles = 0
+    free = {}
+    for node, cpus in nodes.items():
+        there = free[node] = (available & cpus).bit_count()
+        total += there
+        if there >= missing:
+            singles |= 1 << node
+    if total < missing:
+        return None
+    needs: tuple[Need, ...] = (Need(free, missing),)
+    if reusable:
+        required = topology.numa_nodes_of(reusable)
+        if required & (required - 1):
+            singles = 0
+        else:
+            singles &= required
+        needs += (Need.nodes(required, required.bit_count()),)
+    if len(nodes) == 1:
+        return HintSet(tuple(nodes), smallest, singles, alignment=alignment)
+    return HintSet(
+        tuple(nodes),
+        smallest,
+        singles,
+        open_nodes=topology.numa_mask,
+        needs=needs,
+        alignment=alignment,
+        sockets_first=sockets_first,
+    )
+
+
+def _alignment(topology: CPUTopology, smallest: int) -> Span | None:
+    if topology.num_sockets == 0:
+        raise UpstreamDefectError("align_by_socket_without_sockets", "the machine reports no sockets")
+    nodes_per_socket = len(topology.numa_nodes) // topology.num_sockets
+    if not nodes_per_socket:
+        return None
+    return Span(topology.sockets_of_numa_nodes, -(-smallest // nodes_per_socket))

@@ -1,0 +1,664 @@
+"""The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (cpu-topology 6 and 7).
+
+It has the CPU state of one node, a value, and is the only one that puts another in its place. The algorithms live in
+`core.allocate` and `core.hints`; here is the order of things: clean up, decide, write, count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.machine.cores import sums_of
+from podslice.machine.model import CPUTopology
+from podslice.node.context import (
+    EXCLUSIVE,
+    SHARED_POOL,
+    NodeContext,
+    allocation_error_series,
+    allocation_series,
+    assignment_series,
+)
+from podslice.node.cpu import elastic as cpu_elastic
+from podslice.node.cpu import plugin_calls as cpu_plugins
+from podslice.node.cpu import pod_level
+from podslice.node.cpu import state as model
+from podslice.node.cpu.checkpoint import CPUStateEncoder
+from podslice.node.cpu.core_hints import cpu_hints_of_cores
+from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.cpu.picking.distribute import Pick
+from podslice.node.cpu.picking.picker import check_smt_alignment, no_whole_cores
+from podslice.node.cpu.plugin_calls import PluginTalk
+from podslice.node.cpu.state import CPUState, assignable
+from podslice.node.plugins.classes import shared_by
+from podslice.node.plugins.mixed import Sharing
+from podslice.node.rules import CPURules
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import ProviderHints, ResourceHints
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import Bits, union
+from podslice.values.errors import AdmissionError, RefusalKind
+from podslice.values.reasons import EMPTY_NODE_SHARED_POOL
+from podslice.values.series import series
+from podslice.values.tables import ContainerIds
+
+NOTHING_LEFT = RefusalKind(
+    "node-pool-empty",
+    "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none",
+    EMPTY_NODE_SHARED_POOL,
+)
+_REQUESTS = series("cpu_manager_pinning_requests_total")
+_ERRORS = series("cpu_manager_pinning_errors_total")
+_ALIGNED = "container_aligned_compute_resources_count"
+_ALIGNED_UNCORE = series(_ALIGNED, boundary="uncore_cache", scope="container")
+_ALIGNED_SMT = series(_ALIGNED, boundary="physical_cpu", scope="container")
+_MISALIGNED_SMT = series(
+    "container_aligned_compute_resources_failure_count", boundary="physical_cpu", scope="container"
+)
+_FROM_NODE = allocation_series("cpu", "node")
+_FROM_POD = allocation_series("cpu", "pod")
+_NODE_ERRORS = allocation_error_series("cpu", "node")
+_POD_ERRORS = allocation_error_series("cpu", "pod")
+_NODE_EXCLUSIVE = assignment_series("cpu", "node_exclusive")
+_PICK_EVENTS = {
+    "request": _REQUESTS,
+    "exclusive": assignment_series("cpu", "pod_exclusive"),
+    "shared": assignment_series("cpu", "pod_shared"),
+}
+Content = tuple[Bits, dict[str, dict[str, Bits]], dict[str, Bits]]
+"""What the state file holds."""
+
+
+class ReconciledContainer(NamedTuple):
+    """A container as the pod status reports it to the reconcile pass; `id` None: the runtime has no such container."""
+
+    pod: str
+    container: str
+    id: str | None
+    running: bool
+
+
+class CPUManager:
+    """Policies `none` and `static`; a hint provider of the Topology Manager, the second one asked.
+
+    `filed` is the content of the state file, None where there is none yet.
+    """
+
+    __slots__ = ("_encoder", "context", "filed", "proposed", "rules", "state")
+    name = "cpu"
+
+    def __init__(self, rules: CPURules, context: NodeContext, state: CPUState | None = None) -> None:
+        self.rules = rules
+        self.context = context
+        self.state = state or CPUState()
+        self.filed: Content | None = self.file_content if state is None else None
+        self._encoder: CPUStateEncoder | None = None
+        self.proposed: tuple[str, dict[str, Pick]] | None = None
+        """What the plugins proposed for the containers of the pod that is being admitted, to be given now."""
+
+    @property
+    def file_content(self) -> Content:
+        """What the state file is to hold."""
+        return self.state.default, self.state.assignments, self.state.bubbles
+
+    def encode(self) -> bytes:
+        """The state file a kubelet of this release writes."""
+        if self._encoder is None:
+            self._encoder = CPUStateEncoder()
+        return self._encoder.encode(self.state, self.policy, "v3" if self.rules.pod_level else "v2")
+
+    def start(self, state: CPUState, containers: ContainerIds) -> None:
+        """Go to work on a restored and validated state (cpu-topology 8.6)."""
+        self.state = replace(state, containers=containers)
+        if self.rules.static:
+            metrics = self.context.metrics
+            metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
+            metrics[EXCLUSIVE] = state.assigned().bit_count()
+
+    # What it was told
+
+    @property
+    def topology(self) -> CPUTopology:
+        return self.rules.topology
+
+    @property
+    def policy(self) -> str:
+        return self.rules.policy
+
+    @property
+    def static(self) -> bool:
+        return self.rules.static
+
+    @property
+    def options(self) -> CPUPolicyOptions:
+        return self.rules.options
+
+    @property
+    def reserved(self) -> Bits:
+        """CPUs kept for the system."""
+        return self.rules.reserved
+
+    @property
+    def allocatable(self) -> Bits:
+        """The CPUs it may give away."""
+        return self.rules.topology.all_cpus & ~self.reserved if self.static else 0
+
+    # Hints
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
+        """Hints for one container (cpu-topology 7.1)."""
+        if not self.rules.static:
+            return None
+        if self.context.leftovers:
+            self.remove_stale()
+        count = container.exclusive_cpus
+        if not count or pod.ignored:
+            return None
+        assigned = self.state.assignment(pod.uid, container.name)
+        if assigned is None:
+            free = assignable(self.state.default, self.rules.reserved)
+            reusable = self._reusable(pod) if self.state.reusable else 0
+            if self.rules.plugins is not None:
+                left = self._allowed(pod, container, count, free | reusable)
+                free, reusable = free & left, reusable & left
+            return {"cpu": self._hints(free, reusable, count)}
+        if assigned.bit_count() == count:
+            return self._held_hints(assigned)
+        if self.rules.resizer is None:
+            return {"cpu": []}
+        free = self._allowed(pod, container, count, self.assignable | self._reusable(pod), anchor=assigned)
+        return {"cpu": self._hints(free, assigned, count)}
+
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
+        """Hints for the pod as a whole (cpu-topology 7.2)."""
+        if not self.rules.static:
+            return None
+        if self.context.leftovers:
+            self.remove_stale()
+        if not pod.cpus or pod.ignored:
+            return None
+        if pod.managed:
+            bubble = self._running_bubble(pod)
+            if bubble is None and self.rules.resizer is not None:
+                bubble = self.state.bubbles.get(pod.uid)
+            if bubble is not None:
+                if bubble.bit_count() == pod.cpus:
+                    return self._held_hints(bubble)
+                free = self._allowed(pod, None, pod.cpus, self.assignable, anchor=bubble)
+                return {"cpu": self._hints(free, bubble, pod.cpus)}
+            if self._runs(pod):
+                return None
+            try:
+                self._check_shared_pool(pod)
+            except AdmissionError:
+                return {"cpu": []}
+        held = 0
+        for container in pod.containers:
+            assigned = self.state.assignment(pod.uid, container.name)
+            if assigned is not None:
+                if assigned.bit_count() != container.exclusive_cpus and self.rules.resizer is None:
+                    return {"cpu": []}
+                held |= assigned
+        if held.bit_count() == pod.cpus:
+            return self._held_hints(held)
+        return {"cpu": self._hints(self._open_to(pod), self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
+
+    def _held_hints(self, held: Bits) -> ProviderHints:
+        """Where CPUs are that are held already; those that are offline have no place any more."""
+        there = held & ~self.state.offline
+        return {"cpu": self._hints(there, 0, there.bit_count())} if there else None
+
+    def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
+        gone = reusable & self.state.offline
+        if gone:
+            reusable, count = reusable & ~gone, count - gone.bit_count()
+        if self.rules.picker.uneven:
+            return cpu_hints_of_cores(self.topology, available, reusable, count)
+        hints = cpu_topology_hints(
+            self.rules.topology,
+            available,
+            reusable,
+            count,
+            align_by_socket=self.rules.options.align_by_socket,
+            sockets_first=self.rules.picker.sockets_first,
+        )
+        return hints or []
+
+    # Allocation
+
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """Give a container its exclusive CPUs, if it is entitled to any (cpu-topology 6.2). Raises `AdmissionError`."""
+        if not self.rules.static:
+            return
+        if self.context.leftovers:
+            self.remove_stale()
+        if not container.exclusive_cpus or pod.ignored:
+            return
+        metrics = self.context.metrics
+        metrics[_REQUESTS] += 1
+        try:
+            cpus = self._allocate_container(pod, container, affinity)
+        except AdmissionError:
+            metrics[_ERRORS] += 1
+            if self.rules.pod_level:
+                metrics[_NODE_ERRORS] += 1
+            if self.rules.options.full_pcpus_only:
+                metrics[_MISALIGNED_SMT] += 1
+            raise
+        if self.rules.options.full_pcpus_only:
+            metrics[_ALIGNED_SMT] += 1
+        if container.plain_init or self.state.reusable:
+            self._update_reusable(pod.uid, container, cpus)
+        if self.rules.plugins is not None:
+            self._note_classes(pod, container, cpus)
+            cpu_plugins.grant(self, pod, container, cpus)
+
+    def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
+        held = self.state.assignment(pod.uid, container.name)
+        reusable = self._reusable(pod) if self.state.reusable else 0
+        if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
+            self._check_smt(container.exclusive_cpus, reusable)
+        if held is not None:
+            resizer = self.rules.resizer
+            if resizer is None or held.bit_count() >= container.exclusive_cpus:
+                return held
+            free = self._allowed(pod, container, container.exclusive_cpus, self.assignable | reusable, anchor=held)
+            grown = cpu_elastic.grown(self.state, resizer, pod, container, free=free, affinity=affinity)
+            self._check_hidden(pod, grown)
+            self._become(grown)
+            return self.state.assignments[pod.uid][container.name]
+        cpus = self._pick(pod, container, affinity, reusable)
+        self.state = self.state.give(pod.uid, container.name, cpus)
+        if self.rules.pod_level:
+            self.context.metrics[_FROM_NODE] += 1
+            self.context.metrics[_NODE_EXCLUSIVE] += 1
+        return cpus
+
+    # Plugins
+
+    @property
+    def hint_scores(self) -> bool:
+        """Plugins have a say in which of equally good NUMA nodes are taken."""
+        return self.rules.plugins is not None and self.rules.plugins.hint_scores
+
+    @property
+    def talk(self) -> PluginTalk | None:
+        """Who asks the plugins, if there are any."""
+        plugins = self.rules.plugins
+        return None if plugins is None else PluginTalk(plugins, self.rules, self.context, self.state.classes)
+
+    def _allowed(
+        self, pod: AdmissionPod, container: AdmissionContainer | None, count: int, cpus: Bits, *, anchor: Bits = 0
+    ) -> Bits:
+        """Which of the CPUs the plugins leave to a container, or to the pod as a whole. Raises `AdmissionError`."""
+        talk = self.talk
+        if talk is None:
+            return cpus
+        ask = talk.ask(pod, container, count, anchor=anchor, operation="resize" if anchor else "admit")
+        return talk.allowed(ask, cpus, self.state)
+
+    def _note_classes(self, pod: AdmissionPod, container: AdmissionContainer | None, cpus: Bits) -> None:
+        """Remember under which classes a container, or the pod as a whole, has got CPUs, if that is not known."""
+        classes, name = self.rules.classes, "" if container is None else container.name
+        if classes is not None and name not in self.state.classes.get(pod.uid, {}):
+            words = classes.to_note(pod, container, cpus)
+            if words:
+                self.state = self.state.note_classes(pod.uid, name, words)
+
+    def may_have(self, pod: AdmissionPod, names: Container[str]) -> Bits:
+        """CPUs that all of some containers of a pod may own, whoever has them now; of a pod that has CPUs as a whole,
+        those that it may have. Raises `AdmissionError`."""
+        left = self.allocatable
+        if pod.uid in self.state.bubbles:
+            return self._allowed(pod, None, pod.cpus, left)
+        for container in pod.containers:
+            if container.name in names and container.exclusive_cpus:
+                left = self._allowed(pod, container, container.exclusive_cpus, left)
+        return left
+
+    def _open_to(self, pod: AdmissionPod) -> Bits:
+        """The free CPUs that a pod as a whole, or some container of it, may get."""
+        free = self.assignable
+        if self.rules.plugins is None:
+            return free
+        if pod.managed:
+            return self._allowed(pod, None, pod.cpus, free)
+        asking = [one for one in pod.containers if one.exclusive_cpus]
+        return union(self._allowed(pod, one, one.exclusive_cpus, free) for one in asking)
+
+    def propose(self, pod: AdmissionPod, containers: Sequence[AdmissionContainer | None], affinity: Hint) -> int:
+        """Settle which CPUs containers, or the pod as a whole (None), get with this affinity, and how they score;
+        nothing else changes. Raises `AdmissionError`."""
+        found, score = cpu_plugins.proposals(self, pod, containers, affinity)
+        self.proposed = pod.uid, found
+        return score
+
+    def _proposed(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint) -> Pick:
+        name = "" if container is None else container.name
+        settled = {} if self.proposed is None or self.proposed[0] != pod.uid else self.proposed[1]
+        self.proposed = pod.uid, {other: pick for other, pick in settled.items() if other != name}
+        if name not in settled:
+            settled, _ = cpu_plugins.proposals(self, pod, (container,), affinity)
+        return settled[name]
+
+    def _check_left(self) -> None:
+        # the last shared CPU goes, which upstream gives away
+        if not self.context.quirks.strict_reservation_empties_pool:
+            raise AdmissionError(NOTHING_LEFT)
+
+    def _reusable(self, pod: AdmissionPod) -> Bits:
+        """CPUs that init containers leave to the pod's next container."""
+        reusable = self.state.reusable.get(pod.uid, 0)
+        if not reusable or self.rules.resizer is None:
+            return reusable
+        held = self.state.assignments.get(pod.uid, {})
+        return reusable & ~union(held.get(one.name, 0) for one in pod.containers if not one.plain_init)
+
+    def shrink(self, pod: AdmissionPod, was: AdmissionPod) -> None:
+        """Take back what containers have beyond what the pod asks for now, where it asked for more. Raises
+        `AdmissionError`."""
+        if self.rules.resizer is not None:
+            before = self.state
+            shrunk = cpu_elastic.shrunk(before, self.rules.resizer, pod, was)
+            self._check_hidden(pod, shrunk)
+            if shrunk is not before:
+                self._become(shrunk)
+            if self.state.grants:
+                cpu_plugins.taken_back(self, pod.uid, before)
+
+    def _check_hidden(self, pod: AdmissionPod, state: CPUState) -> None:
+        """Whoever runs on one thread of each of its cores has whole cores after a resize too."""
+        for one in pod.containers if pod.hides_smt else ():
+            held = state.assignment(pod.uid, one.name) or 0
+            if one.hides_smt and not cpu_plugins.is_whole(self.topology, held):
+                raise no_whole_cores(self.topology, one.exclusive_cpus)
+
+    def _become(self, state: CPUState) -> None:
+        """The state after a resize, with what is shared and owned counted."""
+        taken, freed = self.state.default & ~state.default, state.default & ~self.state.default
+        if taken and not state.default:
+            self._check_left()
+        self._count_release(freed.bit_count() - taken.bit_count())
+        self.state = state
+
+    def _check_smt(self, count: int, reusable: Bits) -> None:
+        free = self.state.default & ~self.rules.reserved_physical
+        if not self.context.quirks.smt_check_ignores_reusable:
+            free |= reusable
+        if self.rules.picker.uneven:
+            if not sums_of(self.topology, free, count) >> count & 1:
+                raise no_whole_cores(self.topology, count)
+            return
+        check_smt_alignment(count, free.bit_count(), self.rules.core_size)
+
+    def _pick(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint, reusable: Bits) -> Bits:
+        """CPUs that leave DEFAULT, as far as they are in it; for a container, or the pod as a whole."""
+        if self.rules.plugins is None:
+            count = pod.cpus if container is None else container.exclusive_cpus
+            pool = assignable(self.state.default, self.rules.reserved) | reusable
+            pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse)
+        else:
+            pick = self._proposed(pod, container, affinity)
+        cpus = self._noted(pick)
+        if not self.state.default & ~cpus:
+            self._check_left()
+        if self.rules.topology.is_uncore_aligned(cpus):
+            self.context.metrics[_ALIGNED_UNCORE] += 1
+        self.context.metrics[SHARED_POOL] -= 1000 * cpus.bit_count()
+        self.context.metrics[EXCLUSIVE] += cpus.bit_count()
+        return cpus
+
+    def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
+        reusable = self.state.reusable.get(uid, 0)
+        left = reusable | cpus if container.plain_init else reusable & ~cpus
+        self.state = self.state.leave_reusable({uid: left} if left else {})
+
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """Give a pod with pod-level resources its bubble and divide it (cpu-topology 6.4). Raises `AdmissionError`."""
+        if not self.rules.static:
+            return
+        if self.context.leftovers:
+            self.remove_stale()
+        if pod.uid in self.state.bubbles:
+            self._note_classes(pod, None, self.state.bubbles[pod.uid])
+        if self.rules.resizer is not None and pod.uid in self.state.bubbles:
+            if self._running_bubble(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
+                self._check_shared_pool(pod)
+                had = self.state.bubbles[pod.uid]
+                free, resizer = self._allowed(pod, None, pod.cpus, self.assignable, anchor=had), self.rules.resizer
+                self._become(cpu_elastic.regrown_bubble(self.state, resizer, pod, free=free, affinity=affinity))
+            return
+        if not pod.cpus or self._runs(pod):
+            return
+        try:
+            self._allocate_bubble(pod, affinity)
+        except AdmissionError:
+            self.context.metrics[_ERRORS] += 1
+            if self.rules.pod_level:
+                self.context.metrics[_POD_ERRORS] += 1
+            raise
+
+    def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
+        self._check_shared_pool(pod)
+        if self.rules.options.full_pcpus_only:
+            self._check_smt(pod.cpus, 0)
+        bubble = self._pick(pod, None, affinity, 0)
+        self._note_classes(pod, None, bubble)
+        self.state = self.state.with_default(self.state.default & ~bubble).with_bubble(pod.uid, bubble)
+        take = self._take if self.rules.plugins is None else cpu_plugins.slicing(self, pod)
+        slices = pod_level.partition(pod, bubble, take, self._count_pick)
+        for part in slices:
+            self.state = self.state.assign(pod.uid, part.container, part.cpus)
+        if self.rules.pod_level:
+            shared_too = self.context.quirks.assignment_metrics_drift
+            self.context.metrics[_FROM_POD] += sum(part.exclusive or shared_too for part in slices)
+
+    def _check_shared_pool(self, pod: AdmissionPod) -> None:
+        pod_level.check_shared_pool(pod, self.context.quirks)
+
+    def _take(self, available: Bits, count: int) -> Bits:
+        return self._noted(self.rules.picker.take_near(available, count, None, self.context.purse))
+
+    def _noted(self, pick: Pick) -> Bits:
+        if not pick.proven:
+            self.context.end_early("the NUMA nodes to distribute CPUs over")
+        return pick.cpus
+
+    def _count_pick(self, event: str) -> None:
+        if self.rules.pod_level or event == "request":
+            self.context.metrics[_PICK_EVENTS[event]] += 1
+
+    def _runs(self, pod: AdmissionPod) -> bool:
+        """True for a pod that was given CPUs before, in whatever scope; upstream gives it more."""
+        return not self.context.quirks.pod_allocation_repeats and pod.uid in self.state.assignments
+
+    def _running_bubble(self, pod: AdmissionPod) -> Bits | None:
+        """The bubble of a pod that was admitted before; upstream does not look (quirk `pod_allocation_repeats`)."""
+        if not self._runs(pod):
+            return None
+        bubble = self.state.bubbles.get(pod.uid)
+        if bubble is None or bubble.bit_count() != pod.cpus:
+            return None
+        held = self.state.assignments.get(pod.uid, {})
+        return bubble if all(container.name in held for container in pod.containers) else None
+
+    def bring_back_bubble(self, pod: AdmissionPod) -> None:
+        """Give a running pod its bubble back, if what its containers own is what the pod asks for."""
+        held = self.state.assignments.get(pod.uid, {})
+        if not self.static or pod.uid in self.state.bubbles or any(one.name not in held for one in pod.containers):
+            return
+        bubble = 0
+        for container in pod.containers:
+            if container.exclusive_cpus not in (0, held[container.name].bit_count()):
+                return
+            bubble |= held[container.name]
+        if bubble.bit_count() == pod.cpus:
+            self.state = self.state.with_bubble(pod.uid, bubble)
+
+    # Release
+
+    def remove_stale(self) -> None:
+        """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
+        if self.name not in self.context.leftovers or not self.context.sources_ready:
+            return
+        if self.state.reusable:
+            self.state = self.state.leave_reusable(self.context.still_reusable(self.state.reusable))
+        for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
+            if name is None:
+                self._remove_pod(uid)
+            else:
+                self._remove(uid, name)
+        if self.state.bubbles and not self.context.quirks.refused_pods_leave_state:
+            for uid in self.state.bubbles.keys() - self.context.active.keys():
+                self.state = self.state.give_back_bubble(uid)
+
+    def remove_container(self, uid: str, container_id: str) -> None:
+        """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
+        name = self.state.containers.get(uid, {}).get(container_id)
+        if name is not None:
+            self._remove(uid, name)
+
+    def _remove(self, uid: str, name: str) -> None:
+        if self.rules.static:
+            self._release(uid, name)
+        self.state = self.state.stop(uid, name)
+
+    def _remove_pod(self, uid: str) -> None:
+        """All containers at once; what they have is given back in whatever order."""
+        if self.state.grants:
+            cpu_plugins.all_taken_back(self, uid)
+        bubbles = self.rules.pod_level
+        freed = self.state.held_by(uid, bubbles=bubbles) if self.rules.static else None
+        if freed is not None:
+            self._count_release(freed.bit_count())
+        self.state = self.state.forget(uid, freed, bubbles=bubbles)
+
+    def _release(self, uid: str, name: str) -> None:
+        """Policy removal (cpu-topology 6.5): a bubble goes back as a whole with its last container."""
+        removed = self.state.assignment(uid, name)
+        if removed is None:
+            return
+        state = self.state.unassign(uid, name)
+        bubble = state.bubbles.get(uid) if self.rules.pod_level else None
+        if bubble is None:
+            released = removed
+            for other in state.assignments.get(uid, {}).values():
+                released &= ~other
+            state = state.with_default(state.default | released)
+            self._count_release(released.bit_count())
+        elif uid not in state.assignments:
+            state = state.give_back_bubble(uid)
+            self._count_release(bubble.bit_count())
+        self.state = state
+
+    def _count_release(self, cpus: int) -> None:
+        self.context.metrics[SHARED_POOL] += 1000 * cpus
+        self.context.metrics[EXCLUSIVE] -= cpus
+
+    # Containers at run time
+
+    def add_container(self, uid: str, container: str, container_id: str) -> None:
+        """A container is about to start under this runtime id (cpu-topology 6.7)."""
+        self.state = self.state.start(uid, container, container_id)
+        pod = self.context.active.get(uid)
+        if pod is not None and self.rules.classes is not None:
+            cpu_plugins.count_fallback(self, self.rules.classes, pod, container)
+        if pod is not None and (pod.mixed or pod.hides_smt) and self.state.assignment(uid, container) is not None:
+            self.state = self.state.write(uid, container, self.affinity(uid, container))
+
+    def know_container(self, uid: str, container: str, container_id: str) -> None:
+        """The runtime has this container since before the kubelet started."""
+        self.state = self.state.know(uid, container, container_id)
+
+    def reconcile(self, containers: Iterable[ReconciledContainer]) -> list[tuple[str, Bits]]:
+        """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""
+        if not self.rules.static:
+            return []
+        if self.context.leftovers:
+            self.remove_stale()
+        updates = []
+        for status in containers:
+            if not status.running or status.id is None:
+                continue
+            self.know_container(status.pod, status.container, status.id)
+            wanted = self.affinity(status.pod, status.container)
+            if wanted and wanted != self.state.written.get(status.pod, {}).get(status.container, 0):
+                updates.append((status.id, wanted))
+                self.state = self.state.write(status.pod, status.container, wanted)
+        return updates
+
+    # Queries
+
+    @property
+    def assignable(self) -> Bits:
+        """ASSIGNABLE: CPUs that can still be given away exclusively."""
+        return assignable(self.state.default, self.rules.reserved)
+
+    def own_numa_nodes(self, uid: str, container: str = "") -> Bits:
+        """NUMA nodes of the CPUs that a container, or a pod as a whole, has of its own."""
+        if container:
+            return self.topology.numa_nodes_of(self.state.assignment(uid, container) or 0)
+        return self.topology.numa_nodes_of(self.state.of_pod(uid).cpus)
+
+    def affinity(self, uid: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7); both of one that is
+        mixed."""
+        classes, pod = self.rules.classes, self.context.active.get(uid)
+        mixed = pod is not None and (pod.mixed or pod.hides_smt)
+        if classes is None and not mixed:
+            return self.state.affinity(uid, container)
+        own = self.state.online(uid, container)
+        if own.cpus is None:
+            default = self.state.default
+            return default if classes is None else shared_by(classes, pod, container, default)
+        if pod is None or not mixed:
+            return own.cpus
+        held = self.state.assignments.get(uid, {})
+        return self._sharing.runs_on(pod, container, own, held, self.state.bubbles.get(uid))
+
+    @property
+    def _sharing(self) -> Sharing:
+        rules, state = self.rules, self.state
+        return Sharing(rules.mixed, rules.classes, rules.topology, state.default, state.offline)
+
+    def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
+        """The CPUs a container runs on while the named containers of its pod run. An init container has its CPUs to
+        itself, so the pod's shared pool is smaller as long as it runs. Upstream runs both on the same CPUs."""
+        own = self.affinity(pod.uid, container.name)
+        held = self.state.assignments.get(pod.uid, {})
+        quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)
+        cpus = model.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
+        return cpus & ~self.state.offline or own
+
+    def exclusive_cpus(self, uid: str, container: str) -> Bits:
+        """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
+        return self.state.online(uid, container).cpus or 0
+
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has the exclusive CPUs it is entitled to, if any."""
+        if not container.exclusive_cpus or not self.static:
+            return True
+        held = self.state.assignment(pod.uid, container.name)
+        if held is None or self.rules.resizer is None:
+            return held is not None
+        bubble = self.state.bubbles.get(pod.uid)
+        return held.bit_count() == container.exclusive_cpus and (bubble is None or bubble.bit_count() == pod.cpus)
+
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
+        """Whose CPUs a container runs on."""
+        own = self.state.online(pod.uid, container.name)
+        return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
+
+    def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """Decides the CFS quota of the container (cpu-topology 6.9)."""
+        own = self.state.online(pod.uid, container.name)
+        pod_level = self.rules.pod_level
+        return model.has_exclusive_cpus(pod, container, own.cpus, pod_level=pod_level, borrowed=own.borrowed)
+
+    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
+        """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
+        held = self.state.assignments.get(pod.uid, {})
+        return model.pod_has_exclusive_cpus(pod, model.online_parts(held, self.state.offline))

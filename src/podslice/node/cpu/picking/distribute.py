@@ -1,0 +1,101 @@
+"""Distributing CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; cpu-topology 4.7, 4.8).
+
+For k from the fewest nodes that could do, upward: among all combinations of k nodes, take the one whose left-overs are
+balanced best. Give each of its nodes the same share, and hand out the remainder group by group.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.node.cpu.picking.balance import Deal
+from podslice.node.cpu.picking.combinations import Choice, Combinations
+from podslice.node.cpu.picking.packed import Accumulator, Packer, not_enough
+from podslice.node.topology.search import Purse, purse_over
+from podslice.values.cpuset import Bits
+from podslice.values.errors import AdmissionError, RefusalKind, UpstreamDefectError
+
+_TOO_FEW = RefusalKind("too-few-cpus-dealt", "accounting error, not enough CPUs allocated, remaining: {remaining}")
+_TOO_MANY = RefusalKind("too-many-cpus-dealt", "accounting error, too many CPUs allocated, remaining: {remaining}")
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """CPUs to hand out; `proven`: no search for better ones was given up."""
+
+    cpus: Bits
+    proven: bool = True
+
+
+class Distributor:
+    """Picks CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7); the
+    nodes' CPUs are packed by `packer`, and so is what is not a multiple."""
+
+    def __init__(self, packer: Packer, group: int) -> None:
+        self._packer = packer
+        self._group = group
+
+    def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
+        """Pick `count` CPUs; `purse` pays for the search for the best combination of nodes.
+
+        Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
+        """
+        if count % self._group:
+            return Pick(self._packer.take(available, count))
+        if count < 1:
+            return Pick(0)
+        work = Accumulator(self._packer, available, count)
+        if count > work.free.bit_count():
+            raise not_enough(count, available)
+        purse = purse_over(work.topology.numa_mask, purse)
+        before = purse.left
+        search = Combinations(work, Deal(count, self._group), self._packer.quirks, purse)
+        choice = self._choice(search, count)
+        if choice is None:
+            return Pick(self._packer.take(available, count), not purse.ended_since(before))
+        self._hand_out(work, choice, search)
+        return Pick(work.result, not purse.ended_since(before))
+
+    def _choice(self, search: Combinations, count: int) -> Choice | None:
+        """The best combination of the fewest nodes that can hold the request."""
+        topology, group = self._packer.topology, self._group
+        machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
+        groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
+        groups = (count - 1) // group + 1
+        fewest = (groups - 1) // groups_per_node + 1
+        for size in range(fewest, min(groups, len(search.free)) + 1):
+            if sum(search.fullest[:size]) >= count and (choice := search.best(size)) is not None:
+                return choice
+        return None
+
+    def _hand_out(self, work: Accumulator, choice: Choice, search: Combinations) -> None:
+        nodes, (_, group) = work.topology.numa_nodes, search.deal
+        share = search.deal.share(len(choice.nodes))
+        for node in choice.nodes:
+            self._take_from(work, nodes[node], share)
+        remainder = search.deal.remainder(len(choice.nodes))
+        while remainder > 0:
+            before = remainder
+            for node in choice.remainder:
+                if remainder == 0:
+                    break
+                if (work.free & nodes[node]).bit_count() >= group:
+                    self._take_from(work, nodes[node], group)
+                    remainder -= group
+            if remainder == before:
+                if search.endless:
+                    raise UpstreamDefectError(
+                        "endless_distribution",
+                        "the nodes chosen for the remainder have no whole group left",
+                        hangs=True,
+                    )
+                break
+        if work.need > 0:
+            raise AdmissionError(_TOO_FEW, remaining=work.need)
+        if work.need < 0:
+            raise AdmissionError(_TOO_MANY, remaining=work.need)
+
+    def _take_from(self, work: Accumulator, node: Bits, count: int) -> None:
+        try:
+            work.take(self._packer.take(work.free & node, count))
+        except AdmissionError:
+            return

@@ -1,0 +1,155 @@
+"""Picking CPUs on a machine: what everybody calls, and which algorithm the policy options choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from operator import or_
+
+from podslice.machine.model import CPUTopology, whole_objects
+from podslice.node.cpu.picking.distribute import Distributor, Pick
+from podslice.node.cpu.picking.packed import Packer
+from podslice.node.cpu.picking.units import take_units
+from podslice.node.topology.search import Purse
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import Bits
+from podslice.values.errors import AdmissionError, RefusalKind
+from podslice.values.quirks import Quirks
+from podslice.values.reasons import SMT_ALIGNMENT
+
+SMT_FRACTION, SMT_SHORT, SMT_SIZES = "smt-fraction", "smt-short", "smt-sizes"
+_SMT_FRACTION = RefusalKind(
+    SMT_FRACTION,
+    "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {cpus_per_core}",
+    SMT_ALIGNMENT,
+)
+_SMT_SIZES = RefusalKind(
+    SMT_SIZES, "SMT Alignment Error: requested {requested} cpus cannot be whole cores of sizes {sizes}", SMT_ALIGNMENT
+)
+_SMT_SHORT = RefusalKind(
+    SMT_SHORT,
+    "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = "
+    "{requested}, CPUs per core = {cpus_per_core}",
+    SMT_ALIGNMENT,
+)
+
+
+class Picker:
+    """Picks CPUs on one machine as the policy options say. `sockets_first`: `align-by-socket` goes before few NUMA
+    nodes.
+
+    Picks raise `AdmissionError` with upstream's text when there are not enough CPUs, and `UpstreamDefectError` where
+    upstream never ends and the quirk is on. The `purse` of an admission pays for the search for the best NUMA nodes to
+    distribute CPUs over; without one every pick has its own.
+    """
+
+    def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
+        self.topology = topology
+        self._options, self._quirks = options, quirks
+        self._by_socket = options.align_by_socket
+        self.sockets_first = not quirks.socket_alignment_lost
+        self._fewest_sockets = options.align_by_socket and self.sockets_first
+        self.uneven = options.full_pcpus_only and not topology.core_size and not quirks.smt_check_uses_average
+        """Only whole cores are given away, and they differ in size."""
+
+    @cached_property
+    def _packer(self) -> Packer:
+        """Many nodes never pick a CPU: those of policy none, and most of those that are only asked about."""
+        options = self._options
+        return Packer(
+            self.topology,
+            self._quirks,
+            spread=options.distribute_cpus_across_cores,
+            uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
+        )
+
+    @cached_property
+    def _distributor(self) -> Distributor | None:
+        if not self._options.distribute_cpus_across_numa:
+            return None
+        return Distributor(self._packer, self.topology.cpus_per_core if self._options.full_pcpus_only else 1)
+
+    def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
+        """Pick `count` of the `available` CPUs; `align-by-socket`: on as few sockets as possible."""
+        pick = self._take(available, count, purse)
+        if not self._fewest_sockets:
+            return pick
+        sockets = fewest_sockets(self.topology, available, count)
+        if _touched(self.topology, pick.cpus) <= len(sockets):
+            return pick
+        try:
+            fewer = self._take(available & reduce(or_, sockets, 0), count, purse)
+        except AdmissionError:
+            return pick
+        return Pick(fewer.cpus, pick.proven and fewer.proven)
+
+    def take_near(self, available: Bits, count: int, affinity: Bits | None, purse: Purse | None = None) -> Pick:
+        """Pick first CPUs on the NUMA nodes of `affinity` (None: no wish), with `align-by-socket` on the sockets of
+        those nodes, then any."""
+        if self.uneven:
+            near = self.near(available, affinity)
+            return Pick(self.take_cores((near, available & ~near), count))
+        if affinity is None:
+            return self.take(available, count, purse)
+        near = self.near(available, affinity)
+        pick = self.take(near, min(near.bit_count(), count), purse)
+        missing = count - pick.cpus.bit_count()
+        if missing == 0:
+            return pick
+        rest = self.take(available & ~pick.cpus, missing, purse)
+        return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
+
+    def take_cores(self, places: Sequence[Bits], count: int) -> Bits:
+        """Whole cores of `count` CPUs from the first place, then from the next. Raises `AdmissionError`."""
+        cpus = take_units(self.topology, self._packer.take, places, count)
+        if cpus is None:
+            raise no_whole_cores(self.topology, count)
+        return cpus
+
+    def near(self, available: Bits, affinity: Bits | None) -> Bits:
+        """Which of the CPUs are where the affinity is; all without one."""
+        if affinity is None:
+            return available
+        near = self.topology.cpus_in_numa_nodes(affinity)
+        if self._by_socket:
+            near = whole_objects(self.topology.sockets, near)
+        return near & available
+
+    def _take(self, available: Bits, count: int, purse: Purse | None) -> Pick:
+        if self._distributor is not None:
+            return self._distributor.take(available, count, purse)
+        return Pick(self._packer.take(available, count))
+
+
+def fewest_sockets(topology: CPUTopology, available: Bits, count: int) -> list[Bits]:
+    """The fewest sockets that have `count` of the available CPUs: those with most of them, the last one with no more
+    than needed."""
+    rooms = [cpus for cpus in topology.sockets.values() if cpus & available]
+    rooms.sort(key=lambda cpus: (cpus & available).bit_count(), reverse=True)
+    chosen: list[Bits] = []
+    while rooms and count > 0:
+        enough = [cpus for cpus in rooms if (cpus & available).bit_count() >= count]
+        best = min(enough, key=lambda cpus: (cpus & available).bit_count()) if enough else rooms[0]
+        rooms.remove(best)
+        chosen.append(best)
+        count -= (best & available).bit_count()
+    return chosen
+
+
+def _touched(topology: CPUTopology, cpus: Bits) -> int:
+    return sum([socket & cpus != 0 for socket in topology.sockets.values()])
+
+
+def no_whole_cores(topology: CPUTopology, count: int) -> AdmissionError:
+    """No free cores of whatever size make up so many CPUs."""
+    sizes = sorted({core.bit_count() for core in topology.cores.values()}, reverse=True)
+    return AdmissionError(_SMT_SIZES, requested=count, sizes=", ".join(map(str, sizes)))
+
+
+def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:
+    """The two checks of `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and enough CPUs
+    must be free on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
+    if count % cpus_per_core:
+        raise AdmissionError(_SMT_FRACTION, requested=count, cpus_per_core=cpus_per_core)
+    if count > free_physical:
+        raise AdmissionError(_SMT_SHORT, available=free_physical, requested=count, cpus_per_core=cpus_per_core)

@@ -1,0 +1,213 @@
+"""Decisions as functions of values: rules and a state go in, the next state comes out, what went in stays as it is.
+
+Who asks millions of times (a scheduler's filter, a simulation, "what if") keeps states and asks here. Each function
+puts a state into a kubelet, has it act and takes the state out; `Node` is the same with a current state of its own. To
+keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.api.pod.spec import Pod
+from podslice.api.server.defaults import default_pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.mixed import admission_of
+from podslice.machine.delta import MachineConsequence
+from podslice.machine.model import Machine
+from podslice.node import readmission
+from podslice.node.cpu.state import Intent, PodCPUs, PodMemory
+from podslice.node.decision import ResizeDecision
+from podslice.node.holding import Holding, holding_of
+from podslice.node.kubelet import Kubelet
+from podslice.node.leaving import goes_alone, state_without
+from podslice.node.memory.elastic import fits
+from podslice.node.memory.pod_level import partition
+from podslice.node.node import Node, identified
+from podslice.node.readmission import Admitted
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.scheduling.predicates import PodOnNode, pod_on_node
+from podslice.values.cpuset import union
+from podslice.values.errors import Refusal
+
+
+class Shape(NamedTuple):
+    """A pod as a node sees it, worked out once for all the questions about it."""
+
+    admission: AdmissionPod
+    seen: PodOnNode
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The next state, and why the pod was refused. A refused pod leaves the state as it was, but for what profile
+    `kubelet-1.36` leaves behind."""
+
+    state: NodeState
+    refusal: Refusal | None
+
+
+class Restarted(NamedTuple):
+    """The rules and the state after a restart, and what became of the pods that ran."""
+
+    rules: NodeRules
+    state: NodeState
+    pods: tuple[Admitted, ...]
+
+
+class MachineChanged(NamedTuple):
+    """The rules and the state on the other machine, and what follows for the pods."""
+
+    rules: NodeRules
+    state: NodeState
+    consequences: tuple[MachineConsequence, ...]
+
+
+def shape_of(rules: NodeRules, pod: Pod) -> Shape:
+    """A new pod, for nodes of these rules. Raises `InputError` as `Node.admit`."""
+    pod = default_pod(identified(pod), rules.gates)
+    admission = admission_of(rules.policy, pod, rules.gates)
+    return Shape(admission, pod_on_node(pod, rules.gates, rules.quirks, qos=admission.qos))
+
+
+def decide(rules: NodeRules, state: NodeState, pod: Pod | Shape) -> Decided:
+    """What `Node.admit` does: admit a pod and start its containers. Raises as `Node.admit`."""
+    kubelet = Kubelet.of(rules, state)
+    if isinstance(pod, Shape):
+        admission, seen = pod
+    else:
+        admission, seen = kubelet.admission(default_pod(identified(pod), rules.gates)), None
+    refusal = kubelet.decide(admission, seen, state=state)
+    if refusal is None:
+        kubelet.run_containers(admission.uid)
+    if refusal is None or not kubelet.undoes_refusals:
+        kubelet.manager.remove_stale()
+    return Decided(kubelet.state, refusal)
+
+
+def release(rules: NodeRules, state: NodeState, held: str | Holding) -> NodeState:
+    """The state without a pod, as after `Node.remove`: the one with this UID, or the first that has this and nothing
+    else. The state itself where there is none."""
+    if isinstance(held, Holding):
+        held = next((uid for uid in state.pods if holding_of(state, uid) == held), "")
+    if held not in state.pods:
+        return state
+    if goes_alone(rules, state, held):
+        return state_without(rules, state, held)
+    kubelet = Kubelet.of(rules, state)
+    kubelet.remove_pod(held)
+    kubelet.manager.remove_stale()
+    return kubelet.state
+
+
+def resize(
+    rules: NodeRules, state: NodeState, pod: Pod, *, since: float | None = None
+) -> tuple[NodeState, ResizeDecision]:
+    """What `Node.resize` does. Raises as it does."""
+    node = Node.of(rules, state)
+    decision = node.resize(pod, since=since)
+    return node.state, decision
+
+
+def restart(
+    rules: NodeRules,
+    state: NodeState,
+    *,
+    machine: Machine | None = None,
+    config: KubeletConfig | None = None,
+    gone: Iterable[str] = (),
+) -> Restarted:
+    """A new kubelet on the files of this state, on a machine or with a configuration that may have changed, while all
+    containers run on but those of pods in `gone`. Raises `StartError`."""
+    kubelet = Kubelet.of(rules, state)
+    kubelet.save()
+    kubelet.restart(machine=machine, config=config, gone=gone)
+    answers = tuple(readmission.readmit(kubelet))
+    kubelet.sources_ready()
+    kubelet.manager.remove_stale()
+    return Restarted(kubelet.rules, kubelet.state, answers)
+
+
+def change_machine(rules: NodeRules, state: NodeState, machine: Machine) -> MachineChanged:
+    """What `Node.change_machine` does. Raises as it does."""
+    node = Node.of(rules, state)
+    consequences = node.change_machine(machine)
+    return MachineChanged(node.rules, node.state, consequences)
+
+
+def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:
+    """Resizes and moves that were being written when the process ended, by UID: what was granted to a pod decides
+    whether it has what it had before or what it was to have; of a move, whether the managers' files have it done.
+    Before `Node.readmit` of the same pods."""
+    back: dict[str, PodCPUs] = {}
+    pod_scope = node.kubelet.config.aligns_pods
+    for pod in pods:
+        intent = intents.get(pod.metadata.uid)
+        if intent is not None:
+            granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
+            sides = intent.sides[::-1] if intent.move and _is_moved(node.state, granted.uid, intent) else intent.sides
+            had = next((one for one in sides if _has_what_it_asks(granted, one, pod_scope=pod_scope)), None)
+            if had is not None:
+                back[granted.uid] = had
+    cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
+    cpu.state = cpu.state.put_all_back(back)
+    memory.put_back({uid: had.memory for uid, had in back.items()})
+
+
+def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
+    """True when a pod has the CPUs that it was to have, and where those were to stay the memory."""
+    now, (had, gets) = state.of_pod(uid), intent.sides
+    if (had.assignments, had.bubble) == (gets.assignments, gets.bubble):
+        return now.memory == gets.memory
+    return (now.assignments, now.bubble) == (gets.assignments, gets.bubble)
+
+
+def hold_both(node: Node, uid: str, intent: Intent) -> None:
+    """A pod is about to move: the CPUs it is to have are nobody else's from now on, and those it has stay its own."""
+    cpu = node.kubelet.manager.cpu
+    cpu.state = cpu.state.put_back(uid, intent.both)
+
+
+def hold_before(node: Node, uid: str, intent: Intent) -> None:
+    """A pod that was to move has the CPUs that it had, and no others."""
+    cpu = node.kubelet.manager.cpu
+    cpu.state = cpu.state.put_back(uid, intent.before)
+
+
+def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bool:
+    """True when this is what the pod's containers, and it as a whole, are entitled to."""
+    if pod_scope and pod.managed and not pod.cpus:
+        return not had.cpus and _has_its_memory(pod, had.memory)
+    return _has_its_cpus(pod, had) and _has_its_memory(pod, had.memory)
+
+
+def _has_its_cpus(pod: AdmissionPod, had: PodCPUs) -> bool:
+    if had.bubble and had.bubble.bit_count() != pod.cpus:
+        return False
+    own = [(one, had.assignments.get(one.name, 0)) for one in pod.containers if not one.plain_init]
+    pool = had.bubble & ~union(cpus for one, cpus in own if one.exclusive_cpus)
+    return all(
+        cpus == pool if had.bubble and not one.exclusive_cpus else cpus.bit_count() == one.exclusive_cpus
+        for one, cpus in own
+    )
+
+
+def _has_its_memory(pod: AdmissionPod, had: PodMemory) -> bool:
+    own = partial(container_memory, pod)
+    asked = {one.name: request for one in pod.containers if not one.plain_init and (request := own(one))}
+    if had.whole:
+        if not fits(had.whole, request := pod_memory(pod)):
+            return False
+        slices = partition(pod, request, own, lambda event: None)
+        asked = {one.name: _sized(slices[one.name]) for one in pod.containers if not one.plain_init}
+    return all(fits(had.containers[name], request) for name, request in asked.items() if name in had.containers)
+
+
+def _sized(amounts: Amounts) -> Amounts:
+    return {name: size for name, size in amounts.items() if size}

@@ -1,0 +1,92 @@
+"""The answers of a node, as frozen values: to a pod that wants to run, and to one that wants other resources."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.api.pod.event import PodEvent
+from podslice.node.resize.events import ResizeCondition
+from podslice.values.cpuset import CPUSet
+
+
+class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
+    """What one container of an admitted pod gets.
+
+    `cpus`: the set it runs on; for isolation `host` the shared pool as it was when the pod was admitted, which changes
+    with the pods after it. `exclusive_cpus`: those of them that are its own. `isolation`: `container` (all of them
+    are), `mixed` (some are), `pod` (the pod's shared pool) or `host` (the node's shared pool). `numa_nodes`: those of
+    its CPUs, of the own ones where it is mixed. `cfs_quota`: whether CPU limits are enforced with CFS quota.
+    `memory_nodes`: NUMA nodes its memory is bound to, empty for no binding. `memory`: bytes it holds there by resource,
+    `devices`: ids by resource. `error` says why the container could not start although its pod was admitted.
+    `affinity`: the Topology Manager's mask as NUMA ids, None for none; `affinities`: that of each resource, where each
+    has its own. `during_init`: the CPUs a sidecar on its pod's
+    shared pool runs on while the named init container runs, which owns some of them meanwhile.
+    """
+
+    name: str
+    kind: str
+    cpus: CPUSet
+    numa_nodes: CPUSet
+    memory_nodes: CPUSet
+    exclusive: bool
+    isolation: str
+    cfs_quota: bool
+    affinity: CPUSet | None
+    preferred: bool
+    memory: dict[str, int] = {}
+    devices: dict[str, list[str]] = {}
+    error: str = ""
+    during_init: dict[str, CPUSet] = {}
+    exclusive_cpus: CPUSet = msgspec.field(default=CPUSet(), name="exclusiveCPUs")
+    affinities: dict[str, CPUSet] = {}
+
+    def linux_resources(self) -> dict[str, str]:
+        """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,
+        `cpuset_mems` as ids without ranges; what is not written is left out (memory-device 3.6)."""
+        request = {"cpuset_cpus": str(self.cpus), "cpuset_mems": ",".join(map(str, self.memory_nodes))}
+        return {name: text for name, text in request.items() if text}
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
+
+    `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
+    critical pod pushed off the node. `events` are what an admitted pod's owner should know. `ended_early` names what
+    was searched for and not proven to be the best there is, on machines with more than 8 NUMA nodes (docs/merge.md).
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    qos: str
+    admitted: bool
+    reason: str = ""
+    message: str = ""
+    why: str = ""
+    pod_cpus: CPUSet | None = None
+    preempted: tuple[str, ...] = ()
+    containers: tuple[ContainerDecision, ...] = ()
+    events: tuple[PodEvent, ...] = ()
+    ended_early: tuple[str, ...] = ()
+
+
+class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to one in-place resize (pod-level-resources 15.4, 15.5).
+
+    `outcome`: `Allocated`, `Deferred` (waits, and is tried again), `Infeasible` (not before the pod changes again) or
+    `Unchanged`. `message` is upstream's, `detail` its metric's word for an infeasible resize. `condition` is the pod
+    condition that follows. `others` are waiting pods that were tried in the same pass. `restarts` names the containers
+    that restart with a granted resize, as their resizePolicy says.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    outcome: str
+    message: str = ""
+    detail: str = ""
+    trigger: str = ""
+    condition: ResizeCondition | None = None
+    events: tuple[PodEvent, ...] = ()
+    others: tuple[ResizeDecision, ...] = ()
+    restarts: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The Device Manager: hints, allocation, plugins, state and checkpoint."""

@@ -1,0 +1,460 @@
+"""The Device Manager: hints, allocation and release of plugin devices (memory-device 2.4 to 2.14).
+
+What it knows is a value, `DeviceState`; here is the order of things: clean up, decide, take, record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from podslice.api.pod.demand import pod_limits
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.machine.devices import Device
+from podslice.node.context import NodeContext
+from podslice.node.devices.allocate import Selection
+from podslice.node.devices.plugin import DevicePlugin, PluginError, RunOptions
+from podslice.node.devices.pool import DevicePool
+from podslice.node.devices.records import DeviceContent, DeviceStateEncoder, Held, Records, entries_of
+from podslice.node.devices.state import DeviceState
+from podslice.node.topology.hint import Hint, SplitHint
+from podslice.node.topology.hintset import ProviderHints, ResourceHints
+from podslice.values.cpuset import Bits
+from podslice.values.errors import AdmissionError, RefusalKind, UpstreamDefectError
+from podslice.values.tables import only
+
+_VANISHED = "vanished_devices_crash"
+_NO_PLUGIN = RefusalKind("no-device-plugin", "unknown Device Plugin {resource}")
+_PLUGIN_FAILED = RefusalKind("device-plugin-failed", "{error}")
+_CALL_FAILED = RefusalKind("device-plugin-call-failed", "device plugin {call} rpc failed with err: {error}")
+_EMPTY_RESPONSE = RefusalKind(
+    "empty-device-response",
+    "no containers return in allocation response &AllocateResponse{{ContainerResponses:[]*ContainerAllocateResponse"
+    "{{}},}}",
+)
+_CHANGED = RefusalKind(
+    "device-request-changed",
+    'pod "{pod}" container "{container}" changed request for resource "{resource}" from {before} to {now}',
+)
+_UNREGISTERED = RefusalKind("device-unregistered", "cannot allocate unregistered device {resource}")
+_NONE_HEALTHY = RefusalKind(
+    "no-healthy-devices", "no healthy devices present; cannot allocate unhealthy devices {resource}"
+)
+_HELD_UNHEALTHY = RefusalKind(
+    "held-devices-unhealthy",
+    "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}",
+)
+_NO_ENDPOINT = RefusalKind("no-endpoint", "endpoint not found in cache for a registered resource: {resource}")
+_NOT_HELD = RefusalKind(
+    "no-devices-held",
+    "no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}",
+)
+
+
+class DeviceCapacity(NamedTuple):
+    """The resources' part of the node status: devices, healthy devices, and resources that are gone."""
+
+    capacity: dict[str, int]
+    allocatable: dict[str, int]
+    removed: list[str]
+
+
+Content = tuple[Records, dict[str, DevicePool]]
+"""What the checkpoint file holds."""
+
+
+def device_capacity(pools: Mapping[str, DevicePool]) -> DeviceCapacity:
+    """What these pools add to the node status."""
+    registered = {resource: pool for resource, pool in pools.items() if pool.registered}
+    return DeviceCapacity(
+        {resource: (pool.healthy | pool.unhealthy).bit_count() for resource, pool in registered.items()},
+        {resource: pool.healthy.bit_count() for resource, pool in registered.items()},
+        [],
+    )
+
+
+class DeviceManager:
+    """Devices of one node by extended resource; a hint provider, and the first one asked.
+
+    `machine_nodes` are the machine's NUMA ids in machine order. `filed` is the content of the checkpoint file,
+    None where there is none yet.
+    """
+
+    __slots__ = ("_encoder", "context", "filed", "machine_nodes", "state")
+    name = "device"
+
+    def __init__(self, machine_nodes: Iterable[int], context: NodeContext, state: DeviceState | None = None) -> None:
+        self.machine_nodes = tuple(machine_nodes)
+        self.context = context
+        self.state = state or DeviceState()
+        self.filed: Content | None = self.file_content if state is None else None
+        self._encoder: DeviceStateEncoder | None = None
+
+    def start(
+        self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
+    ) -> None:
+        """Go to work on a restored checkpoint, as `DeviceState.restored`; without one on nothing."""
+        if content is None:
+            self.state = DeviceState(running=frozenset(running))
+        else:
+            self.state = DeviceState.restored(content, self.machine_nodes, running, now=now)
+        self.filed = self.file_content
+
+    # Plugins and their lists
+
+    def register(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
+        """A plugin serves `resource` from now on and has sent its first list."""
+        self.state = self.state.with_pool(resource, self._pool(resource).served_by(plugin))
+        self.update_devices(resource, devices)
+
+    def is_served(self, resource: str) -> bool:
+        """True while a plugin serves the resource."""
+        pool = self.state.pools.get(resource)
+        return pool is not None and pool.plugin is not None and pool.stopped_at is None
+
+    def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
+        """The plugin's complete list of devices (memory-device 2.4)."""
+        self.state = self.state.with_pool(resource, self._pool(resource).updated(devices)).written()
+
+    def disconnect(self, resource: str, *, now: float = 0.0) -> None:
+        """The plugin is gone; its devices are unhealthy, what is allocated stays. Unknown resources are ignored."""
+        pool = self.state.pools.get(resource)
+        if pool is not None and pool.plugin is not None:
+            self.state = self.state.with_pool(resource, pool.disconnected(now))
+
+    def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
+        """The capacity report of a node status update; drops resources without a plugin for 5 minutes
+        (memory-device 2.4)."""
+        removed = [resource for resource, pool in self.state.pools.items() if pool.expired(now)]
+        for resource in removed:
+            self.state = self.state.with_pool(resource, self.state.pools[resource].forgotten()).written()
+        return device_capacity(self.state.pools)._replace(removed=removed)
+
+    def _pool(self, resource: str) -> DevicePool:
+        return self.state.pools.get(resource) or DevicePool.on(self.machine_nodes)
+
+    # The checkpoint
+
+    @property
+    def file_content(self) -> Content:
+        """What the checkpoint file is to hold."""
+        return self.state.file, self.state.pools
+
+    def content(self) -> DeviceContent:
+        """The content of the device checkpoint; records in order of allocation, ids in byte order
+        (memory-device 2.11)."""
+        pools = self.state.pools
+        registered = {resource: pool.names(pool.healthy) for resource, pool in pools.items() if pool.registered}
+        return DeviceContent(entries_of(self.state.file), registered)
+
+    def encode(self) -> bytes:
+        """The checkpoint file of `content`."""
+        if self._encoder is None:
+            self._encoder = DeviceStateEncoder()
+        pools = self.state.pools
+        healthy = {resource: (pool, pool.healthy) for resource, pool in pools.items() if pool.registered}
+        return self._encoder.encode(self.state.file, healthy)
+
+    # Hints
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
+        """Hints for one container (memory-device 2.6)."""
+        if self.context.leftovers:
+            self.remove_stale()
+        requests = self._requests(container)
+        if not requests:
+            return {}
+        held = self.state.of(pod.uid, container.name)
+        reusable = self.state.reusable.get(pod.uid, {})
+        hints = {}
+        for resource, count in requests.items():
+            own = held[resource].devices if resource in held else 0
+            hints[resource] = self._hints(resource, count, own, reusable.get(resource, 0))
+        return hints
+
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
+        """Hints for the pod as a whole (memory-device 2.6)."""
+        if self.context.leftovers:
+            self.remove_stale()
+        if not any(self._requests(container) for container in pod.containers):
+            return {}
+        held = self.state.of_pod(pod.uid)
+        limits = self.state.counted(pod_limits(pod.spec, overhead=False))
+        return {
+            resource: self._hints(resource, amount.value(), held.get(resource, 0), 0)
+            for resource, amount in limits.items()
+        }
+
+    def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
+        pool = self.state.pools[resource]
+        purse = self.context.purse
+        if not pool.coverage.placed or (count <= 0 and self._none_is_nothing):
+            return None
+        if held:
+            if held.bit_count() != count:
+                return []
+            if held & ~pool.known:
+                self._crash(resource, held & ~pool.known)
+                return None
+            return pool.coverage.hints(held, count, purse=purse) or []
+        free = self.state.free(resource)
+        if (free | reusable).bit_count() < count:
+            return []
+        if reusable & ~pool.known:
+            self._crash(resource, reusable & ~pool.known)
+        relevant = pool.with_topology if self.context.quirks.nodeless_device_blocks_hints else pool.coverage.placed
+        return pool.coverage.hints(free, count, reusable=reusable & relevant, purse=purse) or []
+
+    @property
+    def _none_is_nothing(self) -> bool:
+        """A request of no devices asks for nothing; upstream treats it like any other."""
+        return not self.context.quirks.zero_device_requests_count
+
+    @property
+    def _crashes(self) -> bool:
+        """True where a device in use that its plugin no longer lists crashes the kubelet."""
+        return self.context.quirks.vanished_devices_crash
+
+    def _crash(self, resource: str, devices: Bits) -> None:
+        if self._crashes:
+            names = ", ".join(self.state.pools[resource].names(devices))
+            raise UpstreamDefectError(_VANISHED, f"{resource}: {names} no longer listed by the plugin")
+
+    def _requests(self, container: AdmissionContainer) -> dict[str, int]:
+        """Device resources in the container's limits, with whole numbers of devices.
+
+        In the order of the specification; upstream starts somewhere in it, mostly at the beginning.
+        """
+        if not container.limits or not self.state.pools:
+            return {}
+        return self.state.counted(container.limits)
+
+    def _unclaimed(self, container: AdmissionContainer) -> dict[str, int]:
+        """Those of `_requests` that no claim is for; hints are given for all, as upstream does (memory-device 2.7)."""
+        requests = self._requests(container)
+        return {resource: count for resource, count in requests.items() if resource not in container.claimed}
+
+    # Allocation
+
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """Give a container the devices its limits name
+        (memory-device 2.7). Raises `AdmissionError` without a reason."""
+        if self.state.reusable:
+            self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
+        requests = self._unclaimed(container) if container.claimed else self._requests(container)
+        if not requests:
+            return
+        if self.context.leftovers:
+            self.remove_stale()
+        before, taken = self.state, False
+        try:
+            for resource, count in requests.items():
+                mine = affinity.of(resource) if isinstance(affinity, SplitHint) else affinity
+                if self._allocate_resource(pod, container, resource, count, mine):
+                    taken = True
+        except AdmissionError:
+            if not self.context.quirks.failed_container_keeps_devices:
+                self.state = before
+            raise
+        if container.plain_init or self.state.reusable:
+            self._update_reusable(pod.uid, container)
+        if taken:
+            self.state = self.state.written()
+
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """Give a pod with pod-level resources its devices; upstream waits until its containers start
+        (memory-device 2.7)."""
+        if self.context.quirks.pod_level_devices_at_start:
+            return
+        for container in pod.containers:
+            self.allocate(pod, container, affinity)
+
+    def _update_reusable(self, uid: str, container: AdmissionContainer) -> None:
+        reusable = dict(self.state.reusable.get(uid, {}))
+        for resource, held in self.state.of(uid, container.name).items():
+            offered = reusable.get(resource, 0)
+            reusable[resource] = offered | held.devices if container.plain_init else offered & ~held.devices
+        left = {resource: devices for resource, devices in reusable.items() if devices}
+        self.state = self.state.leave_reusable({uid: left} if left else {})
+
+    def _allocate_resource(
+        self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
+    ) -> bool:
+        """Whether devices were taken. Raises `AdmissionError`."""
+        if (count <= 0 and self._none_is_nothing) or self._settled(pod.uid, container.name, resource, count):
+            return False
+        pool = self.state.pools[resource]
+        chosen = self._select(pool, pod.uid, resource, count, affinity)
+        names = pool.names(chosen)
+        if pool.plugin is None:
+            self.state = self.state.recounted()
+            raise AdmissionError(_NO_PLUGIN, resource=resource)
+        try:
+            response = pool.plugin.allocate(names)
+        except PluginError as error:
+            self.state = self.state.recounted()
+            raise AdmissionError(_PLUGIN_FAILED, error=str(error)) from None
+        if response is None:
+            raise AdmissionError(_EMPTY_RESPONSE)
+        if chosen & ~pool.known:
+            self._crash(resource, chosen & ~pool.known)
+        held = Held(chosen, pool.by_node(names), response)
+        self.state = self.state.add(pod.uid, container.name, resource, held)
+        return True
+
+    def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
+        """True when nothing has to be taken (memory-device 2.8, steps 1 to 4). Raises `AdmissionError`."""
+        held = self.state.of(uid, container).get(resource)
+        if held is not None and held.devices.bit_count() != count:
+            facts = {"pod": uid, "container": container, "resource": resource}
+            raise AdmissionError(_CHANGED, **facts, before=held.devices.bit_count(), now=count)
+        pool = self.state.pools[resource]
+        if not self.context.sources_ready:
+            if (uid, container) in self.state.running:
+                return True
+            absent = not pool.registered or pool.stopped_at is not None
+            if held is not None and absent and not self.context.quirks.restart_needs_device_plugins:
+                return True
+        if not pool.registered:
+            raise AdmissionError(_UNREGISTERED, resource=resource)
+        if not pool.healthy:
+            raise AdmissionError(_NONE_HEALTHY, resource=resource)
+        if held is not None and held.devices & ~pool.healthy:
+            raise AdmissionError(_HELD_UNHEALTHY, resource=resource)
+        return held is not None or count == 0
+
+    def _select(self, pool: DevicePool, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
+        left = self.state.reusable.get(uid)
+        reusable = left.get(resource, 0) if left else 0
+        if reusable and not self._crashes:
+            reusable &= pool.known
+        selection = Selection(pool.ids)
+        try:
+            selection.run(
+                resource,
+                count,
+                size=count,
+                reusable=reusable,
+                available=self.state.free(resource),
+                coverage=pool.coverage,
+                mask=affinity.mask,
+                prefer=self._preferred,
+            )
+        finally:
+            self.state = self.state.take(resource, selection.taken)
+        return selection.taken
+
+    def _preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
+        pool = self.state.pools[resource]
+        if pool.plugin is None:
+            raise AdmissionError(_NO_ENDPOINT, resource=resource)
+        if not pool.plugin.options.get_preferred_allocation_available:
+            return None
+        try:
+            ids = pool.plugin.get_preferred_allocation(pool.names(available), pool.names(must_include), size)
+        except PluginError as error:
+            raise AdmissionError(_CALL_FAILED, call="GetPreferredAllocation", error=str(error)) from None
+        offered = set(pool.names(available))
+        return pool.bits(name for name in ids or () if name in offered)
+
+    # Container start
+
+    def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
+        """What the runtime is told about the container's devices (memory-device 2.10), after `prepare`."""
+        self.prepare(pod, container, affinity)
+        held = self.state.of(pod.uid, container.name)
+        return RunOptions.combine([held[name].response for name in sorted(held)])
+
+    def prepare(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """A container is about to start: its plugins are told, and devices it has not got yet are taken.
+
+        Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
+        """
+        counts_claimed = self.context.quirks.claimed_devices_count_at_start
+        wanted = self._requests(container) if counts_claimed or not container.claimed else self._unclaimed(container)
+        requests = {resource: count for resource, count in wanted.items() if count}
+        if not requests:
+            return
+        before = self.context.quirks.pre_start_before_allocation
+        if before:
+            self._pre_start(pod.uid, container.name, requests)
+        held = self.state.of(pod.uid, container.name)
+        if requests.keys() - held.keys() and pod.uid in self.context.active:
+            self.allocate(pod, container, affinity)
+        if not before:
+            self._pre_start(pod.uid, container.name, requests)
+
+    def _pre_start(self, uid: str, container: str, requests: Mapping[str, int]) -> None:
+        for resource in requests:
+            pool = self.state.pools[resource]
+            if pool.plugin is None:
+                if pool.stopped_at is None:
+                    raise AdmissionError(_NO_ENDPOINT, resource=resource)
+                continue
+            if not pool.plugin.options.pre_start_required:
+                continue
+            held = self.state.of(uid, container).get(resource)
+            if held is None:
+                raise AdmissionError(_NOT_HELD, pod=uid, container=container, resource=resource)
+            try:
+                pool.plugin.pre_start(pool.names(held.devices))
+            except PluginError as error:
+                raise AdmissionError(_CALL_FAILED, call="PreStartContainer", error=str(error)) from None
+
+    # Release
+
+    def remove_stale(self) -> None:
+        """Drop what belongs to pods that are no longer active (memory-device 2.5)."""
+        context = self.context
+        changed = context.take_leftovers(self.name)
+        if changed == ():
+            return
+        records = self.state.records
+        if self.state.reusable:
+            self.state = self.state.leave_reusable(context.still_reusable(self.state.reusable))
+        gone = [
+            uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
+        ]
+        if gone:
+            self.state = self.state.without(gone, written=not context.quirks.device_file_keeps_gone_pods)
+
+    # Queries
+
+    def devices_of(self, uid: str, container: str) -> dict[str, list[str]]:
+        """Ids the container holds by resource, in byte order."""
+        records = self.state.records.get(uid, {}).get(container)
+        if not records:
+            return {}
+        return {resource: self.state.pools[resource].names(records[resource].devices) for resource in sorted(records)}
+
+    def assignments(self) -> dict[str, dict[str, dict[str, list[str]]]]:
+        """All records: pod UID → container → resource → ids in byte order."""
+        return {
+            uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self.state.records.items()
+        }
+
+    def placed(self) -> dict[str, dict[str, dict[str, dict[int, tuple[str, ...]]]]]:
+        """All records: pod UID → container → resource → NUMA node (-1: none) → ids."""
+        return {
+            uid: {
+                name: {
+                    resource: {node: tuple(ids) for node, ids in held.by_node.items()}
+                    for resource, held in records.items()
+                }
+                for name, records in named.items()
+            }
+            for uid, named in self.state.records.items()
+        }
+
+    def holds_devices(self, uid: str) -> bool:
+        """True when the pod has records, which lets it pass the general predicates (memory-device 2.14)."""
+        return uid in self.state.records
+
+    def allocated(self) -> dict[str, int]:
+        """Number of devices that count as in use, for every resource in use (memory-device 2.14)."""
+        return {resource: devices.bit_count() for resource, devices in self.state.used.items()}
+
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has all devices it asks for."""
+        held = self.state.of(pod.uid, container.name)
+        return all(resource in held for resource, count in self._requests(container).items() if count)

@@ -1,0 +1,101 @@
+"""Which container was given which devices, and the plain form in which the checkpoint keeps it
+(memory-device 2.5, 2.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.node.devices.plugin import AllocateResponse
+from podslice.node.devices.pool import DevicePool
+from podslice.node.devices.response import encode_response
+from podslice.values.cpuset import Bits
+from podslice.values.go.godump import Checksum, Member, renew
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Devices of one resource a container was given, also by NUMA id (−1: none), and the plugin's answer."""
+
+    devices: Bits
+    by_node: dict[int, list[str]]
+    response: AllocateResponse
+
+
+PodRecords: TypeAlias = "dict[str, dict[str, Held]]"
+"""Container → resource → what it holds."""
+Records: TypeAlias = "dict[str, PodRecords]"
+"""All records of a node by pod UID, in order of allocation."""
+
+
+class DeviceRecord(NamedTuple):
+    """One record as the checkpoint keeps it; `response` is the protobuf of the plugin's answer."""
+
+    pod: str
+    container: str
+    resource: str
+    by_node: dict[int, list[str]]
+    response: bytes
+
+
+class DeviceContent(NamedTuple):
+    """What the device checkpoint holds: all records, and the healthy ids of every registered resource."""
+
+    entries: list[DeviceRecord]
+    registered: dict[str, list[str]]
+
+
+def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceContent:
+    """The content of a checkpoint file; records of kubelets before 1.20 have devices without NUMA node."""
+    entries = []
+    for entry in checkpoint.entries or []:
+        ids = {-1: entry.by_node} if isinstance(entry.by_node, list) else entry.by_node or {}
+        by_node = {node: list(own or ()) for node, own in ids.items()}
+        entries.append(DeviceRecord(entry.pod, entry.container, entry.resource, by_node, entry.response or b""))
+    return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
+
+
+def every(records: Records) -> Iterator[tuple[str, str, str, Held]]:
+    """Every (pod UID, container, resource, what it holds)."""
+    for uid, containers in records.items():
+        for container, resources in containers.items():
+            for resource, held in resources.items():
+                yield uid, container, resource, held
+
+
+def entries_of(records: Records) -> list[DeviceRecord]:
+    """The records as the checkpoint keeps them."""
+    return [
+        DeviceRecord(uid, name, resource, held.by_node, encode_response(held.response))
+        for uid, name, resource, held in every(records)
+    ]
+
+
+class DeviceStateEncoder:
+    """Writes one node's checkpoint files; remembers the texts of records and resources that did not change."""
+
+    def __init__(self) -> None:
+        self._checksum = Checksum()
+        self._entries: dict[tuple[str, str, str], Member] = {}
+        self._resources: dict[str, Member] = {}
+
+    def encode(self, records: Records, healthy: Mapping[str, tuple[DevicePool, Bits]]) -> bytes:
+        """The file for records and the `healthy` devices of every registered resource, with the pool that names them.
+        Records are taken as unchanged when they are the same objects."""
+        known, self._entries = self._entries, {}
+        for uid, container, resource, held in every(records):
+            key = uid, container, resource
+            old = known.get(key)
+            if old is None or old.source is not held:
+                entry = checkpoint_devices.PodDevicesEntry(*key, held.by_node, encode_response(held.response))
+                old = checkpoint_devices.entry_member(held, entry)
+            self._entries[key] = old
+        self._resources = renew(self._resources, healthy, _resource)
+        return checkpoint_devices.file_of(self._entries.values(), self._resources.values(), self._checksum)
+
+
+def _resource(resource: str, source: tuple[DevicePool, Bits]) -> Member:
+    pool, healthy = source
+    return checkpoint_devices.resource_member(source, resource, pool.names(healthy))

@@ -1,0 +1,147 @@
+"""All that a Device Manager knows, as a value: the plugins' lists and two books (memory-device 2.4, 2.11 to 2.14).
+
+`records` say which container was given which devices; `used` says which devices count as in use. The second is marked
+as soon as a device is taken and is recomputed from the first whenever something is released, so after a failed
+allocation the two can differ for a while. `file` is the records as they were when the checkpoint was last written,
+which upstream does after a list of devices and after an allocation (quirk `device_file_keeps_gone_pods`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.node.devices.pool import DevicePool
+from podslice.node.devices.records import DeviceContent, Held, PodRecords, Records
+from podslice.node.devices.response import ResponseError, decode_response
+from podslice.values.cpuset import Bits
+from podslice.values.tables import drop, put
+
+T = TypeVar("T")
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """`pools` and `used` by resource; a resource is in `used` once allocations know it. `reusable`: devices by pod and
+    resource that its plain init containers leave. `running`: the (pod UID, container) that ran at the kubelet's start.
+    What changes a state returns another one.
+    """
+
+    pools: dict[str, DevicePool] = {}
+    used: dict[str, Bits] = {}
+    records: Records = {}
+    file: Records = {}
+    reusable: dict[str, dict[str, Bits]] = {}
+    running: frozenset[tuple[str, str]] = frozenset()
+
+    # Questions
+
+    def of(self, uid: str, container: str) -> dict[str, Held]:
+        """What one container holds, by resource."""
+        return self.records.get(uid, {}).get(container, {})
+
+    def of_pod(self, uid: str) -> dict[str, Bits]:
+        """What all containers of a pod hold, by resource."""
+        devices: dict[str, Bits] = {}
+        for resources in self.records.get(uid, {}).values():
+            for resource, held in resources.items():
+                devices[resource] = devices.get(resource, 0) | held.devices
+        return devices
+
+    def counted(self, limits: Mapping[str, T]) -> dict[str, T]:
+        """The part of the limits that the manager is asked about: what is registered, or held by somebody."""
+        known, pools = {}, self.pools
+        for resource, amount in limits.items():
+            pool = pools.get(resource)
+            if pool is not None and (pool.registered or resource in self.used):
+                known[resource] = amount
+        return known
+
+    def free(self, resource: str) -> Bits:
+        """Healthy devices nobody uses."""
+        return self.pools[resource].healthy & ~self.used.get(resource, 0)
+
+    # Changes
+
+    def with_pool(self, resource: str, pool: DevicePool) -> DeviceState:
+        """The plugin's list of a resource is another one."""
+        return replace(self, pools=put(self.pools, resource, pool))
+
+    def take(self, resource: str, devices: Bits) -> DeviceState:
+        """Devices are in use, whoever gets them."""
+        used = self.used.copy()
+        used[resource] = used.get(resource, 0) | devices
+        return replace(self, used=used)
+
+    def add(self, uid: str, container: str, resource: str, held: Held) -> DeviceState:
+        """A container was given devices."""
+        of_pod = self.records.get(uid, {})
+        of_pod = {**of_pod, container: {**of_pod.get(container, {}), resource: held}}
+        return replace(self, records=put(self.records, uid, of_pod))
+
+    def without(self, uids: Iterable[str], *, written: bool) -> DeviceState:
+        """These pods hold nothing any more; `written`: the checkpoint knows."""
+        records = self.records.copy()
+        for uid in uids:
+            del records[uid]
+        return replace(self, records=records, used=_in_use(records), file=records if written else self.file)
+
+    def give_back(self, uid: str, records: PodRecords) -> DeviceState:
+        """A pod holds what it held before."""
+        left = put(self.records, uid, records) if records else drop(self.records, uid)
+        return replace(self, records=left).recounted()
+
+    def recounted(self) -> DeviceState:
+        """The devices in use, computed from the records."""
+        return replace(self, used=_in_use(self.records))
+
+    def written(self) -> DeviceState:
+        """The checkpoint is written: it holds the records as they are now."""
+        return replace(self, file=self.records)
+
+    def leave_reusable(self, reusable: dict[str, dict[str, Bits]]) -> DeviceState:
+        """Other devices are left by init containers."""
+        return self if reusable == self.reusable else replace(self, reusable=reusable)
+
+    @classmethod
+    def restored(
+        cls,
+        content: DeviceContent,
+        machine_nodes: tuple[int, ...],
+        running: Iterable[tuple[str, str]] = (),
+        *,
+        now: float = 0.0,
+    ) -> DeviceState:
+        """The state on a restored checkpoint (memory-device 2.11, 2.12).
+
+        `running` names the (pod UID, container) the runtime reports as running; `now` in seconds, any origin. Entries
+        whose response does not parse are skipped.
+        """
+        pools: dict[str, DevicePool] = {}
+        records: Records = {}
+        for entry in content.entries:
+            try:
+                response = decode_response(entry.response)
+            except ResponseError:
+                continue
+            ids = [name for names in entry.by_node.values() for name in names]
+            pool = pools.get(entry.resource) or DevicePool.on(machine_nodes)
+            pool = pools[entry.resource] = pool.knowing(ids)
+            held = Held(pool.bits(ids), entry.by_node, response)
+            records.setdefault(entry.pod, {}).setdefault(entry.container, {})[entry.resource] = held
+        for resource in content.registered:
+            pools[resource] = (pools.get(resource) or DevicePool.on(machine_nodes)).awaited(now)
+        return cls(pools, {}, records, records, {}, frozenset(running)).recounted()
+
+
+def _in_use(records: Records) -> dict[str, Bits]:
+    """The devices that somebody holds, by resource."""
+    used: defaultdict[str, Bits] = defaultdict(int)
+    for containers in records.values():
+        for resources in containers.values():
+            for resource, held in resources.items():
+                used[resource] |= held.devices
+    return dict(used)

@@ -1,0 +1,1 @@
+"""What decisions mean for the kernel: cgroups, OOM scores, sandboxes."""

@@ -1,0 +1,75 @@
+"""What of a node and its kubelet configuration decides about cgroup values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.model import Machine
+from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US
+from podslice.values.duration import parse_duration
+
+NO_RESERVATION, TIERED = "None", "TieredReservation"
+RESERVATION_POLICIES = (NO_RESERVATION, TIERED)
+LIMITED_SWAP = "LimitedSwap"
+DEFAULT_THROTTLING_FACTOR = 0.9
+DEFAULT_HUGE_PAGES = (2 << 20, 1 << 30)
+
+
+class CgroupSettings(msgspec.Struct, frozen=True):
+    """The node. Amounts are bytes.
+
+    `memory_capacity` and `swap_capacity` are the machine's, `memory_allocatable` what pods may use (None: unknown).
+    `huge_pages` are the machine's page sizes in its own order. `cfs_quota` and `cfs_period_us` are the kubelet's
+    cpuCFSQuota and cpuCFSQuotaPeriod; `kill_whole_container` is singleProcessOOMKill turned round. `swap_behavior`
+    counts where the kernel has a swap controller. `reservation_policy`, `throttling_factor`, `memory_allocatable` and
+    `page_size` belong to MemoryQoS. `linear_runtime_weight`: the container runtime converts CPU shares to weights as
+    it did before opencontainers/cgroups 0.0.6.
+    """
+
+    memory_capacity: int
+    swap_capacity: int = 0
+    cgroup_version: int = 2
+    huge_pages: tuple[int, ...] = DEFAULT_HUGE_PAGES
+    cfs_quota: bool = True
+    cfs_period_us: int = DEFAULT_PERIOD_US
+    kill_whole_container: bool = True
+    swap_controller: bool = True
+    swap_behavior: str = ""
+    reservation_policy: str = NO_RESERVATION
+    throttling_factor: float = DEFAULT_THROTTLING_FACTOR
+    memory_allocatable: int | None = None
+    page_size: int = 4096
+    linear_runtime_weight: bool = False
+
+    def quota_period(self, gates: Mapping[str, bool]) -> int:
+        """Microseconds that quotas are computed for; only gate CustomCPUCFSQuotaPeriod makes the setting count."""
+        return self.cfs_period_us if gates["CustomCPUCFSQuotaPeriod"] else DEFAULT_PERIOD_US
+
+
+def cgroup_settings(
+    config: KubeletConfig,
+    machine: Machine,
+    *,
+    memory_allocatable: int | None = None,
+    swap_capacity: int = 0,
+    cgroup_version: int = 2,
+) -> CgroupSettings:
+    """The settings of a kubelet configuration on a machine; the rest a Machine does not say."""
+    single_process = config.single_process_oom_kill
+    sizes = dict.fromkeys(pages.page_size_ki << 10 for pages in machine.all_hugepages)
+    return CgroupSettings(
+        memory_capacity=machine.memory,
+        swap_capacity=swap_capacity,
+        cgroup_version=cgroup_version,
+        huge_pages=tuple(sizes) or DEFAULT_HUGE_PAGES,
+        cfs_quota=config.cpu_cfs_quota,
+        cfs_period_us=parse_duration(config.cpu_cfs_quota_period) // 1000,
+        kill_whole_container=not (cgroup_version == 1 if single_process is None else single_process),
+        swap_behavior=str(config.memory_swap.get("swapBehavior", "")),
+        reservation_policy=config.memory_reservation_policy,
+        throttling_factor=config.memory_throttling_factor or DEFAULT_THROTTLING_FACTOR,
+        memory_allocatable=memory_allocatable,
+    )

@@ -1,0 +1,165 @@
+"""What pods have of a node, apart from what they are called, and digests that compare it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from operator import itemgetter
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.machine.memory import Block
+from podslice.node.devices.records import Held
+from podslice.node.state import NodeState
+from podslice.values.cpuset import Bits
+
+Devices = tuple[tuple[str, tuple[str, ...]], ...]
+"""Ids in byte order by resource."""
+
+
+class ContainerHolding(msgspec.Struct, frozen=True):
+    """What one container has; `cpus` None for the node's shared pool."""
+
+    cpus: Bits | None = None
+    blocks: tuple[Block, ...] | None = None
+    devices: Devices = ()
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What one pod has, its containers in the order of their specification, without any name. `bubble` and `blocks` are
+    what a pod with pod-level resources has as a whole."""
+
+    containers: tuple[ContainerHolding, ...]
+    bubble: Bits | None = None
+    blocks: tuple[Block, ...] | None = None
+
+
+class Digest(NamedTuple):
+    """Hexadecimal digests of who has what. `allocation` has no names in it: pods that have the same count as the same.
+    `named` has UIDs and the names of containers too. Both are the same on every machine and in every Python."""
+
+    allocation: str
+    named: str
+
+
+def holding_of(state: NodeState, uid: str) -> Holding:
+    """What a pod has; it need not be on the node any more."""
+    return _holding(state, uid, _containers(state, uid))
+
+
+def _holding(state: NodeState, uid: str, names: tuple[str, ...]) -> Holding:
+    cpus, blocks = state.cpu.assignments.get(uid, {}), state.memory.assignments.get(uid, {})
+    records = state.device.records.get(uid, {})
+    containers = tuple(
+        ContainerHolding(cpus.get(name), blocks.get(name), _devices(state, records[name]) if name in records else ())
+        for name in names
+    )
+    return Holding(containers, state.cpu.bubbles.get(uid), state.memory.pod_assignments.get(uid))
+
+
+def _devices(state: NodeState, held: dict[str, Held]) -> Devices:
+    pools = state.device.pools
+    return tuple((resource, tuple(pools[resource].names(held[resource].devices))) for resource in sorted(held))
+
+
+def _containers(state: NodeState, uid: str) -> tuple[str, ...]:
+    """The containers of a pod in the order of its specification; of a pod that is gone, those that left something."""
+    pod = state.pods.get(uid)
+    named = () if pod is None else tuple(container.name for container in pod.containers)
+    left = {*state.cpu.assignments.get(uid, ()), *state.memory.assignments.get(uid, ())}
+    left |= {*state.device.records.get(uid, ())}
+    return named + tuple(sorted(left.difference(named)))
+
+
+# Digests
+
+
+class Digester:
+    """Digests the states of one node. It remembers what pods had, so the next digest looks at changed pods only."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[tuple[object, ...], tuple[int, int]]] = {}
+
+    def of(self, state: NodeState) -> Digest:
+        """The digests of a state."""
+        pods: dict[str, tuple[tuple[object, ...], tuple[int, int]]] = {}
+        plain = named = 0
+        for uid in _holders(state):
+            parts = _parts(state, uid)
+            known = self._pods.get(uid)
+            if known is None or any(old is not new for old, new in zip(known[0], parts, strict=True)):
+                known = parts, _hashes(state, uid)
+            pods[uid] = known
+            plain, named = plain + known[1][0], named + known[1][1]
+        self._pods = pods
+        node = _encoded(_node_facts(state))
+        return Digest(_hex(node, plain), _hex(node, named))
+
+
+def digest(state: NodeState) -> Digest:
+    """The digests of a state; a `Digester` is faster for many states of one node."""
+    return Digester().of(state)
+
+
+def _holders(state: NodeState) -> dict[str, None]:
+    """Pods that are on the node or have something of it."""
+    tables = state.cpu.assignments, state.cpu.bubbles, state.memory.assignments
+    holders: dict[str, None] = dict.fromkeys(state.pods)
+    for table in (*tables, state.memory.pod_assignments, state.device.records):
+        holders.update(dict.fromkeys(table))
+    return holders
+
+
+def _parts(state: NodeState, uid: str) -> tuple[object, ...]:
+    cpu, memory = state.cpu, state.memory
+    own = state.pods.get(uid), cpu.assignments.get(uid), cpu.bubbles.get(uid)
+    return *own, memory.assignments.get(uid), memory.pod_assignments.get(uid), state.device.records.get(uid)
+
+
+def _hashes(state: NodeState, uid: str) -> tuple[int, int]:
+    names = _containers(state, uid)
+    plain = _encoded_holding(_holding(state, uid, names))
+    return _number(plain), _number(_encoded((uid, *names)) + plain)
+
+
+@lru_cache(maxsize=8192)
+def _encoded_holding(holding: Holding) -> bytes:
+    """Nodes of one make give out the same sets again and again."""
+    return _encoded(msgspec.to_builtins(holding))
+
+
+def _node_facts(state: NodeState) -> tuple[object, ...]:
+    tables = tuple(
+        (node, books.number_of_assignments, tuple(books.cells or ()), msgspec.to_builtins(books.memory_map or {}))
+        for node, books in sorted(state.memory.machine_state.items())
+    )
+    used = tuple(
+        (resource, tuple(pool.names(state.device.used.get(resource, 0))))
+        for resource, pool in sorted(state.device.pools.items(), key=itemgetter(0))
+    )
+    return state.cpu.default, tables, used
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=16).digest(), "big")
+
+
+def _hex(node: bytes, pods: int) -> str:
+    return blake2b(node + _encoded(pods % (1 << 128)), digest_size=16).hexdigest()
+
+
+def _encoded(value: object) -> bytes:
+    """Bytes that tell apart whatever differs: each value with its kind and its length."""
+    if value is None:
+        return b"n"
+    if isinstance(value, int):
+        return b"i%x;" % value if value >= 0 else b"i-%x;" % -value
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogatepass")
+        return b"s%d:%s" % (len(data), data)
+    if isinstance(value, dict):
+        return b"d%s." % b"".join(_encoded(key) + _encoded(value[key]) for key in sorted(value))
+    if isinstance(value, (list, tuple)):
+        return b"l%s." % b"".join(map(_encoded, value))
+    raise TypeError(f"no {type(value).__name__} is in a state")

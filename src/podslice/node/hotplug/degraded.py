@@ -1,0 +1,77 @@
+"""Resizes of owners some of whose CPUs are offline (docs/hotplug.md): they go on from those that are online.
+
+What is lost is given up, so that a container that grows gets as many CPUs as it asks for. As many stay promised as
+were: those that come take the place of lost promised ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.node.cpu.state import CPUState
+from podslice.values.cpuset import Bits, bits_of, iter_bits
+from podslice.values.tables import drop, drop_in, put, put_in
+
+
+class LeftLost(NamedTuple):
+    """The state without lost CPUs of containers that are resized, and how many CPUs were promised to each of them, and
+    to their pod as a whole if it had some."""
+
+    state: CPUState
+    promised: Mapping[str, int]
+    whole: int
+
+
+def leave_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> LeftLost | None:
+    """Before a resize of the pod; None where it changes nothing of what is lost."""
+    uid, offline = pod.uid, state.offline
+    if not state.of_pod(uid).cpus & offline:
+        return None
+    sizes = [(one, old.exclusive_cpus) for old, one in zip(was.containers, pod.containers, strict=True)]
+    resized = [one for one, had in sizes if one.exclusive_cpus != had]
+    bubble = state.bubbles.get(uid)
+    if bubble is not None and (resized or was.cpus != pod.cpus):
+        resized = list(pod.containers)
+    own = [one for one in resized if state.assignment(uid, one.name) is not None]
+    long_lived = [one.name for one in own if one.exclusive_cpus and not one.plain_init]
+    promised = {name: state.promised(uid, name).bit_count() for name in long_lived}
+    whole = state.promised_bubble(uid).bit_count()
+    left = state
+    for one in own:
+        left = _without(left, uid, one.name, offline)
+    if bubble is not None and resized:
+        left = left.resize_bubble(uid, bubble & ~offline) if bubble & ~offline else left.give_back_bubble(uid)
+        left = replace(left, classes=state.classes)
+    return None if left is state else LeftLost(left, promised, whole)
+
+
+def promise_again(state: CPUState, uid: str, left: LeftLost) -> CPUState:
+    """After the resize: as many CPUs are promised as were, those first that came first."""
+    loans, bubble_loans = state.loans, state.bubble_loans
+    for name, count in left.promised.items():
+        held = state.assignment(uid, name)
+        if held is not None:
+            loaned = _loaned(held, loans.get(uid, {}).get(name, ()), count)
+            loans = put_in(loans, uid, name, loaned) if loaned else drop_in(loans, uid, name)
+    if uid in state.bubbles:
+        ordered = _loaned(state.bubbles[uid], tuple(iter_bits(bubble_loans.get(uid, 0))), left.whole)
+        bubble_loans = put(bubble_loans, uid, bits_of(ordered)) if ordered else drop(bubble_loans, uid)
+    return replace(state, loans=loans, bubble_loans=bubble_loans)
+
+
+def _loaned(held: Bits, loaned: tuple[int, ...], promised: int) -> tuple[int, ...]:
+    """What is beyond so many promised CPUs of a set, in the order in which they came."""
+    return (*iter_bits(held & ~bits_of(loaned)), *loaned)[promised:]
+
+
+def _without(state: CPUState, uid: str, name: str, offline: Bits) -> CPUState:
+    held = state.assignments[uid][name]
+    if not held & offline:
+        return state
+    if not held & ~offline:
+        return replace(state.unassign(uid, name), classes=state.classes)
+    return state.resize_slice(uid, name, held & ~offline)

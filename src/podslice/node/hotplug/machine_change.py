@@ -1,0 +1,196 @@
+"""A node whose machine changes while it runs: rules for the new machine, and books that follow it (docs/hotplug.md).
+
+A v1.36.2 kubelet reads the machine once per start. KEP-3953 (hotplug) and KEP-5578 (unplug) are not merged; what
+happens here is ours. Books change first and owners last, so that no CPU is ever anybody's twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.config.policy import Hotplug
+from podslice.machine.delta import (
+    ConsequenceKind,
+    MachineConsequence,
+    machine_delta,
+    with_memory_of,
+    without_cpus,
+)
+from podslice.machine.model import CPUTopology, Machine, TopologyError, cpu_topology
+from podslice.node.container import ContainerManager, merger_on
+from podslice.node.context import EXCLUSIVE, SHARED_POOL
+from podslice.node.cpu.resize import ResizePicker
+from podslice.node.cpu.state import CPUState, OwnCPUs
+from podslice.node.hotplug.lost_cpus import LostCPUs
+from podslice.node.hotplug.offline_ledger import books_on
+from podslice.node.rules import CPURules, NodeRules
+from podslice.values.cpuset import Bits, CPUSet, format_bits
+from podslice.values.errors import StartError, StartKind
+from podslice.values.quantity import hugepage_resource
+
+_NO_TOPOLOGY = StartKind("no-topology", "{error}")
+
+
+def machine_for(rules: NodeRules, known: Bits, machine: Machine, policy: Hotplug) -> Machine:
+    """What of a machine the node works on. `known` are the CPUs it has or had."""
+    if policy.new_cpus == "ignore":
+        machine = without_cpus(machine, machine.cpus.bits & ~known)
+    return with_memory_of(machine, rules.machine) if policy.memory == "fixed" else machine
+
+
+def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
+    """The same rules on another machine. What was reserved stays reserved. Raises `StartError` for a machine on which
+    nothing can run."""
+    try:
+        topology = cpu_topology(machine)
+    except TopologyError as error:
+        raise StartError("machine", _NO_TOPOLOGY, error=str(error)) from None
+    return replace(
+        rules,
+        machine=machine,
+        cpu=_cpu_rules(rules, machine, topology),
+        memory=replace(rules.memory, machine=machine),
+        machine_nodes=tuple(node.id for node in machine.nodes),
+        merger=merger_on(machine, rules.config, rules.quirks, rules.policy),
+    )
+
+
+def _cpu_rules(rules: NodeRules, machine: Machine, topology: CPUTopology) -> CPURules:
+    old = rules.cpu
+    made = CPURules.of(
+        topology,
+        old.policy,
+        options=old.options,
+        reserved=old.reserved,
+        pod_level=old.pod_level,
+        elastic=old.resizer is not None,
+        aligned=old.resizer is not None and old.resizer.aligned,
+        quirks=rules.quirks,
+    )
+    made = replace(made, core_size=max(old.core_size, made.core_size))
+    return made.with_policy(rules.policy, machine)
+
+
+class MachineChange:
+    """Brings the managers of a node, made by the new rules, from the machine `before` to theirs."""
+
+    def __init__(self, manager: ContainerManager, before: Machine, policy: Hotplug) -> None:
+        self._manager = manager
+        self._policy = policy
+        self._before = before
+        self._topology_before = cpu_topology(before)
+        self._delta = machine_delta(before, manager.machine)
+        self._lost = LostCPUs(manager, self._resizer(), self._topology_before)
+
+    def _resizer(self) -> ResizePicker:
+        rules = self._manager.cpu.rules
+        return rules.resizer or ResizePicker(rules.topology, rules.options, self._manager.quirks)
+
+    def carry_out(self) -> tuple[MachineConsequence, ...]:
+        """What follows, in the order in which it happened."""
+        self._manager.remove_stale()
+        found = list(self._memory())
+        if self._manager.cpu.static:
+            before = self._manager.cpu.state
+            found += self._pools()
+            found += self._owners(before)
+            cpu, metrics = self._manager.cpu, self._manager.context.metrics
+            metrics[SHARED_POOL] = 1000 * cpu.assignable.bit_count()
+            metrics[EXCLUSIVE] = cpu.state.assigned().bit_count()
+        return tuple(found)
+
+    # Memory and NUMA nodes
+
+    def _memory(self) -> Iterator[MachineConsequence]:
+        manager, delta = self._manager, self._delta
+        for node in delta.nodes_added:
+            yield MachineConsequence("node-added", f"NUMA node {node} is there")
+        for node in delta.nodes_gone:
+            yield MachineConsequence("node-gone", f"NUMA node {node} is gone")
+        if delta.nodes_added or delta.nodes_gone:
+            nodes = tuple(node.id for node in manager.machine.nodes)
+            pools = {name: pool.on_machine(nodes) for name, pool in manager.device.state.pools.items()}
+            manager.device.state = replace(manager.device.state, pools=pools)
+        if not manager.memory.static:
+            return
+        old = manager.memory.state
+        manager.memory.follow_machine()
+        for node, (was, now) in sorted(delta.memory.items()):
+            yield MachineConsequence("memory-changed", f"NUMA node {node} has {now} bytes of memory, {was} before")
+        for (node, size), (had, has) in sorted(delta.hugepages.items()):
+            text = f"NUMA node {node} has {has} pages of {hugepage_resource(size)}, {had} before"
+            yield MachineConsequence("hugepages-changed", text)
+        for node, short in sorted(manager.memory.state.short.items()):
+            if short != old.short.get(node, 0):
+                text = f"pods hold {short} bytes on NUMA node {node} more than it has: nothing new goes there"
+                yield MachineConsequence("memory-overcommitted", text)
+
+    # Shared and reserved CPUs
+
+    def _pools(self) -> Iterator[MachineConsequence]:
+        cpu = self._manager.cpu
+        before, gone = cpu.state, self._delta.offline.bits
+        cpu.state = books_on(before, cpu.rules, self._topology_before.all_cpus)
+        grown, shrunk = cpu.state.default & ~before.default, before.default & ~cpu.state.default
+        shared = CPUSet.from_bits(cpu.state.default)
+        if shrunk:
+            yield self._pool("shared-shrunk", f"CPUs {format_bits(shrunk)} are shared no more", shrunk)
+        if grown:
+            yield self._pool("shared-grown", f"CPUs {format_bits(grown)} are shared", grown)
+        reserved = cpu.reserved & gone
+        if reserved:
+            yield self._pool("reserved-offline", f"CPUs {format_bits(reserved)} are reserved and offline", reserved)
+        if (shrunk or grown) and not cpu.assignable:
+            if cpu.options.strict_cpu_reservation or not cpu.state.default:
+                text = f"no shared CPU is left; who shares runs on {shared or 'none'}"
+                yield self._pool("no-shared-cpus", text, shrunk)
+            else:
+                yield self._pool("only-reserved", f"only the reserved CPUs {shared} are shared", shrunk)
+
+    def _pool(self, kind: ConsequenceKind, text: str, changed: Bits) -> MachineConsequence:
+        shared = CPUSet.from_bits(self._manager.cpu.state.default)
+        return MachineConsequence(kind, text, lost=CPUSet.from_bits(changed), cpus=shared)
+
+    # Owners
+
+    def _owners(self, before: CPUState) -> Iterator[MachineConsequence]:
+        for pod in self._lost.owners():
+            if self._policy.lost_cpus == "replace" or self._lost.urgent(pod):
+                self._lost.replace(pod)
+        for pod in self._manager.context.active.values():
+            for container in pod.containers:
+                yield from self._told(pod, container.name, before)
+
+    def _told(self, pod: AdmissionPod, name: str, before: CPUState) -> Iterator[MachineConsequence]:
+        """What happened to one container, if anything did."""
+        state = self._manager.cpu.state
+        had, has = before.assignment(pod.uid, name) or 0, state.assignment(pod.uid, name) or 0
+        missed, misses = had & before.offline, has & state.offline
+        if had == has and missed == misses:
+            return
+        own = state.online(pod.uid, name)
+        left = state.default if own.cpus is None else own.cpus
+        kind: ConsequenceKind
+        if had != has:
+            kind, changed = "replaced", had & ~has
+            text = f"has {format_bits(has & ~had)} for {format_bits(changed)}"
+            text += f" and misses {format_bits(misses)}" if misses else ""
+        elif misses & ~missed:
+            changed = misses & ~missed
+            kind, where = self._how_it_runs(own, left)
+            text = f"lost {format_bits(changed)} and runs on {where}"
+        else:
+            kind, changed = "returned", missed & ~misses
+            text = f"has {format_bits(changed)} again"
+        text = f"container {name} {text}"
+        yield MachineConsequence(kind, text, pod.uid, name, CPUSet.from_bits(changed), CPUSet.from_bits(left))
+
+    def _how_it_runs(self, own: OwnCPUs, left: Bits) -> tuple[ConsequenceKind, str]:
+        if own.cpus is None:
+            return "shares", f"the shared CPUs, {format_bits(left)}: it has none of its own left"
+        if own.borrowed:
+            return "shares-in-pod", f"those of its pod, {format_bits(left)}: it has none of its own left"
+        return "drain" if self._policy.lost_cpus == "drain" else "degraded", format_bits(left)

@@ -1,0 +1,46 @@
+"""Books of CPUs on a machine that is not the one they were written on (docs/hotplug.md)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from podslice.node.cpu.state import CPUState, assignable
+from podslice.node.rules import CPURules
+from podslice.values.cpuset import Bits
+
+
+def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
+    """The state on the machine of these rules, where it was on one with the CPUs `before`. CPUs that come belong to
+    whom they are assigned to, else to DEFAULT; where nothing else is left, DEFAULT is what is reserved."""
+    online = rules.topology.all_cpus
+    offline = (state.offline | before) & ~online
+    default = (state.default & online) | (online & ~before & ~state.owned())
+    if rules.options.strict_cpu_reservation:
+        default = assignable(default, rules.reserved) or rules.reserved & online
+    return replace(state, default=default, offline=offline)
+
+
+def books_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> CPUState:
+    """What a state file holds, on the machine of these rules, in the same boot. `listed_offline` are the CPUs that the
+    kernel lists as offline; the state stays as it is where it names one that is neither online nor there."""
+    filed = state.default | state.owned()
+    if not filed or filed & ~rules.topology.all_cpus & ~listed_offline:
+        return state
+    strict = rules.options.strict_cpu_reservation
+    hidden = rules.reserved if strict else 0
+    if strict and state.default & rules.reserved and assignable(state.default, rules.reserved):
+        return state
+    return books_on(state, rules, filed | hidden)
+
+
+def reserved_by_number(state: CPUState, rules: CPURules) -> Bits:
+    """The CPUs that are reserved where only their number is configured: those that would be on this machine, or, where
+    the state says they are somebody's, as many that are nobody's. 0 where there are not as many."""
+    count = rules.reserved.bit_count()
+    if rules.options.strict_cpu_reservation:
+        free = rules.topology.all_cpus & ~(state.default | state.owned())
+    else:
+        free = state.default & rules.topology.all_cpus
+    if not rules.reserved & ~free or not state.default:
+        return rules.reserved
+    return rules.picker.take(free, count).cpus if free.bit_count() >= count else rules.reserved

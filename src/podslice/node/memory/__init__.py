@@ -1,0 +1,1 @@
+"""The Memory Manager: policy, hints, ledger, state and checkpoint."""

@@ -1,0 +1,268 @@
+"""Memory hints: which sets of NUMA nodes could hold a container's memory and huge pages (memory-device 1.6).
+
+All resources of a request share one set of hints. Nodes that nobody uses can be combined freely; nodes in use are
+taken alone or as exactly the group they belong to. So there is a rule for the first, and a short list of the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import msgspec
+
+from podslice.machine.memory import NO_TABLE, MachineState
+from podslice.node.topology.hint import enumerate_masks
+from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.needs import Need, all_met
+from podslice.node.topology.search import ALONE, Purse, Size, fewest, purse_over
+from podslice.values.cpuset import Bits, bits_of, ids_of, iter_bits
+from podslice.values.errors import UpstreamDefectError
+from podslice.values.golang import U64
+
+Request = Mapping[str, int]
+"""Bytes by resource: `memory` and huge page resources."""
+Reuse = Mapping[Bits, Request]
+"""Bytes that init containers leave to the pod's next container, by exact mask and resource."""
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """Which `nodes` are used together. `used`: nodes with assignments. `grouped`: nodes that belong to a group of
+    several. `members`: the used nodes of each group, by the mask of the group."""
+
+    nodes: Bits
+    used: Bits
+    grouped: Bits
+    members: Mapping[Bits, Bits]
+
+    @classmethod
+    def of(cls, machine: MachineState) -> Groups:
+        nodes = used = grouped = 0
+        members: dict[Bits, Bits] = {}
+        for node, state in machine.items():
+            own = group = 1 << node
+            nodes |= own
+            if state.cells != [node]:
+                group = bits_of(state.cells or ())
+                if len(state.cells or ()) > 1:
+                    grouped |= own
+            if state.number_of_assignments > 0:
+                used |= own
+                members[group] = members.get(group, 0) | own
+        return cls(nodes, used, grouped, members)
+
+    def violated_by(self, mask: Bits) -> bool:
+        """True when several nodes are asked for and one is in use alone or in another group (1.6 e, 1.8.3)."""
+        return mask & (mask - 1) != 0 and mask & self.used != mask & self.members.get(mask, 0)
+
+    def broken_by(self, mask: Bits) -> bool:
+        """True for a single node of a group (1.6 d)."""
+        return mask & (mask - 1) == 0 and mask & self.grouped != 0
+
+
+def memory_hints(
+    machine: MachineState,
+    request: Request,
+    reuse: Reuse,
+    *,
+    crash: bool,
+    wraps: bool = False,
+    purse: Purse | None = None,
+) -> HintSet | None:
+    """The hints that every requested resource shares; None when nothing fits.
+
+    A set of nodes must be large enough when empty (this alone decides what the smallest, preferred size is), must
+    respect the groups, and must have enough free. `crash` raises `UpstreamDefectError` for a resource that a node does
+    not have; otherwise it counts as nothing. `wraps`: sums of nodes may exceed 64 bits (`sums_wrap`).
+    """
+    if not request:
+        return None
+    if crash:
+        _check_tables(machine, request)
+    if wraps:
+        return _wrapped_hints(machine, request, reuse)
+    groups = Groups.of(machine)
+    room = _Room(machine, request, groups.nodes)
+    smallest = ALONE if room.large else room.smallest(purse)
+    if smallest is None:
+        return None
+    singles = room.alone & ~groups.grouped
+    multis = []
+    for mask in sorted(_candidates(room.nodes, groups, reuse)) if groups.grouped or reuse else ():
+        if room.holds(mask, reuse.get(mask)) and not groups.violated_by(mask) and not groups.broken_by(mask):
+            if mask & (mask - 1):
+                multis.append(mask)
+            else:
+                singles |= mask
+    open_nodes = room.nodes & ~groups.used
+    needs = room.needs
+    if open_nodes & (open_nodes - 1) == 0 or not (open_nodes & room.alone or all_met(needs, open_nodes)):
+        open_nodes = 0
+    if not (singles or multis or open_nodes):
+        return None
+    return HintSet(
+        tuple(sorted(machine)),
+        smallest.nodes,
+        singles,
+        multis=tuple(multis),
+        open_nodes=open_nodes,
+        needs=needs,
+        proven=smallest.proven,
+        purse=purse,
+    )
+
+
+def fewest_nodes(machine: MachineState, request: Request, purse: Purse | None = None) -> Size | None:
+    """How many nodes that hold nothing are large enough for a request at least; None when even all are not."""
+    return _Room(machine, request, bits_of(machine)).smallest(purse)
+
+
+class _Room:
+    """What the nodes of a machine offer for one request: `sizes` when empty, `free` as they are; `large` are the nodes
+    that would do alone when empty, `alone` those that do."""
+
+    def __init__(self, machine: MachineState, request: Request, nodes: Bits) -> None:
+        self._machine = machine
+        self._request = request
+        self.nodes = nodes
+        small = short = 0
+        overfull = False
+        needs = []
+        for name, amount in request.items():
+            free = {}
+            for node, state in machine.items():
+                table = state.memory_map.get(name, NO_TABLE) if state.memory_map else NO_TABLE
+                left, size = table.free, table.allocatable
+                free[node] = left
+                if size < amount:
+                    small |= 1 << node
+                if left < amount:
+                    short |= 1 << node
+                if left > size:
+                    overfull = True
+            needs.append(Need(free, amount))
+        self.large = nodes & ~small
+        self.alone = self.large & ~short
+        self.free = tuple(needs)
+        self.needs = self.free + self.sizes if overfull else self.free
+        """What a set of nodes that nobody uses has to meet; free memory is mostly no more than all memory."""
+
+    @cached_property
+    def sizes(self) -> tuple[Need, ...]:
+        """What nodes that hold nothing have."""
+        maps = {node: state.memory_map or {} for node, state in self._machine.items()}
+        return tuple(
+            Need({node: tables.get(name, NO_TABLE).allocatable for node, tables in maps.items()}, amount)
+            for name, amount in self._request.items()
+        )
+
+    def smallest(self, purse: Purse | None) -> Size | None:
+        """How many nodes are large enough at least; None when even all are not."""
+        return ALONE if self.large else fewest(self.nodes, self.sizes, purse=purse_over(self.nodes, purse))
+
+    def holds(self, mask: Bits, reuse: Request | None) -> bool:
+        """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""
+        if not all(size.met_by(mask) for size in self.sizes):
+            return False
+        for name, need in zip(self._request, self.free, strict=True):
+            left = reuse.get(name, 0) if reuse else 0
+            if sum([need.values[node] for node in iter_bits(mask)]) + left < need.amount:
+                return False
+        return True
+
+
+def _candidates(nodes: Bits, groups: Groups, reuse: Reuse) -> set[Bits]:
+    """Sets that may do beside single nodes and nodes nobody uses: groups in use, and what may be reused."""
+    masks = {mask for mask in groups.members if mask & (mask - 1)}
+    masks.update(reuse)
+    return {mask for mask in masks if mask and not mask & ~nodes}
+
+
+def sums_wrap(machine: MachineState) -> bool:
+    """True when what some nodes have together may exceed 64 bits, which only wrapped-around reservations bring about
+    (quirk `memory_reservation_wraps`)."""
+    totals: dict[str, int] = {}
+    for state in machine.values():
+        for name, table in (state.memory_map or {}).items():
+            totals[name] = totals.get(name, 0) + max(table.allocatable, table.free + table.reserved)
+    return any(total > U64 for total in totals.values())
+
+
+def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> HintSet | None:
+    """The hints where sums of nodes wrap around at 64 bits: more nodes may then have less, so every set is
+    looked at."""
+    groups = Groups.of(machine)
+    smallest = len(machine)
+    singles = 0
+    multis = []
+    for mask in enumerate_masks(tuple(sorted(machine))):
+        if any(_size_of(machine, mask, name) < amount for name, amount in request.items()):
+            continue
+        smallest = min(smallest, mask.bit_count())
+        if groups.violated_by(mask) or groups.broken_by(mask):
+            continue
+        left = reuse.get(mask, {})
+        if any(_free_on(machine, mask, name) + left.get(name, 0) & U64 < amount for name, amount in request.items()):
+            continue
+        if mask & (mask - 1):
+            multis.append(mask)
+        else:
+            singles |= mask
+    if not (singles or multis):
+        return None
+    return HintSet(tuple(sorted(machine)), smallest, singles, multis=tuple(multis))
+
+
+def _check_tables(machine: MachineState, request: Request) -> None:
+    for name in request:
+        for node, state in machine.items():
+            if name not in (state.memory_map or {}):
+                raise _missing(node, name)
+
+
+def _missing(node: int, name: str) -> UpstreamDefectError:
+    return UpstreamDefectError("missing_hugepages_crash", f"NUMA node {node} has no {name}")
+
+
+def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool) -> bool:
+    """True when the nodes of a mask lack some of what is asked for; `crash` as for `memory_hints`. Sums wrap at 64 bits
+    as upstream's do."""
+    nodes = ids_of(mask)
+    short = False
+    for name, amount in request.items():
+        free = 0
+        for node in nodes:
+            state = machine.get(node)
+            table = state.memory_map.get(name) if state is not None and state.memory_map else None
+            if table is not None:
+                free += table.free
+            elif crash:
+                raise _missing(node, name)
+        short = short or free & U64 < amount
+    return short
+
+
+def is_too_large(machine: MachineState, request: Request) -> bool:
+    """True when all nodes together, if they held nothing, would lack some of what is asked for."""
+    sizes = [state.memory_map or {} for state in machine.values()]
+    return any(
+        amount > sum(tables.get(name, NO_TABLE).allocatable for tables in sizes) for name, amount in request.items()
+    )
+
+
+def is_part_of_group(machine: MachineState, mask: Bits) -> bool:
+    """True for a single node that belongs to a group of several (1.6 d)."""
+    state = machine.get(mask.bit_length() - 1) if mask & (mask - 1) == 0 else None
+    return state is not None and len(state.cells or ()) > 1
+
+
+def _free_on(machine: MachineState, mask: Bits, name: str) -> int:
+    """Free bytes of a resource on the nodes of a mask; wraps at 64 bits."""
+    tables = ((machine[node].memory_map or {}).get(name) for node in iter_bits(mask))
+    return sum(table.free for table in tables if table is not None) & U64
+
+
+def _size_of(machine: MachineState, mask: Bits, name: str) -> int:
+    """The same of nodes that hold nothing."""
+    tables = ((machine[node].memory_map or {}).get(name) for node in iter_bits(mask))
+    return sum(table.allocatable for table in tables if table is not None) & U64

@@ -1,0 +1,518 @@
+"""The Memory Manager: NUMA nodes for memory and huge pages (memory-device 1).
+
+Policy `None` decides nothing but keeps its state file; policy `Static` gives Guaranteed pods memory on the nodes the
+Topology Manager chose. Memory is booked, never moved: `cpuset.mems` is set when a container is created. The
+algorithms live in `node.memory.hints` and `core.allocate`; here is the order of things: clean up, decide, book, count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from msgspec.structs import replace
+
+from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.api.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.machine.memory import Block, MachineState
+from podslice.machine.memory_accounts import charge
+from podslice.node.context import (
+    NodeContext,
+    allocation_error_series,
+    allocation_series,
+    assignment_series,
+)
+from podslice.node.cpu import state as model
+from podslice.node.cpu.state import PodMemory
+from podslice.node.memory import elastic as memory_elastic
+from podslice.node.memory import pod_level as memory_pod
+from podslice.node.memory import pods as memory_pods
+from podslice.node.memory import reuse as memory_reuse
+from podslice.node.memory.checkpoint import MemoryStateEncoder
+from podslice.node.memory.held import held_blocks_as_hints, held_by_pod
+from podslice.node.memory.hints import is_too_large, memory_hints
+from podslice.node.memory.state import Blocks, MemoryState, fits, rebooked, restored
+from podslice.node.memory.static import resolve
+from podslice.node.rules import MemoryRules
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet, ProviderHints, ResourceHints
+from podslice.values.cpuset import Bits
+from podslice.values.errors import AdmissionError
+from podslice.values.series import Series, series
+from podslice.values.tables import drop
+
+_REQUESTS = series("memory_manager_pinning_requests_total")
+_ERRORS = series("memory_manager_pinning_errors_total")
+_FROM_NODE = allocation_series("memory", "node")
+_FROM_POD = allocation_series("memory", "pod")
+_NODE_ERRORS = allocation_error_series("memory", "node")
+_POD_ERRORS = allocation_error_series("memory", "pod")
+_NODE_EXCLUSIVE = assignment_series("memory", "node_exclusive")
+_SLICE_EVENTS = {
+    "request": _REQUESTS,
+    "exclusive": assignment_series("memory", "pod_exclusive"),
+    "shared": assignment_series("memory", "pod_shared"),
+}
+_NOTHING: Mapping[Bits, Amounts] = {}
+Content = tuple[MachineState, dict[str, memory_reuse.Entries], dict[str, Blocks]]
+"""What the state file holds."""
+
+
+class MemoryManager:
+    """Policies `None` and `Static`; a hint provider of the Topology Manager, the last one asked.
+
+    `filed` is the content of the state file, None where there is none yet.
+    """
+
+    __slots__ = ("_encoder", "context", "filed", "rules", "state")
+    name = "memory"
+
+    def __init__(self, rules: MemoryRules, context: NodeContext, state: MemoryState | None = None) -> None:
+        self.rules = rules
+        self.context = context
+        self.state = state or MemoryState()
+        self.filed: Content | None = self.file_content if state is None else None
+        self._encoder: MemoryStateEncoder | None = None
+
+    def start(
+        self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, *, tracks: bool = False
+    ) -> None:
+        """Go to work on a state file, or without one (memory-device 1.13.2, 1.14); `tracks`: on a machine with other
+        memory the books are made anew. Raises `StartError`."""
+        found = restored(self.rules, data, containers, path, self.context.quirks, tracks=tracks)
+        self.state, self.rules = found.state, found.rules
+        self.filed = self.file_content if found.as_filed else None
+
+    @property
+    def file_content(self) -> Content:
+        """What the state file is to hold."""
+        return self.state.machine_state, self.state.assignments, self.state.pod_assignments
+
+    def encode(self) -> bytes:
+        """The state file a kubelet of this release writes."""
+        if self._encoder is None:
+            self._encoder = MemoryStateEncoder()
+        machine, assignments, pods = self.file_content
+        return self._encoder.encode(self.policy, machine, assignments, pods if self.rules.pod_level else None)
+
+    # What it was told, and what it knows
+
+    @property
+    def policy(self) -> str:
+        return self.rules.policy
+
+    @property
+    def static(self) -> bool:
+        return self.rules.policy == "Static"
+
+    @property
+    def machine_state(self) -> MachineState:
+        """The machine's books by NUMA node."""
+        return self.state.machine_state
+
+    @property
+    def assignments(self) -> dict[str, memory_reuse.Entries]:
+        """Blocks by pod and container."""
+        return self.state.assignments
+
+    @property
+    def pod_assignments(self) -> dict[str, Blocks]:
+        """Blocks that pods with pod-level resources hold as a whole."""
+        return self.state.pod_assignments
+
+    @property
+    def allocatable(self) -> list[Block]:
+        """What pods may hold of each NUMA node."""
+        return [
+            Block((node,), name, table.allocatable)
+            for node, state in sorted(self.state.machine_state.items() if self.static else ())
+            for name, table in sorted((state.memory_map or {}).items())
+            if table.allocatable
+        ]
+
+    def numa_nodes(self, uid: str, container: str) -> Bits:
+        """NUMA nodes the container's memory is bound to; 0 for no binding."""
+        nodes = model.numa_nodes(self.blocks(uid, container))
+        return nodes and model.nodes_left(nodes, self.state.machine_state)
+
+    def blocks(self, uid: str, container: str) -> Blocks:
+        """The blocks a container holds, sorted by type."""
+        return self.state.assignments.get(uid, {}).get(container, ())
+
+    def pod_blocks(self, uid: str) -> Blocks:
+        """The blocks a pod with pod-level resources holds as a whole."""
+        return self.state.pod_assignments.get(uid, ())
+
+    # What upstream gets wrong in several places
+
+    @property
+    def _repeats(self) -> bool:
+        """True where a pod that runs is allocated, or refused, once more."""
+        return self.context.quirks.pod_allocation_repeats
+
+    # Requests (memory-device 1.5)
+
+    def _request(self, pod: AdmissionPod, container: AdmissionContainer) -> Amounts:
+        return container_memory(pod, container, self.context.quirks)
+
+    def _pod_request(self, pod: AdmissionPod) -> Amounts:
+        return pod_memory(pod, self.context.quirks)
+
+    # Hints (memory-device 1.7)
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
+        """Hints for one container."""
+        if not self.rules.static:
+            return None
+        if self.context.leftovers:
+            self.remove_stale()
+        if not pod.guaranteed:
+            return None
+        try:
+            request = container_memory(pod, container, self.context.quirks)
+        except AdmissionError:
+            return None
+        entries = self.state.assignments.get(pod.uid, {})
+        if pod.ignored or (container.plain_init and self._has_ended(pod, container, entries)):
+            return None
+        held = entries.get(container.name)
+        if held is not None:
+            return self._hints_of_held(held, request)
+        return self._hints(request, self._left(pod, container, entries))
+
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
+        """Hints for the pod as a whole."""
+        if not self.rules.static:
+            return None
+        if self.context.leftovers:
+            self.remove_stale()
+        if not pod.guaranteed:
+            return None
+        try:
+            request = self._pod_request(pod)
+        except AdmissionError:
+            return None
+        if pod.ignored:
+            return None
+        if pod.managed:
+            own = self.state.pod_assignments.get(pod.uid)
+            if own is not None and not self._repeats:
+                return self._hints_of_held(own, request)
+            try:
+                memory_pod.check_shared_pool(pod, request, partial(self._request, pod))
+            except AdmissionError:
+                return {name: [] for name in request}
+        if not request:
+            return None
+        held = self.state.entries(pod.uid)
+        first = next((held[container.name] for container in pod.containers if container.name in held), None)
+        if first is None:
+            return self._hints(request, self.state.reusable.get(pod.uid, {}))
+        if self.context.quirks.pod_hints_of_one_container:
+            return held_blocks_as_hints(first, request)
+        growing = None
+        if self.rules.elastic:
+            requests = partial(self._request, pod)
+            growing = memory_elastic.hints_of_growing(self.state, pod, requests, self.context.purse)
+        return growing or held_by_pod(held, request)
+
+    def _hints_of_held(self, held: Blocks, request: Amounts) -> ProviderHints:
+        """Where blocks are, or where they could be when they grow to what is asked for."""
+        if not self.rules.elastic or not memory_elastic.grows(held, request):
+            return held_blocks_as_hints(held, request)
+        return dict.fromkeys(request, memory_elastic.hints(self.state, held, request, self.context.purse) or [])
+
+    def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
+        hints = self._fitting(request, reuse)
+        if hints is None and self.context.quirks.impossible_memory_is_no_preference:
+            return {}
+        return dict.fromkeys(request, hints or [])
+
+    def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
+        return memory_hints(
+            self.state.machine_state,
+            request,
+            reuse,
+            crash=self.rules.crashes,
+            wraps=self.rules.sums_wrap,
+            purse=self.context.purse,
+        )
+
+    def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer, held: memory_reuse.Entries) -> bool:
+        """A plain init container without memory of its own has ended when a later container has some, or was started,
+        or when its pod runs since before the kubelet (memory-device 4.18)."""
+        if container.name in held or self.context.quirks.init_memory_again:
+            return False
+        if not self.context.sources_ready and pod.uid not in self.state.containers:
+            return True
+        started = self.state.containers.get(pod.uid, {}).values()
+        later = pod.containers[pod.containers.index(container) + 1 :]
+        return any(other.name in held or other.name in started for other in later)
+
+    # Allocation of containers (memory-device 1.10)
+
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """Give a container memory on the nodes of its affinity. Raises `AdmissionError`."""
+        if not self.rules.static:
+            return
+        if self.context.leftovers:
+            self.remove_stale()
+        if not pod.guaranteed or pod.ignored:
+            return
+        self.context.metrics[_REQUESTS] += 1
+        try:
+            entries = self.state.assignments.get(pod.uid, {})
+            if container.name in entries:
+                self._grow(pod, container, entries[container.name], affinity)
+                self._remember(pod.uid, container, entries[container.name])
+            else:
+                self._allocate_container(pod, container, affinity, entries)
+        except AdmissionError:
+            self.context.metrics[_ERRORS] += 1
+            self._count(_NODE_ERRORS)
+            raise
+
+    def _grow(self, pod: AdmissionPod, container: AdmissionContainer, held: Blocks, affinity: Hint) -> None:
+        if self.rules.elastic and not container.plain_init:
+            request, purse = self._request(pod, container), self.context.purse
+            if memory_elastic.grows(held, request):
+                self.state = memory_elastic.grown(self.state, pod.uid, container.name, request, affinity, purse)
+
+    def shrink(self, pod: AdmissionPod, near: Callable[[str], Bits]) -> None:
+        """Take back what containers, or the pod as a whole, have beyond what the pod asks for now. `near` names the
+        NUMA nodes of the CPUs of a container, or with an empty name of the pod. Raises `AdmissionError`."""
+        if not self.rules.elastic or pod.uid not in self.state.assignments or pod.ignored:
+            return
+        follows = self.rules.follows and not self.context.memory_stays
+        if self._holds_whole(pod.uid):
+            request = self._pod_request(pod)
+            self.state = memory_elastic.shrunk_pod(self.state, pod.uid, request, near=near(""), follows=follows)
+        else:
+            own = partial(self._request, pod)
+            self.state = memory_elastic.shrunk(self.state, pod, own, near=near, follows=follows)
+
+    def _holds_whole(self, uid: str) -> bool:
+        return self.rules.pod_level and uid in self.state.pod_assignments
+
+    def _allocate_container(
+        self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint, entries: memory_reuse.Entries
+    ) -> None:
+        request = container_memory(pod, container, self.context.quirks)
+        if container.plain_init and self._has_ended(pod, container, entries):
+            return
+        if not request and not self.context.quirks.shared_containers_need_memory:
+            return
+        reuse = self._left(pod, container, entries)
+        mask = self._resolve(affinity, request, reuse)
+        blocks = memory_elastic.blocks_on(mask, request)
+        reusable = reuse.get(mask)
+        machine = self.state.machine_state.copy()
+        for block in blocks:
+            charge(machine, mask, block.type, block.size - reusable.get(block.type, 0) if reusable else block.size)
+        self._remember(pod.uid, container, blocks)
+        entries = {**entries, container.name: blocks}
+        if pod.containers[0].init:
+            entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
+        self.state = self.state.assign(pod.uid, entries, machine)
+        if self.rules.pod_level:
+            self.context.metrics[_FROM_NODE] += len(blocks)
+            self.context.metrics[_NODE_EXCLUSIVE] += 1
+
+    def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
+        found = resolve(
+            self.state.machine_state,
+            affinity,
+            request,
+            lambda: self._fitting(request, reuse),
+            whole_groups=not self.context.quirks.single_node_in_group,
+            crash=self.rules.crashes,
+        )
+        if not found.proven:
+            self.context.end_early("the fewest NUMA nodes for the memory")
+        return found.mask
+
+    def _left(
+        self, pod: AdmissionPod, container: AdmissionContainer, entries: memory_reuse.Entries
+    ) -> Mapping[Bits, Amounts]:
+        """Bytes that plain init containers leave to the container, by mask."""
+        table = self.state.reusable.get(pod.uid, _NOTHING)
+        return self.rules.reuse.left(pod, container, entries, table) if table or pod.containers[0].init else _NOTHING
+
+    def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
+        table = self.rules.reuse.after(self.state.reusable.get(uid, {}), container, blocks)
+        if table is not None:
+            self.state = self.state.leave_reusable({uid: table})
+
+    # Allocation of pods (memory-device 1.11)
+
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """Give a pod with pod-level resources its memory and divide it. Raises `AdmissionError`."""
+        if not self.rules.static:
+            return
+        if self.context.leftovers:
+            self.remove_stale()
+        if not pod.guaranteed:
+            return
+        runs = pod.uid in self.state.pod_assignments or pod.uid in self.state.assignments
+        if runs and self.rules.elastic and self._holds_whole(pod.uid):
+            self._resize_pod(pod, affinity)
+        if runs and not self._repeats:
+            return
+        try:
+            request = self._pod_request(pod)
+        except AdmissionError:
+            if self.context.quirks.inexact_memory_is_refused:
+                return
+            raise
+        self.context.metrics[_REQUESTS] += 1
+        try:
+            self._allocate_pod(pod, request, affinity)
+        except AdmissionError:
+            self.context.metrics[_ERRORS] += 1
+            self._count(_POD_ERRORS)
+            raise
+
+    def _allocate_pod(self, pod: AdmissionPod, request: Amounts, affinity: Hint) -> None:
+        own = partial(self._request, pod)
+        memory_pod.check_shared_pool(pod, request, own)
+        if not self.context.quirks.memory_budget_wraps:
+            memory_pod.check_budget(pod, request, own)
+        mask = self._resolve(affinity, request, self.state.reusable.get(pod.uid, {}))
+        slices = memory_pod.partition(pod, request, own, self._count_slice)
+        self.state = memory_pods.booked(self.state, pod, request, mask, slices)
+        for container in pod.containers:
+            if own(container) or self.context.quirks.assignment_metrics_drift:
+                self._count(_FROM_POD)
+
+    def check_whole(self, pod: AdmissionPod) -> None:
+        """Whether what a running pod holds as a whole would do for all its containers. Raises `AdmissionError`."""
+        if self.rules.elastic and self._holds_whole(pod.uid):
+            memory_pod.check_shared_pool(pod, self._pod_request(pod), partial(self._request, pod))
+
+    def is_too_small_for(self, pod: AdmissionPod) -> bool:
+        """True when all NUMA nodes together have not what a pod asks for."""
+        if not self.static or not pod.guaranteed or pod.ignored:
+            return False
+        return is_too_large(self.state.machine_state, self._pod_request(pod))
+
+    def _resize_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """What a running pod holds as a whole grows, and is divided again (docs/resize.md)."""
+        request, own = self._pod_request(pod), partial(self._request, pod)
+        memory_pod.check_shared_pool(pod, request, own)
+        memory_pod.check_budget(pod, request, own)
+        state = self.state
+        if memory_elastic.grows(self.pod_blocks(pod.uid), request):
+            state = memory_elastic.grown_pod(state, pod.uid, request, affinity, self.context.purse)
+        slices = memory_pod.partition(pod, request, own, lambda event: None)
+        self.state = memory_elastic.divided_again(state, pod.uid, slices)
+
+    def bring_back_pod(self, pod: AdmissionPod) -> None:
+        """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
+        held = self.state.entries(pod.uid)
+        gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
+        if self.static and held and not gone and not self.pod_blocks(pod.uid):
+            request, own = self._pod_request(pod), partial(self._request, pod)
+            self.state = memory_pods.brought_back(self.state, pod, request, own, settled=self.rules.settles)
+
+    def _count_slice(self, event: str) -> None:
+        if self.rules.pod_level or event == "request":
+            self.context.metrics[_SLICE_EVENTS[event]] += 1
+
+    def _count(self, metric: Series, amount: int = 1) -> None:
+        """Count a metric that exists only with PodLevelResourceManagers."""
+        if self.rules.pod_level:
+            self.context.metrics[metric] += amount
+
+    # Release (memory-device 1.12)
+
+    def remove_stale(self) -> None:
+        """Drop what belongs to containers that are no longer active."""
+        for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
+            if name is not None:
+                self._remove(uid, name)
+            elif self.rules.static:
+                self.state = self.state.forget(uid, pod_level=self.rules.pod_level, settled=self.rules.settles)
+                if self.state.short:
+                    self.follow_machine()
+            else:
+                self.state = replace(self.state, containers=drop(self.state.containers, uid))
+
+    def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
+        """A container starts: the plain init containers before it have ended and give their memory back."""
+        if not self.rules.static:
+            return
+        self.state = self.state.start(pod.uid, container.name, container_id)
+        for earlier in pod.containers:
+            if not earlier.init or earlier.name == container.name:
+                return
+            if earlier.plain_init:
+                self._remove(pod.uid, earlier.name)
+
+    def know_container(self, uid: str, container: str, container_id: str) -> None:
+        """The runtime has this container."""
+        self.state = self.state.start(uid, container, container_id)
+
+    def remove_container(self, uid: str, container_id: str) -> None:
+        """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
+        name = self.state.containers.get(uid, {}).get(container_id)
+        if name is not None:
+            self._remove(uid, name)
+
+    def _remove(self, uid: str, name: str) -> None:
+        if self.rules.static:
+            self._release(uid, name)
+        self.state = self.state.stop(uid, name)
+
+    def _release(self, uid: str, name: str) -> None:
+        blocks = self.state.entries(uid).get(name)
+        pod_blocks = self.pod_blocks(uid) if self.rules.pod_level else ()
+        self.state = self.state.unassign(uid, name)
+        if uid in self.state.pod_assignments and self.rules.pod_level:
+            if uid not in self.state.assignments:
+                self._give_back(pod_blocks)
+                self.state = self.state.unassign_pod(uid)
+        elif blocks is not None:
+            self._give_back(blocks)
+
+    def _give_back(self, blocks: Iterable[Block]) -> None:
+        self.state = self.state.give_back(blocks, settled=self.rules.settles)
+        if self.state.short:
+            self.follow_machine()
+
+    def follow_machine(self) -> None:
+        """The books are those of the machine, whatever it was before. Where pods hold more than there is, what one of
+        them gives back is another's."""
+        rules = self.rules
+        if not fits(rules.machine, rules.reserved, self.state):
+            self.state = rebooked(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
+
+    def put_back(self, pods: Mapping[str, PodMemory]) -> None:
+        """Pods have what they had once, as `MemoryState.put_all_back`."""
+        if self.rules.static:
+            self.state = self.state.put_all_back(pods, pod_level=self.rules.pod_level)
+
+    def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
+        """Book memory on other NUMA nodes, as `MemoryState.relocate`."""
+        self.state = self.state.relocate(
+            uid,
+            containers,
+            nodes,
+            pod_level=self.rules.pod_level,
+            settled=self.rules.settles,
+        )
+
+    # Queries (memory-device 1.15)
+
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has memory blocks, or is entitled to none."""
+        held = self.state.entries(pod.uid)
+        if not self.rules.static or not pod.guaranteed or pod.ignored:
+            return True
+        if container.plain_init and self._has_ended(pod, container, held):
+            return True
+        if not self.rules.elastic:
+            return container.name in held or (pod.managed and not container.guaranteed)
+        if self._holds_whole(pod.uid):
+            return memory_elastic.fits(self.pod_blocks(pod.uid), self._pod_request(pod))
+        own = held.get(container.name, ())
+        return container.plain_init or memory_elastic.fits(own, self._request(pod, container))

@@ -1,0 +1,371 @@
+"""All that a Memory Manager knows of its pods, as a value, and what it begins with (memory-device 1.4, 1.13, 1.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.api.pod.memory_demand import Amounts
+from podslice.machine.drift import OFF
+from podslice.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.machine.memory_accounts import charge, default_machine_state, rebook, release, settle
+from podslice.machine.model import Machine
+from podslice.node.checkpoints.restore import restore_memory_state, validate_memory_state
+from podslice.node.cpu.state import PodMemory
+from podslice.node.memory.checkpoint import MemoryCheckpoint
+from podslice.node.memory.hints import Groups, is_short, sums_wrap
+from podslice.node.memory.reuse import Entries
+from podslice.node.rules import MemoryRules
+from podslice.values.cpuset import Bits, bits_of, iter_bits
+from podslice.values.golang import U64
+from podslice.values.quirks import Quirks
+from podslice.values.tables import ContainerIds, container_ids, drop, drop_first, drop_in, put, put_in
+
+Blocks = tuple[Block, ...]
+
+
+class MemoryState(msgspec.Struct, frozen=True):
+    """`machine_state`, `assignments` {pod: {container: blocks}} and `pod_assignments` {pod: blocks} are what the state
+    file holds. `reusable`: bytes by pod and mask that upstream takes for left by init containers. `containers`: the ids
+    the runtime has. `short`: bytes by NUMA node that pods hold and the node, whose memory went away, has not. A value:
+    what changes it returns another one.
+    """
+
+    machine_state: MachineState = {}
+    assignments: dict[str, Entries] = {}
+    pod_assignments: dict[str, Blocks] = {}
+    reusable: dict[str, dict[Bits, Amounts]] = {}
+    containers: ContainerIds = {}
+    short: dict[int, int] = {}
+
+    @classmethod
+    def of(cls, checkpoint: MemoryCheckpoint, containers: ContainerIds) -> MemoryState:
+        """The state a file holds."""
+        return cls(
+            checkpoint.machine_state or {},
+            {
+                pod: {name: tuple(blocks or ()) for name, blocks in (named or {}).items()}
+                for pod, named in (checkpoint.entries or {}).items()
+            },
+            {pod: tuple(blocks or ()) for pod, blocks in (checkpoint.pod_entries or {}).items()},
+            containers=containers,
+        )
+
+    # Questions
+
+    def entries(self, uid: str) -> Entries:
+        """The blocks of a pod's containers by name."""
+        return self.assignments.get(uid, {})
+
+    def blocks(self, uid: str, container: str) -> Blocks:
+        """The blocks a container holds, sorted by type."""
+        return self.entries(uid).get(container, ())
+
+    def booked(self, uid: str, containers: Iterable[str], *, pod_level: bool) -> Blocks:
+        """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
+        if pod_level and self.pod_assignments.get(uid):
+            return self.pod_assignments[uid]
+        return tuple(block for name in containers for block in self.blocks(uid, name))
+
+    def without(self, blocks: Iterable[Block]) -> MachineState:
+        """The books as if nobody held these blocks."""
+        return given_back(self.machine_state, (tuple(blocks),), settled=True)
+
+    def of_pod(self, uid: str) -> PodMemory:
+        """All that a pod has."""
+        return PodMemory(self.entries(uid), self.pod_assignments.get(uid, ()))
+
+    # Changes
+
+    def put_all_back(self, pods: Mapping[str, PodMemory], *, pod_level: bool) -> MemoryState:
+        """Pods have what they had once, in place of what they have; only those for whom there is room."""
+        left = dict(pods)
+        while left:
+            now = [block for uid in left for block in self.booked(uid, self.entries(uid), pod_level=pod_level)]
+            books = self.without(now)
+            alone = None
+            for uid, blocks in {uid: had.booked(pod_level=pod_level) for uid, had in left.items()}.items():
+                alone = uid if alone is None and _lacks(books, blocks) else alone
+                books = books if alone else _booked(books, blocks)
+            if alone is None:
+                return self._with_back(left, books)
+            del left[alone]
+        return self
+
+    def _with_back(self, pods: Mapping[str, PodMemory], books: MachineState) -> MemoryState:
+        assignments, wholes = self.assignments, self.pod_assignments
+        for uid, had in pods.items():
+            assignments = put(assignments, uid, had.containers) if had.containers else drop(assignments, uid)
+            wholes = put(wholes, uid, had.whole) if had.whole else drop(wholes, uid)
+        return replace(self, machine_state=books, assignments=assignments, pod_assignments=wholes)
+
+    def resize(self, uid: str, name: str, blocks: Blocks) -> MemoryState:
+        """A container holds these blocks in place of those it held; none: it holds nothing."""
+        books = _booked(self.without(self.blocks(uid, name)), blocks)
+        entries = {**self.entries(uid), name: blocks} if blocks else drop(self.entries(uid), name)
+        return replace(
+            self,
+            machine_state=books,
+            assignments=put(self.assignments, uid, entries) if entries else drop(self.assignments, uid),
+        )
+
+    def resize_pod(self, uid: str, blocks: Blocks, entries: Entries) -> MemoryState:
+        """A pod holds these blocks as a whole in place of those it held, divided among its containers."""
+        return replace(
+            self,
+            machine_state=_booked(self.without(self.pod_assignments[uid]), blocks),
+            assignments=put(self.assignments, uid, entries),
+            pod_assignments=put(self.pod_assignments, uid, blocks),
+        )
+
+    def with_machine(self, machine: MachineState) -> MemoryState:
+        """Other books of the machine."""
+        return replace(self, machine_state=machine)
+
+    def assign(self, uid: str, entries: Entries, machine: MachineState) -> MemoryState:
+        """The pod's containers hold these blocks, which are booked in `machine`."""
+        return replace(self, machine_state=machine, assignments=put(self.assignments, uid, entries))
+
+    def assign_pod(self, uid: str, blocks: Blocks, entries: Entries, machine: MachineState) -> MemoryState:
+        """The pod holds blocks as a whole, which are booked in `machine` and divided among its containers."""
+        return replace(
+            self,
+            machine_state=machine,
+            assignments=put(self.assignments, uid, {**self.entries(uid), **entries}),
+            pod_assignments=put(self.pod_assignments, uid, blocks),
+        )
+
+    def unassign(self, uid: str, name: str) -> MemoryState:
+        """The container holds nothing; what it held stays booked. The pod goes with its last container."""
+        left = drop_in(self.assignments, uid, name)
+        return replace(self, assignments=left if left.get(uid) else drop(left, uid))
+
+    def unassign_pod(self, uid: str) -> MemoryState:
+        """The pod holds nothing as a whole; what it held stays booked."""
+        return replace(self, pod_assignments=drop(self.pod_assignments, uid))
+
+    def give_back(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
+        """What blocks hold is free again; `settled` books groups as if what is left had just come."""
+        return replace(self, machine_state=given_back(self.machine_state, (tuple(blocks),), settled=settled))
+
+    def leave_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
+        """Other memory counts as left by init containers."""
+        return replace(self, reusable=reusable)
+
+    def start(self, uid: str, name: str, container_id: str) -> MemoryState:
+        """The runtime has this container."""
+        return replace(self, containers=put_in(self.containers, uid, container_id, name))
+
+    def stop(self, uid: str, name: str) -> MemoryState:
+        """The oldest id of a container is forgotten."""
+        return replace(self, containers=drop_first(self.containers, uid, name))
+
+    def forget(self, uid: str, *, pod_level: bool, settled: bool) -> MemoryState:
+        """The pod is gone with all its containers. What they hold is free again; with `pod_level`, what it holds as a
+        whole, if it does. `settled` as in `give_back`."""
+        own = self.pod_assignments.get(uid) if pod_level else None
+        held = self.assignments.get(uid, {}).values() if own is None else (own,)
+        return MemoryState(
+            given_back(self.machine_state, held, settled=settled) if held else self.machine_state,
+            drop(self.assignments, uid),
+            self.pod_assignments if own is None else drop(self.pod_assignments, uid),
+            self.reusable,
+            drop(self.containers, uid),
+            self.short,
+        )
+
+    def relocate(
+        self, uid: str, containers: Iterable[str], nodes: Bits, *, pod_level: bool, settled: bool
+    ) -> MemoryState:
+        """Book the memory of containers of a pod on other NUMA nodes, the pod's as a whole if it has pod-level memory.
+
+        No upstream kubelet does this; whoever calls it has checked that it fits there (advise.defrag).
+        """
+        containers = tuple(containers)
+        machine = self.machine_state.copy()
+        rebook(machine, self.booked(uid, containers, pod_level=pod_level), nodes)
+        if settled:
+            settle(machine)
+        own = self.assignments.get(uid)
+        pods = self.pod_assignments
+        moved = {name: _on(blocks, nodes) if name in containers else blocks for name, blocks in (own or {}).items()}
+        return MemoryState(
+            machine,
+            self.assignments if own is None else put(self.assignments, uid, moved),
+            put(pods, uid, _on(pods[uid], nodes)) if uid in pods else pods,
+            drop(self.reusable, uid),
+            self.containers,
+            self.short,
+        )
+
+
+def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
+    """The books after one holder after the other gave its blocks back; `settled` as in `MemoryState.give_back`."""
+    machine = machine.copy()
+    for blocks in held:
+        if release(machine, blocks) and settled:
+            settle(machine)
+    return machine
+
+
+def _lacks(books: MachineState, blocks: Blocks) -> bool:
+    """True when the nodes of a block are not there, are used by others in another way, or have too little."""
+    wanted: dict[tuple[Bits, str], int] = {}
+    for block in blocks:
+        key = bits_of(block.numa_affinity or ()), block.type
+        wanted[key] = wanted.get(key, 0) + block.size
+    groups, nodes = Groups.of(books), bits_of(books)
+    return any(
+        mask & ~nodes
+        or groups.violated_by(mask)
+        or groups.broken_by(mask)
+        or is_short(books, mask, {name: size}, crash=False)
+        for (mask, name), size in wanted.items()
+    )
+
+
+def _booked(books: MachineState, blocks: Blocks) -> MachineState:
+    """These books, which are used up, with blocks that come to them."""
+    for block in blocks:
+        charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)
+    settle(books)
+    return books
+
+
+def _on(blocks: Iterable[Block], nodes: Bits) -> Blocks:
+    affinity = tuple(iter_bits(nodes))
+    return tuple(Block(affinity, block.type, block.size) for block in blocks)
+
+
+# The start
+
+
+class Restored(NamedTuple):
+    """The state a manager starts with, the rules with what the state says about the machine, and whether the state is
+    that of the file."""
+
+    state: MemoryState
+    rules: MemoryRules
+    as_filed: bool
+
+
+def restored(
+    rules: MemoryRules,
+    data: bytes | None,
+    containers: Mapping[str, tuple[str, str]],
+    path: str,
+    quirks: Quirks,
+    *,
+    tracks: bool = False,
+) -> Restored:
+    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14); where it `tracks`
+    and the machine has other memory, it is booked anew. Raises `StartError`."""
+    checkpoint = MemoryCheckpoint(policy_name=rules.policy)
+    if data is not None:
+        checkpoint = restore_memory_state(
+            data,
+            policy_name=rules.policy,
+            pod_level=rules.pod_level,
+            path=path,
+            trust_zero=quirks.zero_checksum_is_trusted,
+        )
+    before = dict(checkpoint.machine_state or {})
+    if rules.static and tracks and before:
+        return _tracked(rules, checkpoint, containers)
+    if rules.static:
+        validate_memory_state(
+            checkpoint,
+            default_machine_state(rules.machine, rules.reserved),
+            pod_level=rules.pod_level,
+            tolerance=OFF if quirks.memory_drift_blocks_start else rules.tolerance,
+            tables_may_miss=not rules.crashes,
+        )
+        if rules.settles:
+            settle(checkpoint.machine_state or {})
+    state = MemoryState.of(checkpoint, container_ids(containers))
+    as_filed = data is not None and before == state.machine_state
+    if not quirks.refused_pods_leave_state:
+        # Left by an interrupted admission; nothing is booked for them (memory-device 4.9).
+        for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
+            state, as_filed = state.unassign_pod(uid), False
+    if rules.static:
+        rules = replace(rules, sums_wrap=sums_wrap(state.machine_state))
+    return Restored(state, rules, as_filed)
+
+
+def _tracked(rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]) -> Restored:
+    state = MemoryState.of(checkpoint, container_ids(containers))
+    for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
+        state = state.unassign_pod(uid)
+    now = rebooked(rules.machine, rules.reserved, state, pod_level=rules.pod_level)
+    wraps = sums_wrap(now.machine_state)
+    return Restored(now, replace(rules, sums_wrap=wraps), now.machine_state == checkpoint.machine_state)
+
+
+# A machine whose memory changed: everything that is held, booked again. What a kubelet would compute at its next start.
+# Blocks that no longer fit make their NUMA nodes short: nothing new goes there until pods have left.
+
+
+def rebooked(
+    host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState, *, pod_level: bool
+) -> MemoryState:
+    """The state with the books of this machine, of which bytes are reserved by NUMA node and resource."""
+    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    for block in _held(state, pod_level=pod_level):
+        charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
+    settle(machine)
+    return replace(state, machine_state=machine, short=_short(machine, state, pod_level=pod_level))
+
+
+def fits(host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState) -> bool:
+    """True where the books are of this machine already, and nothing is short."""
+    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    return not state.short and _sizes(machine) == _sizes(state.machine_state)
+
+
+def _possible(books: NUMANodeState) -> NUMANodeState:
+    """Without amounts below nothing, which wrap at 64 bits: more is reserved than there is."""
+    tables = {name: table if table.allocatable <= U64 >> 1 else _none(table) for name, table in _tables(books)}
+    return replace(books, memory_map=tables)
+
+
+def _none(table: MemoryTable) -> MemoryTable:
+    return MemoryTable(table.total, table.system_reserved)
+
+
+def _tables(books: NUMANodeState) -> list[tuple[str, MemoryTable]]:
+    return list((books.memory_map or {}).items())
+
+
+def _sizes(machine: MachineState) -> dict[int, dict[str, tuple[int, int, int]]]:
+    return {
+        node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in _tables(books)}
+        for node, books in machine.items()
+    }
+
+
+def _held(state: MemoryState, *, pod_level: bool) -> Iterator[Block]:
+    for uid, named in state.assignments.items():
+        yield from state.booked(uid, named, pod_level=pod_level)
+
+
+def _short(machine: MachineState, state: MemoryState, *, pod_level: bool) -> dict[int, int]:
+    """Bytes that are held and not booked, under the lowest NUMA node of those that hold them."""
+    short: dict[int, int] = {}
+    wanted: dict[tuple[tuple[int, ...], str], int] = {}
+    for block in _held(state, pod_level=pod_level):
+        nodes = tuple(sorted(node for node in block.numa_affinity or () if node in machine))
+        if nodes:
+            wanted[nodes, block.type] = wanted.get((nodes, block.type), 0) + block.size
+    reserved = {(node, name): table.reserved for node, books in machine.items() for name, table in _tables(books)}
+    for (nodes, name), size in sorted(wanted.items()):
+        for node in nodes:
+            booked = min(size, reserved.get((node, name), 0))
+            reserved[node, name] = reserved.get((node, name), 0) - booked
+            size -= booked
+        if size:
+            short[nodes[0]] = short.get(nodes[0], 0) + size
+    return short

@@ -1,0 +1,199 @@
+"""What a plugin may answer, how it is called, and what becomes of one that breaks its contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from podslice.config.policy import OnError, PluginEntry
+from podslice.machine.model import whole_objects
+from podslice.node.plugins.api import (
+    CPUAsk,
+    CPUEffects,
+    CPUMachine,
+    CPUMove,
+    CPUNode,
+    CPUPlugin,
+    Layer,
+    Moves,
+    Relax,
+    Remedy,
+    Wait,
+)
+from podslice.values.cpuset import Bits
+from podslice.values.errors import AdmissionError, RefusalKind
+
+POINTS = ("Sort", "Filter", "PostFilter", "PreScore", "Select", "Score", "Allocate", "Deallocate")
+LARGEST_POINTS, LARGEST_SCORE, LARGEST_MEMO, MOST_MOVES = 10**6, 100, 4096, 16
+BROKEN = RefusalKind("plugin-broken", 'plugin "{plugin}" {point}: {problem}')
+T = TypeVar("T")
+OnBroken = Callable[[str, str, str], None]
+"""Told the plugin, the point and the problem."""
+
+
+class SkippedError(Exception):
+    """This plugin counts for nothing in this pick."""
+
+
+class FallBackError(Exception):
+    """This pick is made as without plugins."""
+
+
+class Stopwatch:
+    """Turns off plugins that take too long, five calls in a row, until the next start. Only an agent has one: answers
+    that depend on a clock are nobody else's business."""
+
+    limit = 0.01
+    calls = 5
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._slow: dict[str, int] = {}
+
+    def took(self, plugin: str, seconds: float) -> None:
+        """A call of the plugin has ended."""
+        if not self.is_off(plugin):
+            self._slow[plugin] = self._slow.get(plugin, 0) + 1 if seconds > self.limit else 0
+
+    def is_off(self, plugin: str) -> bool:
+        """True for a plugin that was too slow too often."""
+        return self._slow.get(plugin, 0) >= self.calls
+
+
+class PluginStep(NamedTuple):
+    """One method of one plugin."""
+
+    entry: PluginEntry
+    plugin: CPUPlugin
+    call: Callable[..., Any]
+
+
+def _timed(step: PluginStep, watch: Stopwatch, check: Callable[..., T], *arguments: Any) -> T:
+    """The check is timed too, because what a generator answers is only worked out there."""
+    name = step.entry.name
+    if watch.is_off(name):
+        raise ContractError(f"took more than {1000 * watch.limit:.0f} ms {watch.calls} times in a row")
+    began = watch.clock()
+    try:
+        return check(step.call(*arguments), *arguments)
+    finally:
+        watch.took(name, watch.clock() - began)
+
+
+def called(
+    step: PluginStep, point: str, on_broken: OnBroken, check: Callable[..., T], *arguments: Any, watch: Stopwatch | None
+) -> T:
+    """What a plugin answers, if that is within its contract. Raises what `onError` says."""
+    try:
+        return check(step.call(*arguments), *arguments) if watch is None else _timed(step, watch, check, *arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may not end the process either, by SystemExit
+        name, problem = step.entry.name, _in_words(error)
+        on_broken(name, point, problem)
+        on_error: OnError = step.entry.on_error
+        if on_error == "refuse":
+            raise AdmissionError(BROKEN, plugin=name, point=point, problem=problem) from None
+        raise (SkippedError if on_error == "skip" else FallBackError) from None
+
+
+class ContractError(Exception):
+    """An answer that a plugin may not give."""
+
+
+def _in_words(error: BaseException) -> str:
+    """One line, whatever the error's own text is like."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an error of a plugin may have no text either
+        text = ""
+    said = text if isinstance(error, ContractError) else f"{type(error).__name__}: {text}".removesuffix(": ")
+    return said if len(said) <= 200 else f"{said[:200]}…"
+
+
+# Only plain values are taken: a class of the plugin's own could answer otherwise each time that it is looked at.
+
+
+def integers(answer: object, *_: object) -> tuple[int, ...]:
+    if type(answer) is not tuple or not all(type(one) is int for one in answer):
+        raise ContractError("the key is not a tuple of integers")
+    return answer
+
+
+def subset(answer: object, _: CPUAsk, cpus: Bits, *__: object) -> Bits:
+    if type(answer) is not int or answer < 0 or answer & ~cpus:
+        raise ContractError("the CPUs are not a subset of those that it was given")
+    return answer
+
+
+def remedy(answer: object, _: CPUAsk, node: CPUNode, *__: object) -> Remedy | None:
+    if answer is not None and type(answer) not in (Relax, Wait, Moves):
+        raise ContractError("the answer is neither Relax nor Wait nor Moves")
+    if isinstance(answer, Moves):
+        _check_moves(answer, node)
+    elif isinstance(answer, Relax | Wait) and type(answer[0]) is not str:
+        raise ContractError("the answer has no text")
+    return cast("Remedy | None", answer)
+
+
+def _check_moves(answer: Moves, node: CPUNode) -> None:
+    if type(answer.moves) is not tuple or not answer.moves or len(answer.moves) > MOST_MOVES:
+        raise ContractError(f"the moves are not a tuple of 1 to {MOST_MOVES}")
+    for move in answer.moves:
+        if type(move) is not CPUMove or [*map(type, move)] != [str, str, int] or move.cpus < 0:
+            raise ContractError("a move is not a CPUMove")
+    try:
+        node.after(answer.moves)
+    except ValueError as error:
+        raise ContractError(str(error)) from None
+
+
+def points_of_layers(answer: Any, *_: object) -> tuple[Layer, ...]:
+    layers: tuple[Layer, ...] = tuple([(there, points) for there, points in answer])
+    for there, points in layers:
+        if type(there) is not int or there < 0:
+            raise ContractError("a layer has no set of CPUs")
+        if type(points) is not int or not -LARGEST_POINTS <= points <= LARGEST_POINTS:
+            raise ContractError(f"{points!r} points are not from -{LARGEST_POINTS} to {LARGEST_POINTS}")
+    return layers
+
+
+def sets_of(ask: CPUAsk, machine: CPUMachine, most: int) -> Callable[..., tuple[Bits, ...]]:
+    def check(answer: Any, _: CPUAsk, cpus: Bits, *__: object) -> tuple[Bits, ...]:
+        found: list[Bits] = []
+        for candidate in answer or ():
+            if len(found) == most:
+                break
+            _check_set(candidate, ask, cpus, machine)
+            found.append(candidate)
+        return tuple(found)
+
+    return check
+
+
+def _check_set(candidate: object, ask: CPUAsk, cpus: Bits, machine: CPUMachine) -> None:
+    if type(candidate) is not int or candidate < 0 or candidate & ~(cpus | ask.anchor):
+        raise ContractError("a set has CPUs that it was not given")
+    if candidate.bit_count() != ask.count or ask.anchor & ~candidate:
+        raise ContractError(f"a set has {candidate.bit_count()} CPUs, not the {ask.count} that are asked for")
+    if ask.whole_cores and whole_objects(machine.cores, candidate & ~ask.anchor) & ~(candidate | ask.anchor):
+        raise ContractError("a set has part of a core")
+
+
+def score_in_range(answer: object, *_: object) -> int:
+    if type(answer) is not int or not 0 <= answer <= LARGEST_SCORE:
+        raise ContractError(f"{answer!r} is not a score from 0 to {LARGEST_SCORE}")
+    return answer
+
+
+def own_effects(answer: object, *_: object) -> CPUEffects | None:
+    if answer is None:
+        return None
+    if type(answer) is not CPUEffects:
+        raise ContractError("the answer is not CPUEffects")
+    mine: CPUEffects = msgspec.convert(msgspec.to_builtins(answer), CPUEffects)  # the plugin may keep its own
+    if len(mine.memo.encode()) > LARGEST_MEMO:
+        raise ContractError(f"the memo has more than {LARGEST_MEMO} bytes")
+    return mine

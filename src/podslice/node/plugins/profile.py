@@ -1,0 +1,349 @@
+"""The plugins of one node, compiled: eight tuples of methods, and what becomes of a plugin that breaks its contract.
+
+A plugin only ever answers; the CPU Manager acts. So whatever a plugin does, a pick has the CPUs it should have or is
+refused, and nothing is written before it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.config.policy import PluginEntry
+from podslice.node.cpu.picking.distribute import Pick
+from podslice.node.cpu.picking.picker import Picker
+from podslice.node.plugins.api import (
+    NOTHING,
+    AskingPod,
+    CPUAsk,
+    CPUEffects,
+    CPUMachine,
+    CPUNode,
+    CPUPlugin,
+    Layer,
+    Moves,
+    Relax,
+    Remedy,
+    Shortage,
+    Wait,
+)
+from podslice.node.plugins.contract import (
+    FallBackError,
+    OnBroken,
+    PluginStep,
+    SkippedError,
+    Stopwatch,
+    called,
+    integers,
+    own_effects,
+    points_of_layers,
+    remedy,
+    score_in_range,
+    sets_of,
+    subset,
+)
+from podslice.node.plugins.groups import score_groups, take_by_groups, whole_cores
+from podslice.node.topology.search import Purse
+from podslice.values.cpuset import Bits, union
+from podslice.values.errors import AdmissionError
+
+STATIC = "static"
+_POINTS = ("sort_key", "filter", "post_filter", "prescore", "select", "score", "allocate", "deallocate")
+
+
+class Proposal(NamedTuple):
+    """CPUs that a container would get, and how they score."""
+
+    pick: Pick
+    score: int = 0
+
+
+class PluginProfile:
+    """What all plugins of a node say together. `identity` names each with its version; `plain`: `static` alone, which
+    changes nothing; `sees_pods`, `sees_owners`: some plugin does."""
+
+    def __init__(
+        self,
+        machine: CPUMachine,
+        plugins: Sequence[tuple[PluginEntry, CPUPlugin]],
+        *,
+        max_candidates: int = 16,
+        hint_scores: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.watch: Stopwatch | None = None
+        self.max_candidates = max_candidates
+        self.identity = tuple((entry.name, str(plugin.version)) for entry, plugin in plugins)
+        self.sees_pods = any(plugin.sees_pods for _, plugin in plugins)
+        self.sees_owners = any(plugin.sees_owners for _, plugin in plugins)
+        (
+            self.sorts,
+            self.filters,
+            self.post_filters,
+            self.prescores,
+            self.selects,
+            self.scores,
+            self.allocates,
+            (self.deallocates),
+        ) = (_steps(plugins, point) for point in _POINTS)
+        self.hint_scores = hint_scores and bool(self.scores)
+        self.plain = not any((self.filters, self.prescores, self.selects, self.scores))
+
+    # Sort
+
+    def sort_key(self, pod: AskingPod, on_broken: OnBroken) -> tuple[tuple[int, ...], ...]:
+        """Where a pod stands among those that wait together, by plugin; nobody is refused because of that."""
+        return tuple(self._sort_key(step, pod, on_broken) for step in self.sorts)
+
+    def _sort_key(self, step: PluginStep, pod: AskingPod, on_broken: OnBroken) -> tuple[int, ...]:
+        try:
+            return called(step, "Sort", on_broken, integers, pod, watch=self.watch)
+        except (SkippedError, FallBackError, AdmissionError):
+            return ()
+
+    # Filter and PostFilter
+
+    def allowed(
+        self,
+        ask: CPUAsk,
+        cpus: Bits,
+        node: CPUNode,
+        on_broken: OnBroken,
+        on_remedy: Callable[[str, Remedy], None] = lambda plugin, remedy: None,
+    ) -> Bits:
+        """Which of the CPUs a container may get; under `full-pcpus-only` only whole cores of them. `on_remedy` hears
+        what else would help, as plugins say. Raises `AdmissionError` for a plugin that is broken."""
+        if not self.filters:
+            return cpus
+        left, taken = self._filtered(ask, cpus, node, on_broken, frozenset())
+        missing = ask.count - (left | ask.anchor).bit_count()
+        if missing > 0 and self.post_filters:
+            return self._helped(ask, cpus, node, Shortage(missing, left, taken), on_broken, on_remedy)
+        return left
+
+    def _helped(
+        self,
+        ask: CPUAsk,
+        cpus: Bits,
+        node: CPUNode,
+        short: Shortage,
+        on_broken: OnBroken,
+        on_remedy: Callable[[str, Remedy], None],
+    ) -> Bits:
+        """What is left with the filters that plugins relax, one after the other as long as that is too little."""
+        soft = {step.entry.name for step in self.filters if step.plugin.soft}
+        left, relaxed = short.left, frozenset[str]()
+        for step in self.post_filters:
+            try:
+                given = called(step, "PostFilter", on_broken, remedy, ask, node, short, watch=self.watch)
+            except (SkippedError, FallBackError):
+                continue
+            if isinstance(given, Relax) and given.plugin in soft:
+                relaxed |= {given.plugin}
+                left, _ = self._filtered(ask, cpus, node, on_broken, relaxed)
+            elif isinstance(given, Wait) or (
+                isinstance(given, Moves) and self._makes_room(given, ask, cpus, node, on_broken, relaxed)
+            ):
+                on_remedy(step.entry.name, given)
+            if (left | ask.anchor).bit_count() >= ask.count:
+                break
+        return left
+
+    def _makes_room(
+        self, moves: Moves, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
+    ) -> bool:
+        after = node.after(moves.moves)
+        usable = (cpus | after.free) & ~(node.free & ~after.free)
+        left, _ = self._filtered(ask, usable, after, on_broken, relaxed)
+        return (left | ask.anchor).bit_count() >= ask.count
+
+    def _filtered(
+        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
+    ) -> tuple[Bits, dict[str, Bits]]:
+        left, taken = cpus, dict[str, Bits]()
+        for step in self.filters:
+            if step.entry.name in relaxed:
+                continue
+            try:
+                kept = called(step, "Filter", on_broken, subset, ask, cpus, node, watch=self.watch)
+            except (SkippedError, FallBackError):
+                continue
+            taken[step.entry.name] = cpus & ~kept
+            left &= kept
+        if ask.whole_cores and left != cpus:
+            held, cores = left | ask.anchor, self.machine.cores
+            left &= union(core for core in cores.values() if core & held == core)
+        return left, taken
+
+    # PreScore, Select and Score
+
+    def propose(
+        self,
+        ask: CPUAsk,
+        pool: Bits,
+        mask: Bits | None,
+        node: CPUNode,
+        picker: Picker,
+        *,
+        purse: Purse | None,
+        on_broken: OnBroken,
+    ) -> Proposal:
+        """The CPUs for a container from a pool that was filtered; within the affinity where that has enough. Raises
+        `AdmissionError`."""
+        if self.plain:
+            return Proposal(picker.take_near(pool, ask.count, mask, purse))
+        try:
+            return self._best(ask, pool, mask, node, picker, purse, on_broken)
+        except FallBackError:
+            return Proposal(picker.take_near(pool, ask.count, mask, purse))
+
+    def _best(
+        self,
+        ask: CPUAsk,
+        pool: Bits,
+        mask: Bits | None,
+        node: CPUNode,
+        picker: Picker,
+        purse: Purse | None,
+        on_broken: OnBroken,
+    ) -> Proposal:
+        if pool.bit_count() < ask.count:
+            return Proposal(picker.take_near(pool, ask.count, mask, purse))
+        near = picker.near(pool, mask)
+        cpus = near if near.bit_count() >= ask.count else pool
+        layers = self._layers(ask, cpus, node, on_broken)
+        found = self._candidates(ask, cpus, mask, layers, node, on_broken)
+        if not self.scores:
+            for candidate in found:
+                return Proposal(Pick(candidate, True))
+            return Proposal(self._static(ask, pool, mask, near, layers, picker, purse))
+        candidates = [Pick(one, True) for one in found]
+        if len(candidates) < self.max_candidates:
+            candidates.append(self._static(ask, pool, mask, near, layers, picker, purse))
+        if len(candidates) == 1 and not self.hint_scores:
+            return Proposal(candidates[0])
+        scored = [Proposal(one, self.score(ask, one.cpus, node, on_broken)) for one in candidates]
+        return max(scored, key=lambda one: one.score)
+
+    def score(self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken) -> int:
+        """What all plugins together think of a set."""
+        total = 0
+        for step in self.scores:
+            try:
+                total += step.entry.weight * called(
+                    step, "Score", on_broken, score_in_range, ask, cpus, node, watch=self.watch
+                )
+            except SkippedError:
+                continue
+        return total
+
+    def _layers(self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken) -> tuple[Layer, ...]:
+        layers: tuple[Layer, ...] = ()
+        for step in self.prescores:
+            weight = step.entry.weight
+            try:
+                own = called(step, "PreScore", on_broken, points_of_layers, ask, cpus, node, watch=self.watch)
+            except SkippedError:
+                continue
+            layers += own if weight == 1 else tuple((there, points * weight) for there, points in own)
+        return layers
+
+    def _candidates(
+        self,
+        ask: CPUAsk,
+        cpus: Bits,
+        mask: Bits | None,
+        layers: tuple[Layer, ...],
+        node: CPUNode,
+        on_broken: OnBroken,
+    ) -> Iterator[Bits]:
+        left = self.max_candidates
+        for step in self.selects:
+            try:
+                own = called(
+                    step,
+                    "Select",
+                    on_broken,
+                    sets_of(ask, self.machine, left),
+                    ask,
+                    cpus,
+                    mask,
+                    layers,
+                    node,
+                    watch=self.watch,
+                )
+            except SkippedError:
+                continue
+            yield from own
+            left -= len(own)
+            if left <= 0:
+                return
+
+    def _static(
+        self,
+        ask: CPUAsk,
+        pool: Bits,
+        mask: Bits | None,
+        near: Bits,
+        layers: tuple[Layer, ...],
+        picker: Picker,
+        purse: Purse | None,
+    ) -> Pick:
+        """What is picked without plugins, with more points first."""
+        groups = score_groups(pool, layers)
+        if picker.uneven:
+            groups = whole_cores(self.machine, groups)
+            away = pool & ~near
+            return Pick(picker.take_cores([group & place for place in (near, away) for group in groups], ask.count))
+        if len(groups) == 1:
+            return picker.take_near(pool, ask.count, mask, purse)
+        if ask.whole_cores:
+            groups = whole_cores(self.machine, groups)
+        return take_by_groups(picker, groups, ask.count, near if mask is not None else pool, purse)
+
+    # Allocate and Deallocate
+
+    def effects(
+        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, memos: Mapping[str, str] = NOTHING
+    ) -> tuple[tuple[str, CPUEffects], ...]:
+        """What else follows for a container that has got CPUs, by plugin; `memos` are those of it so far."""
+        return self._told(self.allocates, "Allocate", ask, cpus, node, on_broken, memos)
+
+    def effects_after(
+        self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, memos: Mapping[str, str] = NOTHING
+    ) -> tuple[tuple[str, CPUEffects], ...]:
+        """What else follows for a container that has these CPUs no more."""
+        return self._told(self.deallocates, "Deallocate", ask, cpus, node, on_broken, memos)
+
+    def _told(
+        self,
+        steps: Sequence[PluginStep],
+        point: str,
+        ask: CPUAsk,
+        cpus: Bits,
+        node: CPUNode,
+        on_broken: OnBroken,
+        memos: Mapping[str, str],
+    ) -> tuple[tuple[str, CPUEffects], ...]:
+        found = []
+        for step in steps:
+            memo = memos.get(step.entry.name, "")
+            mine = msgspec.structs.replace(ask, memo=memo) if memo else ask
+            try:
+                one = called(step, point, on_broken, own_effects, mine, cpus, node, watch=self.watch)
+            except (SkippedError, FallBackError):
+                continue
+            if one is not None:
+                found.append((step.entry.name, one))
+        return tuple(found)
+
+
+def _steps(plugins: Sequence[tuple[PluginEntry, CPUPlugin]], point: str) -> tuple[PluginStep, ...]:
+    base = getattr(CPUPlugin, point)
+    return tuple(
+        PluginStep(entry, plugin, getattr(plugin, point))
+        for entry, plugin in plugins
+        if getattr(type(plugin), point, base) is not base
+    )

@@ -1,0 +1,1 @@
+"""In-place resizes: what a kubelet grants, defers and refuses."""

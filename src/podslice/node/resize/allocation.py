@@ -1,0 +1,231 @@
+"""What a kubelet grants in an in-place resize, and what it refuses before any manager is asked (KEP-1287, KEP-5419;
+pod-level-resources 15.4).
+
+A kubelet works with the *allocated* pod: the pod's specification with the resources that were granted last. A changed
+specification is a wish; it becomes the allocation when the checks here and the admission chain agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from podslice.api.pod.demand import GUARANTEED, is_pod_level_resources_set, pod_qos, pod_requests
+from podslice.api.pod.resizable import resizable_containers, restarts_for
+from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements, allocation_of
+from podslice.api.server.resize_admission import node_capacity_error
+from podslice.node.effects.container_cgroup import SWAP_MAX, container_resources
+from podslice.node.effects.settings import CgroupSettings
+from podslice.values.errors import Refusal
+from podslice.values.quantity import ZERO, Quantity
+from podslice.values.quirks import PODSLICE, Quirks
+
+replace = msgspec.structs.replace
+
+INFEASIBLE: Final = "Infeasible"
+DEFERRED: Final = "Deferred"
+_CPU, _MEMORY = "cpu", "memory"
+_PLATFORMS = {
+    "linux": None,
+    "windows": ("In-place pod resize is not supported on Windows", "windows"),
+}
+_OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsupported_platform")
+
+
+class ResizeNode(msgspec.Struct, frozen=True):
+    """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
+    `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` say
+    which containers swap (None: none does). `exclusive_cpus`, `exclusive_memory`: what containers own of these is
+    resized."""
+
+    gates: Mapping[str, bool]
+    cpu_policy: str = "none"
+    memory_policy: str = "None"
+    pod_scope: bool = False
+    cgroups: CgroupSettings | None = None
+    exclusive_cpus: bool = False
+    exclusive_memory: bool = False
+    os: str = "linux"
+    quirks: Quirks = PODSLICE
+    allocatable: Mapping[str, Quantity] | None = None
+    """What pods may request of the node in all; None: nobody looks whether the pod asks for more."""
+
+
+class ResizeVerdict(NamedTuple):
+    """The answer to one try. `outcome`: `Unchanged` (the allocation is what the pod wants already), `Allocated`,
+    `Deferred` (tried again later) or `Infeasible` (not before the specification changes). `detail` is the label
+    `reason_detail` of the metric of infeasible resizes, `reason` that of the refusal behind a deferred one."""
+
+    outcome: Literal["Unchanged", "Allocated", "Deferred", "Infeasible"]
+    message: str = ""
+    detail: str = ""
+    reason: str = ""
+
+
+_STATIC_CPUS = ResizeVerdict(
+    INFEASIBLE,
+    'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"',
+    "guaranteed_pod_cpu_manager_static_policy",
+)
+_STATIC_MEMORY = ResizeVerdict(
+    INFEASIBLE,
+    'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"',
+    "guaranteed_pod_memory_manager_static_policy",
+)
+
+
+# The resize check: first handler of the admission chain
+
+
+def check_resize(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """Why a resize can never be granted on this node; None to go on with the admission chain."""
+    platform = _PLATFORMS.get(node.os, _OTHER_PLATFORM)
+    if platform is not None:
+        return _infeasible(*platform)
+    for check in (_gate, _beyond_the_node, _swap, _pod_level_gate, _static_cpus, _static_memory, _held_for_the_pod):
+        verdict = check(desired, allocated, node)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _infeasible(message: str, detail: str) -> ResizeVerdict:
+    return ResizeVerdict(INFEASIBLE, message, detail)
+
+
+def _gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    if node.gates["InPlacePodVerticalScaling"]:
+        return None
+    return _infeasible("InPlacePodVerticalScaling is disabled", "feature_gate_off")
+
+
+def _beyond_the_node(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """The API server of v1.36.2 refuses such a resize; a kubelet that hears of it all the same can only wait."""
+    del allocated
+    problem = "" if node.allocatable is None else node_capacity_error(desired, node.allocatable)
+    return _infeasible(problem, "node_allocatable") if problem else None
+
+
+def _swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    cgroups = node.cgroups
+    if cgroups is None:
+        return None
+    before = {container.name: container for container in resizable_containers(allocated, node.gates)}
+    for container in resizable_containers(desired, node.gates):
+        old = before.get(container.name)
+        if old is None or _request(container, _MEMORY) == _request(old, _MEMORY) or restarts_for(container, _MEMORY):
+            continue
+        if _swaps(desired, container, node, cgroups) or _swaps(allocated, old, node, cgroups):
+            return _infeasible("In-place resize of containers with swap is not supported.", "swap_limitation")
+    return None
+
+
+def _pod_level_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    if node.gates["InPlacePodLevelResourcesVerticalScaling"] or _stanza(desired) == _stanza(allocated):
+        return None
+    return _infeasible("InPlacePodLevelResourcesVerticalScaling is disabled", "plr_feature_gate_off")
+
+
+def _static_cpus(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    return _STATIC_CPUS if _cpus_are_fixed(node) and _guaranteed_changes(desired, allocated, node, _CPU) else None
+
+
+def _static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    fixed = _memory_is_fixed(node) and _guaranteed_changes(desired, allocated, node, _MEMORY)
+    return _STATIC_MEMORY if fixed else None
+
+
+def _cpus_are_fixed(node: ResizeNode) -> bool:
+    allowed = node.exclusive_cpus or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
+    return node.cpu_policy == "static" and not allowed
+
+
+def _memory_is_fixed(node: ResizeNode) -> bool:
+    allowed = node.exclusive_memory or node.gates["InPlacePodVerticalScalingExclusiveMemory"]
+    return node.memory_policy == "Static" and not allowed
+
+
+def _guaranteed_changes(desired: Pod, allocated: Pod, node: ResizeNode, resource: str) -> bool:
+    """True when a resize changes a request of a Guaranteed pod's container."""
+    if pod_qos(desired, node.gates) != GUARANTEED:
+        return False
+    before = {one.name: _request(one, resource) for one in resizable_containers(allocated, node.gates)}
+    return any(
+        one.name in before and _request(one, resource) != before[one.name]
+        for one in resizable_containers(desired, node.gates)
+    )
+
+
+def _held_for_the_pod(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """Profile podslice: what a static manager holds for a whole pod cannot be resized under it either."""
+    gates = node.gates
+    managed = node.pod_scope and gates["PodLevelResourceManagers"] and is_pod_level_resources_set(allocated)
+    if node.quirks.pod_level_resize_outgrows_managers or not managed or pod_qos(desired, gates) != GUARANTEED:
+        return None
+    was, wants = pod_requests(allocated), pod_requests(desired)
+    for resource, fixed, refusal in (
+        (_CPU, _cpus_are_fixed(node), _STATIC_CPUS),
+        (_MEMORY, _memory_is_fixed(node), _STATIC_MEMORY),
+    ):
+        if fixed and was.get(resource, ZERO) != wants.get(resource, ZERO):
+            return refusal
+    return None
+
+
+def _request(container: Container, resource: str) -> Quantity:
+    return (container.resources.requests or {}).get(resource, ZERO)
+
+
+def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList]:
+    resources = pod.spec.resources or ResourceRequirements()
+    return resources.requests or {}, resources.limits or {}
+
+
+def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSettings) -> bool:
+    resources = container_resources(pod, container, node.gates, cgroups, node.quirks, oom_score_adj=0)
+    return resources.unified.get(SWAP_MAX, 0) > 0
+
+
+# One try
+
+
+def try_resize(
+    desired: Pod,
+    allocated: Pod,
+    node: ResizeNode,
+    admission_chain: Callable[[Pod], Refusal | ResizeVerdict | None],
+) -> ResizeVerdict:
+    """Decide about one resize. `admission_chain` are the handlers after the resize check (memory-device 3.2); it
+    is asked at most once, with the desired pod, and may take resources only where it answers None. A refusal of it
+    may pass, a verdict of its own is the answer."""
+    if allocation_of(desired, node.gates) == allocation_of(allocated, node.gates) and (
+        _stanza(desired) == _stanza(allocated)
+    ):
+        return ResizeVerdict("Unchanged")
+    verdict = check_resize(desired, allocated, node)
+    if verdict is not None:
+        return verdict
+    refusal = admission_chain(desired)
+    if isinstance(refusal, ResizeVerdict):
+        return refusal
+    if refusal is None:
+        return ResizeVerdict("Allocated")
+    return ResizeVerdict(DEFERRED, refusal.message, reason=refusal.reason)
+
+
+def shrinks(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
+    """True when a resize gives back cpu or memory, so that another pod's resize may fit now."""
+    was, wants = _requests(allocated, gates), _requests(desired, gates)
+    return any(wants.get(name, ZERO) < was.get(name, ZERO) for name in (_CPU, _MEMORY))
+
+
+def grows(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
+    """True when a resize raises the pod's cpu or memory request."""
+    was, wants = _requests(allocated, gates), _requests(desired, gates)
+    return any(wants.get(name, ZERO) > was.get(name, ZERO) for name in (_CPU, _MEMORY))
+
+
+def _requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, Quantity]:
+    return pod_requests(pod, pod_level=gates["PodLevelResources"])

@@ -1,0 +1,69 @@
+"""All that changes on a node, as one value."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.spec import PodAllocation
+from podslice.node.context import Leftovers
+from podslice.node.cpu.state import CPUState, PodCPUs
+from podslice.node.devices.state import DeviceState
+from podslice.node.memory.state import MemoryState
+from podslice.node.resize.events import ResizeCondition
+from podslice.node.resize.pending import Waiting
+from podslice.node.topology.manager import TopologyState
+from podslice.scheduling.predicates import Seen
+
+
+class RuntimeContainer(msgspec.Struct, frozen=True):
+    """A container the runtime knows: its latest id, how often it was restarted, and whether it runs."""
+
+    id: str
+    restarts: int = 0
+    running: bool = True
+    removed: bool = False
+
+
+class NodeState(msgspec.Struct, frozen=True, eq=False):
+    """A node at one moment. Whoever keeps it can go back to it: nothing in it ever changes.
+
+    `pods` are on the node, in order of first admission. `statuses` are the runtime's containers by pod. `unmanaged`:
+    pods that run since before the gate PodLevelResourceManagers was turned on. `granted`: what state files say was
+    granted to pods that are to be admitted again, `conditions`: what their pods were told about resizes that wait.
+    `leftovers`, `sources_ready` as in `NodeContext`. `seen` is what the predicates made of pods, and counts for nothing
+    when states are compared.
+    """
+
+    pods: dict[str, AdmissionPod]
+    statuses: dict[str, dict[str, RuntimeContainer]]
+    unmanaged: frozenset[str]
+    cpu: CPUState
+    memory: MemoryState
+    device: DeviceState
+    topology: TopologyState
+    resizes: Waiting
+    granted: dict[str, PodAllocation]
+    conditions: dict[str, ResizeCondition]
+    leftovers: dict[str, Leftovers]
+    sources_ready: bool
+    seen: Seen
+
+    def of_pod(self, uid: str) -> PodCPUs:
+        """What a pod has that can be resized."""
+        return replace(self.cpu.of_pod(uid), memory=self.memory.of_pod(uid))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NodeState):
+            return NotImplemented
+        return self is other or (self._facts == other._facts and list(self.pods) == list(other.pods))
+
+    def __hash__(self) -> int:
+        return hash((self.cpu.default, tuple(self.pods)))
+
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        held = self.cpu, self.memory, self.device, self.topology, self.pods, self.statuses
+        kept = self.unmanaged, self.resizes, self.granted, self.conditions, self.leftovers, self.sources_ready
+        return *held, *kept

@@ -1,0 +1,135 @@
+"""All hints of one resource, described instead of listed.
+
+With n NUMA nodes a hint list has up to 2ⁿ − 1 masks, but they follow a rule. A set of nodes will do if it gives enough,
+and then every larger set of the same kind does as well. A `HintSet` keeps the rule. Iterating over one gives the list
+upstream makes, in upstream's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from podslice.node.topology.hint import ALL_LISTED, Hint, enumerate_masks
+from podslice.node.topology.needs import Need, all_met, enough
+from podslice.node.topology.search import ALONE, Purse, Size, Span, fewest, lowest, purse_over
+from podslice.values.cpuset import Bits
+
+
+class HintSet(msgspec.Struct, eq=False, dict=True):
+    """The hints of one resource; there is at least one.
+
+    `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any set
+    of two or more `open_nodes` that meets `needs` is a hint. If `open_nodes` is not empty, the whole of it meets them.
+    `smallest` is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are
+    preferred too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in
+    the order in which sets are listed. `proven`: no search for `smallest` was given up, which makes it larger than
+    needed; `purse` pays for what is searched later.
+    """
+
+    nodes: Sequence[int]
+    smallest: int
+    singles: Bits
+    multis: tuple[Bits, ...] = ()
+    open_nodes: Bits = 0
+    needs: tuple[Need, ...] = ()
+    alignment: Span | None = None
+    sockets_first: bool = False
+    proven: bool = True
+    purse: Purse | None = None
+
+    @classmethod
+    def only(cls, mask: Bits) -> HintSet:
+        """One preferred set of nodes."""
+        size = mask.bit_count()
+        return cls((), size, mask) if size == 1 else cls((), size, 0, multis=(mask,))
+
+    def __contains__(self, mask: Bits) -> bool:
+        if mask & (mask - 1) == 0:
+            return mask & self.singles != 0
+        return mask in self.multis or (mask & ~self.open_nodes == 0 and all_met(self.needs, mask))
+
+    def prefers(self, mask: Bits) -> bool:
+        """True when a set of this hint set is preferred."""
+        if mask.bit_count() == self.smallest:
+            return True
+        return self.alignment is not None and self.alignment.holds(mask)
+
+    def __iter__(self) -> Iterator[Hint]:
+        """The hints as upstream lists them, for people and recordings: with more than 16 nodes only the first sets are
+        looked at."""
+        if not self.nodes:
+            mask = self.singles or self.multis[0]
+            return iter([Hint(mask, True)])
+        return iter([Hint(mask, self.prefers(mask)) for mask in enumerate_masks(tuple(self.nodes)) if mask in self])
+
+    @property
+    def listed(self) -> bool:
+        """True when iterating gives every hint."""
+        return len(self.nodes) <= ALL_LISTED
+
+    @cached_property
+    def support(self) -> Bits:
+        """Nodes that occur in some hint."""
+        support = self.singles | self.open_nodes
+        for mask in self.multis:
+            support |= mask
+        return support
+
+    @cached_property
+    def narrowest(self) -> Size:
+        """Size of the smallest set."""
+        if self.singles:
+            return ALONE
+        sets = self.multis + ((self.open_nodes,) if self.open_nodes else ())
+        most = min([mask.bit_count() for mask in sets])
+        if not self.open_nodes:
+            return Size(most, True)
+        found = fewest(self.open_nodes, self.needs, 2, purse_over(self.open_nodes, self.purse))
+        return Size(most, True) if found is None else Size(min(most, found.nodes), found.proven)
+
+    def best(self, within: Bits = 0) -> BestHint | None:
+        """The hint with the fewest nodes, then the lowest mask, among those that contain `within`."""
+        if within & (within - 1) == 0:
+            single = self.singles & (within or -1)
+            if single:
+                mask = single & -single
+                return BestHint(Hint(mask, self.prefers(mask)), self.proven)
+        found = [(mask, True) for mask in self.multis if mask & within == within]
+        if within & ~self.open_nodes == 0 and self.open_nodes:
+            found += self._of_rule(within)
+        if not found:
+            return None
+        mask, _ = min(found, key=lambda one: (one[0].bit_count(), one[0]))
+        return BestHint(Hint(mask, self.prefers(mask)), self.proven and all(proven for _, proven in found))
+
+    def _of_rule(self, within: Bits) -> list[tuple[Bits, bool]]:
+        """The smallest and lowest set of the rule that contains `within`, if there is one, and whether that is
+        proven."""
+        needs = (*self.needs, Need.nodes(within, within.bit_count()))
+        purse = purse_over(self.open_nodes, self.purse)
+        before = purse.left
+        size = fewest(self.open_nodes, needs, 2, purse)
+        if size is None:
+            return []
+        mask = lowest(self.open_nodes, size.nodes, needs, purse)
+        if mask is None:
+            mask = enough(self.open_nodes, needs)
+        return [(mask, not purse.ended_since(before))]
+
+
+class BestHint(NamedTuple):
+    """A hint, and whether there is none with fewer nodes."""
+
+    hint: Hint
+    proven: bool
+
+
+ResourceHints: TypeAlias = HintSet | list[Hint] | None
+"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that would do, described or listed."""
+
+ProviderHints: TypeAlias = dict[str, ResourceHints] | None
+"""A provider's answer by resource name; None or empty: no preference about anything."""

@@ -1,0 +1,364 @@
+"""Merging described hints: the best mask that one hint of every resource has in common (docs/merge.md).
+
+`preferred` looks for a mask that all resources prefer; `nearest` for the best intersection of any hints. Neither lists
+hints: sets are searched in the order of preference, with the needs of all resources as bounds. A `Fit` says which of
+two masks of the same size is better: closer together if wanted, then the lower one (cpu-topology 9.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+
+from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.needs import Need, all_met
+from podslice.node.topology.search import Purse, Size, Span, lowest
+from podslice.node.topology.split import Split
+from podslice.node.topology.spreads import Spreads
+from podslice.values.cpuset import Bits, bits_of, iter_bits, lowest_bits
+from podslice.values.errors import UpstreamDefectError
+
+
+class BestMask(msgspec.Struct, frozen=True):
+    """A mask, 0 where none was found; `proven`: no search for a better one was given up."""
+
+    mask: Bits
+    proven: bool
+
+
+NOT_FOUND = BestMask(0, True)
+
+
+def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
+    """The best mask that every resource prefers, if there is one. At most one resource looks at sockets."""
+    sizes: set[int] = set()
+    aligned = None
+    for one in sets:
+        if one.alignment is None:
+            sizes.add(one.smallest)
+        else:
+            aligned = aligned or one
+    if len(sizes) > 1:
+        return NOT_FOUND
+    before = purse.left
+    if aligned is None:
+        mask = _common(sets, sizes.pop(), fit, purse)
+        return BestMask(mask, not purse.ended_since(before))
+    widest, proven = _widest_need(sets)
+    mask = _aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, purse)
+    return BestMask(mask, proven and not purse.ended_since(before))
+
+
+def _aligned(sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, purse: Purse) -> Bits:
+    for any_smallest in (False, True) if aligned.sockets_first else (True,):
+        for size in sizes:
+            free = any_smallest and size == aligned.smallest
+            mask = _common(sets, size, fit, purse, None if free else aligned.alignment)
+            if mask:
+                return mask
+    return 0
+
+
+def _widest_need(sets: Sequence[HintSet]) -> Size:
+    """How many nodes the smallest hint of a resource has at most."""
+    widest, proven = 0, True
+    for one in sets:
+        nodes, surely = one.narrowest
+        widest, proven = max(widest, nodes), proven and surely
+    return Size(widest, proven)
+
+
+def _common(sets: Sequence[HintSet], size: int, fit: Fit, purse: Purse, span: Span | None = None) -> Bits:
+    """The best mask of one size that is a hint of every resource and has the right `span`, 0 if there is none."""
+    if size == 1:
+        nodes = -1
+        for one in sets:
+            nodes &= one.singles
+        if span is not None:
+            nodes &= bits_of(node for node in iter_bits(nodes) if span.holds(1 << node))
+        return fit.best_single(nodes) if nodes else 0
+    found = {
+        mask
+        for one in sets
+        for mask in one.multis
+        if mask.bit_count() == size and all(mask in other for other in sets) and (span is None or span.holds(mask))
+    }
+    nodes = -1
+    needs: list[Need] = []
+    for one in _distinct(sets):
+        nodes &= one.open_nodes
+        needs += one.needs
+    if nodes.bit_count() >= size:
+        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], purse, span=span), purse)
+        if mask is not None:
+            found.add(mask)
+    return fit.best_of(found) if found else 0
+
+
+def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) -> BestMask:
+    """The best mask that is an intersection of one hint of every resource, if any has a node.
+
+    Best are as many nodes as the resource with the widest smallest hint needs, then fewer, then more.
+    """
+    before = purse.left
+    target, proven = _widest_need(sets)
+    if len(sets) == 1 and (mask := _common(sets, target, fit, purse)):
+        return BestMask(mask, proven and not purse.ended_since(before))
+    found = set()
+    alone = touched = 0
+    for place, one in enumerate(sets):
+        alone |= one.singles
+        touched = one.support if place == 0 else touched & one.support
+    if alone & touched:
+        found.add(fit.best_single(alone & touched))
+    for fixed, opened in _branches(sets, all_nodes):
+        found.add(_widest(fixed, opened, target, fit, purse))
+    proven = proven and not purse.ended_since(before)
+    found.discard(0)
+    if len(found) <= 1:
+        return BestMask(found.pop() if found else 0, proven)
+    size = min({mask.bit_count() for mask in found}, key=lambda count: (count > target, abs(count - target)))
+    return BestMask(fit.best_of({mask for mask in found if mask.bit_count() == size}), proven)
+
+
+def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple[HintSet, ...]]]:
+    """Every way to take sets of several nodes or the rule of each resource: what the former have in common, and the
+    resources whose rule is used."""
+    branches: set[tuple[Bits, tuple[HintSet, ...]]] = {(all_nodes, ())}
+    for one in sets:
+        following = {(fixed & mask, opened) for fixed, opened in branches for mask in one.multis}
+        following |= {(fixed, (*opened, one)) for fixed, opened in branches if fixed & one.open_nodes}
+        branches = {branch for branch in following if branch[0]}
+    return branches
+
+
+def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, purse: Purse) -> Bits:
+    """The best intersection of `fixed` with one set from the rule of each of `opened`, 0 if there is none."""
+    room = fixed
+    for one in opened:
+        room &= one.open_nodes
+    if not room or not opened:
+        return room
+    for size in range(min(target, room.bit_count()), room.bit_count()):
+        mask = _of_size(room, size, opened, fit, purse)
+        if mask is not None:
+            return mask
+    return room
+
+
+def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: Purse) -> Bits | None:
+    """The best intersection of `size` nodes of `room`."""
+    split = Split(opened, purse) if len(opened) > 1 else None
+    alone = [
+        [need.beside(gone) for need in one.needs] if (gone := one.open_nodes & ~room) else one.needs
+        for one in _distinct(opened)
+    ]
+
+    def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
+        if nodes.bit_count() == size:
+            spared = any(all_met(own, nodes) for own in alone) or (split and split.possible(room & ~nodes))
+            return nodes if spared and all_met(needs, nodes) else None
+        best: Bits | None = None
+        for own in alone:
+            mask = lowest(nodes, size, [*own, *needs], purse, below=best)
+            if mask is not None:
+                best = mask
+        if split is None or best == lowest_bits(nodes, size):
+            return best
+        lower = lowest(
+            nodes,
+            size,
+            needs,
+            purse,
+            may_leave_out=lambda left_out: split.possible(left_out | room & ~nodes),
+            below=best,
+        )
+        return best if lower is None else lower
+
+    return fit.best(room, size, find, purse)
+
+
+def _distinct(sets: Sequence[HintSet]) -> list[HintSet]:
+    """Without repetitions: the memory resources of a pod share one hint set."""
+    return list({id(one): one for one in sets}.values())
+
+
+# The order of masks of one size
+
+_FEW_STEPS = 1 << 11
+"""Longest best-first walk. Beyond it, all spreads are listed if there are at most `_MOST_LISTED`; otherwise the walk
+starts again from a locally improved set."""
+_MOST_LISTED = 1 << 14
+_STEPS_PER_WAY = 4
+_STEPS_PER_EXCHANGE = 2
+Find = Callable[[Bits, Sequence[Need]], "Bits | None"]
+"""The lowest wanted mask among some nodes that meets some needs."""
+
+
+class Fit:
+    """The order of masks of one size by their numeric value."""
+
+    def key(self, mask: Bits) -> tuple[int, Bits]:
+        """Sorts masks of one size, best first."""
+        return 0, mask
+
+    def best(self, nodes: Bits, size: int, find: Find, purse: Purse) -> Bits | None:
+        """The best mask of `size` of the `nodes` that `find` accepts, as far as the purse goes."""
+        return find(nodes, ())
+
+    def best_single(self, nodes: Bits) -> Bits:
+        """The best of single nodes."""
+        return nodes & -nodes
+
+    def best_of(self, masks: Iterable[Bits]) -> Bits:
+        """The best of several masks of one size; a single one is not looked at."""
+        candidates = list(masks)
+        return candidates[0] if len(candidates) == 1 else min(candidates, key=self.key)
+
+
+class ClosestFit(Fit):
+    """With `prefer-closest-numa-nodes`: the sum of the distances between all ordered pairs of nodes, then the value.
+
+    `distances` by node id; `position` is the index of a node in the lists of the others.
+    """
+
+    def __init__(self, distances: dict[int, Sequence[int]], position: dict[int, int]) -> None:
+        self._distances = distances
+        self._position = position
+
+    def key(self, mask: Bits) -> tuple[int, Bits]:
+        nodes = list(iter_bits(mask))
+        return sum([self._between(node, other) for node in nodes for other in nodes]), mask
+
+    def best_single(self, nodes: Bits) -> Bits:
+        if nodes & (nodes - 1) == 0:
+            return nodes
+        return 1 << min(iter_bits(nodes), key=lambda node: (self._between(node, node), node))
+
+    def best(self, nodes: Bits, size: int, find: Find, purse: Purse) -> Bits | None:
+        """Walks over the ways to spread `size` nodes over groups of alike nodes, closest first; within a way, the
+        lowest mask wins. Where the purse is empty first, it is the best set that exchanging single nodes leads to."""
+        groups = self._alike(nodes)
+        known = find(nodes, ())
+        if known is None or len(groups) == 1:
+            return known
+        spreads = self._spreads(groups)
+        few = Purse(_FEW_STEPS)
+        known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
+        if few.left >= 0:
+            return known
+        ways = spreads.number(size)
+        if ways <= _MOST_LISTED and purse.affords(_STEPS_PER_WAY * ways):
+            return self._closest(groups, spreads.listed(size), find, known)
+        if purse.affords(_STEPS_PER_EXCHANGE * nodes.bit_count() ** 2):
+            known = self._by_exchange(nodes, known, find)
+        return self._closest(groups, spreads.walk(size, self.key(known)[0], purse), find, known)
+
+    def _closest(
+        self, groups: Sequence[Sequence[int]], ways: Iterable[tuple[int, tuple[int, ...]]], find: Find, known: Bits
+    ) -> Bits:
+        """The best mask of the ways, which come closest first, or the one that is `known`."""
+        best = self.key(known)
+        masks = [bits_of(group) for group in groups]
+        sizes = [len(group) for group in groups]
+        for cost, counts in ways:
+            if cost > best[0]:
+                break
+            used = [place for place, count in enumerate(counts) if count]
+            nodes = sum([masks[place] for place in used])
+            whole = all(counts[place] == sizes[place] for place in used)
+            found = find(nodes, [] if whole else [Need.nodes(masks[place], counts[place]) for place in used])
+            if found is not None:
+                best = min(best, (cost, found))
+        return best[1]
+
+    def _by_exchange(self, nodes: Bits, mask: Bits, find: Find) -> Bits:
+        """A better set, found from `mask` and the neighbourhoods of all nodes by exchanging single nodes as long as it
+        helps."""
+        pairs = {node: {other: self._both(node, other) for other in iter_bits(nodes)} for node in iter_bits(nodes)}
+        own = {node: self._between(node, node) for node in iter_bits(nodes)}
+        starts = {mask}
+        for seed in iter_bits(nodes):
+            near = _neighbourhood(seed, mask.bit_count(), pairs, own)
+            if near not in starts and find(near, ()) is not None:
+                starts.add(near)
+        mask = self.best_of(starts)
+        better: Bits | None = mask
+        while better is not None:
+            mask = better
+            exchanges = sorted(_exchanges(mask, nodes, pairs, own))
+            better = next((found for _, found in exchanges if find(found, ()) is not None), None)
+        return mask
+
+    def _between(self, node: int, other: int) -> int:
+        distances = self._distances[node]
+        position = self._position[other]
+        if position >= len(distances):
+            raise UpstreamDefectError(
+                "distances_by_node_id", f"NUMA node {node} lists {len(distances)} distances, not one for {other}"
+            )
+        return distances[position]
+
+    def _both(self, node: int, other: int) -> int:
+        return self._between(node, other) + self._between(other, node)
+
+    def _alike(self, nodes: Bits) -> list[list[int]]:
+        """The nodes in groups whose members can stand for each other: as far from every other node, and all as far
+        from themselves."""
+        groups = [[node for node in group if nodes >> node & 1] for group in self._all_alike]
+        return [group for group in groups if group]
+
+    @cached_property
+    def _all_alike(self) -> list[list[int]]:
+        ids = sorted(self._position)
+        both = {node: {other: self._both(node, other) for other in ids} for node in ids}
+        groups: list[list[int]] = []
+        for node in ids:
+            mine = both[node]
+            for group in groups:
+                theirs = both[group[0]]
+                if mine[node] == theirs[group[0]] and all(
+                    mine[other] == theirs[other] for other in ids if other not in (node, group[0])
+                ):
+                    group.append(node)
+                    break
+            else:
+                groups.append([node])
+        return groups
+
+    def _spreads(self, groups: Sequence[Sequence[int]]) -> Spreads:
+        firsts = [group[0] for group in groups]
+        inner = [self._both(group[0], group[1]) if len(group) > 1 else 0 for group in groups]
+        cross = [[self._both(node, other) for other in firsts] for node in firsts]
+        own = [self._between(node, node) for node in firsts]
+        return Spreads([len(group) for group in groups], own, inner, cross)
+
+
+def _neighbourhood(seed: int, size: int, pairs: dict[int, dict[int, int]], own: dict[int, int]) -> Bits:
+    """`size` nodes around one, always adding the one nearest to all so far."""
+    chosen = 1 << seed
+    added = {node: own[node] + row[seed] for node, row in pairs.items() if node != seed}
+    for _ in range(size - 1):
+        node = min(added, key=lambda other: (added[other], other))
+        del added[node]
+        chosen |= 1 << node
+        for other in added:
+            added[other] += pairs[other][node]
+    return chosen
+
+
+def _exchanges(
+    mask: Bits, nodes: Bits, pairs: dict[int, dict[int, int]], own: dict[int, int]
+) -> Iterator[tuple[int, Bits]]:
+    """Every set with one node of `mask` exchanged that is better, with the change of the distance sum."""
+    members = list(iter_bits(mask))
+    sums = {node: own[node] + sum([row[member] for member in members if member != node]) for node, row in pairs.items()}
+    for node in members:
+        rest = mask & ~(1 << node)
+        for other in iter_bits(nodes & ~mask):
+            change = sums[other] - pairs[other][node] - sums[node]
+            found = rest | 1 << other
+            if change < 0 or (change == 0 and found < mask):
+                yield change, found

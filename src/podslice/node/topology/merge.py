@@ -1,0 +1,222 @@
+"""Merging the providers' hints into one (cpu-topology 9.3 to 9.5, 11.17).
+
+Upstream tries every combination of one hint per list. The same winner follows from two observations. A preferred winner
+is a mask that every resource prefers. Without one, the winner is the best of the masks that some combination reaches.
+Hints that are described by a rule are searched (`intersect`), listed ones are folded (`fold`). docs/merge.md has the
+proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from podslice.config.policy_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
+from podslice.node.topology import fold, intersect
+from podslice.node.topology.hint import ALL_LISTED, NO_AFFINITY, Hint, enumerate_masks
+from podslice.node.topology.hintset import HintSet, ProviderHints
+from podslice.node.topology.intersect import ClosestFit, Fit
+from podslice.node.topology.scored import ScoredMerge
+from podslice.node.topology.search import Purse, Span
+from podslice.node.topology.walk import TooLongError, Walk
+from podslice.values.cpuset import Bits, bits_of, iter_bits
+
+_IMPOSSIBLE = Hint(None, False)
+_TOGETHER: Mapping[str, Bits] = MappingProxyType({})
+_FEW_NODES = 8
+"""Up to so many nodes all masks that hints can reach together are listed for ties."""
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """The affinity to store and whether the pod may land; `proven`: no search was given up that might have found a
+    better set of nodes (docs/merge.md). `agrees`: where resources were weighed against each other, whether upstream
+    takes the same; `parts`: the nodes of each resource, where each has its own."""
+
+    hint: Hint
+    admitted: bool
+    proven: bool
+    agrees: bool | None = None
+    parts: Mapping[str, Bits] = _TOGETHER
+
+    @property
+    def verdict(self) -> tuple[Hint, bool]:
+        """The affinity and whether the pod may land."""
+        return self.hint, self.admitted
+
+
+class Merger:
+    """Merges hints under one policy on one machine.
+
+    `numa` lists (node id, distances or None) in machine order. `closest` is the option prefer-closest-numa-nodes,
+    which single-numa-node ignores. With `distances_by_id`, distance lists are indexed by node id as upstream does.
+    `scored` has the last word where no set of nodes suits all.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        numa: Sequence[tuple[int, Sequence[int] | None]],
+        *,
+        closest: bool = False,
+        distances_by_id: bool = False,
+        scored: ScoredMerge | None = None,
+    ) -> None:
+        self.policy = policy
+        self.scored = scored
+        self.single_numa_node = policy == SINGLE_NUMA_NODE
+        self.all_nodes: Bits = bits_of(node for node, _ in numa)
+        self._fit = Fit()
+        self._may_crash = False
+        if closest and not self.single_numa_node:
+            ids = [node for node, _ in numa]
+            position = {node: node if distances_by_id else i for i, node in enumerate(sorted(ids))}
+            self._fit = ClosestFit({node: distances or () for node, distances in numa}, position)
+            self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
+
+    def merge(self, providers: Sequence[ProviderHints], purse: Purse | None = None) -> Merged:
+        """The providers' answers as one; `purse` pays for the searches."""
+        if self.policy == NONE:
+            return Merged(NO_AFFINITY, True, True)
+        walked = self._walk(providers) if self._may_crash else None
+        best, proven = (walked, True) if walked else self._fold(providers, purse or Purse())
+        agrees, parts = None, _TOGETHER
+        if self.scored is not None and not best.preferred:
+            chosen = self.scored.best(providers, best.mask, self._fit.key)
+            agrees = chosen == best.mask
+            parts = self.scored.apart(providers, chosen, self._fit.key)
+            best = Hint(parts.get("cpu", chosen), False)
+        if self.single_numa_node and best.mask == self.all_nodes:
+            best = Hint(None, best.preferred)
+        return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven, agrees, parts)
+
+    def unscored(self, providers: Sequence[ProviderHints]) -> Hint:
+        """What is taken where resources are not weighed against each other."""
+        walked = self._walk(providers) if self._may_crash else None
+        return walked or self._fold(providers, Purse())[0]
+
+    def tied(self, providers: Sequence[ProviderHints], winner: Hint) -> list[Bits]:
+        """The masks that are as good as the winner's in everything but their number, ascending; the winner's alone
+        where they cannot be listed."""
+        answers = [hints for answer in providers for hints in (answer or {}).values() if hints is not None]
+        mask = winner.mask
+        if mask is None or not answers or self.all_nodes.bit_count() > ALL_LISTED:
+            return [] if mask is None else [mask]
+        if winner.preferred:
+            masks = self._all_preferred(answers, mask.bit_count())
+        else:
+            lists = [list(hints) or [_IMPOSSIBLE] for hints in answers]
+            masks = fold.reachable(lists, self.all_nodes) if self.all_nodes.bit_count() <= _FEW_NODES else {mask}
+        best, span = self._fit.key(mask)[0], _span(one for one in answers if isinstance(one, HintSet))
+        aligned = span is not None and span.holds(mask)
+        return sorted(
+            other
+            for other in masks
+            if other.bit_count() == mask.bit_count()
+            and self._fit.key(other)[0] == best
+            and (not aligned or (span is not None and span.holds(other)))
+        ) or [mask]
+
+    def _all_preferred(self, answers: Sequence[HintSet | list[Hint]], size: int) -> set[Bits]:
+        nodes = tuple(iter_bits(self.all_nodes))
+        return {
+            mask
+            for mask in enumerate_masks(nodes)
+            if mask.bit_count() == size
+            and all(
+                (mask in one and one.prefers(mask)) if isinstance(one, HintSet) else Hint(mask, True) in one
+                for one in answers
+            )
+        }
+
+    def _walk(self, providers: Sequence[ProviderHints]) -> Hint | None:
+        """The winner as upstream finds it, where that may crash; None where the way is too long."""
+        lists = [
+            list(hints) or [_IMPOSSIBLE]
+            for answer in providers
+            for hints in (answer.values() if answer else ())
+            if hints is not None
+        ]
+        try:
+            return Walk(lists, self.all_nodes, _target(lists), self._fit).best()
+        except TooLongError:
+            return None
+
+    def _fold(self, providers: Sequence[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
+        sets: list[HintSet] = []
+        lists: list[list[Hint]] = []
+        for answer in providers:
+            for hints in answer.values() if answer else ():
+                if isinstance(hints, HintSet):
+                    if hints.nodes or not hints.support & ~self.all_nodes:
+                        sets.append(hints)
+                    else:  # held on a node that is not there (any more)
+                        lists.append(list(hints))
+                elif hints is not None:
+                    lists.append(hints or [_IMPOSSIBLE])
+        if not lists:
+            return self._of_sets(sets, purse, impossible=False)
+        impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
+        if all(hints == [_IMPOSSIBLE] for hints in lists):
+            return self._of_sets(sets, purse, impossible=impossible)
+        return self._of_lists([*map(list, sets), *lists], _span(sets)), True
+
+    def _of_sets(self, sets: Sequence[HintSet], purse: Purse, *, impossible: bool) -> tuple[Hint, bool]:
+        """The winner where every resource describes its hints; `impossible`: some resource has none."""
+        if not sets:
+            return Hint(self.all_nodes, not impossible), True
+        if self.single_numa_node:
+            return self._of_single_nodes(sets, impossible=impossible), True
+        best = intersect.NOT_FOUND if impossible else intersect.preferred(sets, self._fit, purse)
+        found, proven = Hint(best.mask, True), best.proven
+        if not best.mask:
+            best = intersect.nearest(sets, self.all_nodes, self._fit, purse)
+            found, proven = Hint(best.mask or self.all_nodes, False), proven and best.proven
+        if not proven and self.all_nodes.bit_count() <= purse.exact_nodes:
+            lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
+            return self._of_lists(lists, _span(sets)), True
+        for one in sets:
+            proven = proven and one.proven
+        return found, proven
+
+    def _of_single_nodes(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
+        nodes = 0 if impossible else self.all_nodes
+        for one in sets:
+            nodes &= one.singles if one.prefers(one.singles & -one.singles) else 0
+        return Hint(nodes & -nodes or self.all_nodes, nodes != 0)
+
+    def _of_lists(self, lists: list[list[Hint]], span: Span | None = None) -> Hint:
+        """The winner among listed hints; sets that hold `span` come first among the preferred ones."""
+        if self.single_numa_node:
+            lists = [[hint for hint in hints if _fits_one_node(hint)] for hints in lists]
+        preferred = fold.common_preferred(lists, self.all_nodes)
+        if preferred:
+            preferred = {mask for mask in preferred if span is not None and span.holds(mask)} or preferred
+            return Hint(self._fittest(preferred, min(mask.bit_count() for mask in preferred)), True)
+        reachable = fold.reachable(lists, self.all_nodes)
+        if not reachable:
+            return Hint(self.all_nodes, False)
+        target = _target(lists)
+        size = min({mask.bit_count() for mask in reachable}, key=lambda c: (c > target, abs(c - target)))
+        return Hint(self._fittest(reachable, size), False)
+
+    def _fittest(self, masks: Iterable[Bits], size: int) -> Bits:
+        return self._fit.best_of(mask for mask in masks if mask.bit_count() == size)
+
+
+def _span(sets: Iterable[HintSet]) -> Span | None:
+    return next((one.alignment for one in sets if one.sockets_first), None)
+
+
+def _fits_one_node(hint: Hint) -> bool:
+    return hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
+
+
+def _target(lists: Iterable[list[Hint]]) -> int:
+    """How many nodes a hint should have that not all resources prefer."""
+    return max((_narrowest(hints) for hints in lists), default=0)
+
+
+def _narrowest(hints: list[Hint]) -> int:
+    return min((hint.mask.bit_count() for hint in hints if hint.mask is not None), default=0)

@@ -1,0 +1,229 @@
+"""Best-effort that weighs resources against each other, where no set of NUMA nodes suits all (docs/scored.md).
+
+Upstream takes the set that the fewest nodes make up, then the lowest. Here each resource says how much of what it needs
+a set has, and the weighted sum decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, combinations
+from operator import add, itemgetter
+from typing import NamedTuple
+
+from podslice.node.topology.apart import Remoteness, Wanting, set_apart
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.hintset import HintSet, ProviderHints
+from podslice.values.cpuset import Bits, bits_of, iter_bits
+
+MILLION = 10**6
+DEVICES, MEMORY, HUGE_PAGES = "devices", "memory", "hugepages-"
+_FEW_NODES = 8
+_MOST = 512
+_SMALL = 255
+"""Up to such a need what a set is worth is looked up."""
+_SUMS = bytes(range(_SMALL)) + bytes([_SMALL]) * (_SMALL + 1)
+"""From a number on: that number more than each, at most `_SMALL`."""
+SortKey = Callable[[Bits], tuple[int, Bits]]
+
+
+class Quality(NamedTuple):
+    """How well a set of NUMA nodes suits a resource, in millionths: what it has of the need, times the smallest number
+    of nodes over its own."""
+
+    resource: str
+    weight: int
+    millionths: int
+
+
+class _Masks(NamedTuple):
+    """Sets of equally many nodes; `of` takes what a table by mask says of each."""
+
+    masks: Sequence[Bits]
+    size: int
+    of: Callable[[bytes], Sequence[int]]
+
+    @classmethod
+    def of_size(cls, masks: Sequence[Bits]) -> _Masks:
+        one = masks[0]
+        return cls(masks, one.bit_count(), itemgetter(*masks) if len(masks) > 1 else lambda table: (table[one],))
+
+
+class ScoredMerge:
+    """Scores sets of NUMA nodes; `weights` by resource, `devices` for all others. With `distances` by node (empty
+    where they are not known) each resource gets a set of its own, else all have one."""
+
+    def __init__(
+        self, weights: Mapping[str, int], nodes: Bits, distances: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
+        self._weights = weights
+        self._remoteness = None if distances is None else Remoteness(distances)
+        self._nodes = nodes
+        ids = list(iter_bits(nodes))
+        self._listed: list[_Masks] = []
+        if len(ids) <= _FEW_NODES:
+            sizes = range(1, len(ids) + 1)
+            self._listed = [_Masks.of_size([bits_of(some) for some in combinations(ids, size)]) for size in sizes]
+
+    def best(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> Bits | None:
+        """The set with the highest score, of equal ones the one that upstream prefers; upstream's winner where nothing
+        scores."""
+        supplies = self._supplies(providers)
+        target = max((one.hints.narrowest.nodes for one in supplies if isinstance(one.hints, HintSet)), default=1)
+        smallest = max((one.smallest for one in supplies), default=1)
+        best: tuple[int, bool, int, tuple[int, Bits]] | None = None
+        for some in self._by_size(supplies, winner):
+            masks, size = some.masks, some.size
+            if best is not None and -best[0] > sum([one.weight * one.bound(size) for one in supplies]):
+                if size >= smallest:
+                    return best[3][1]  # from here on larger sets are worth ever less
+                continue
+            scores = [0] * len(masks)
+            for one in supplies:
+                scores = one.added(scores, some)
+            most = max(scores)
+            if best is None or -best[0] <= most:
+                found = min([key(mask) for mask, score in zip(masks, scores, strict=True) if score == most])
+                mine = -most, size > target, abs(size - target), found
+                best = mine if best is None else min(best, mine)
+        return winner if best is None or not best[0] else best[3][1]
+
+    def apart(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> dict[str, Bits]:
+        """The set of each resource, beginning at the common one; memory and huge pages have one together. Nothing where
+        all resources have one set."""
+        if self._remoteness is None or not winner:
+            return {}
+        supplies = self._supplies(providers)
+        masks = [mask for some in self._by_size(supplies, winner) for mask in some.masks]
+        groups: dict[str, list[_Supply]] = {}
+        for one in supplies:
+            groups.setdefault(MEMORY if _is_memory(one.name) else one.name, []).append(one)
+        wanting = [
+            Wanting(name, mine[0].weight, {mask: sum([one.weighed(mask) for one in mine]) for mask in masks})
+            for name, mine in groups.items()
+        ]
+        return set_apart(wanting, masks, winner, self._remoteness, key)
+
+    def qualities(self, providers: Sequence[ProviderHints], mask: Bits) -> tuple[Quality, ...]:
+        """How well a set suits each resource."""
+        size = mask.bit_count()
+        return tuple(Quality(one.name, one.weight, one.quality(mask, size)) for one in self._supplies(providers))
+
+    def _supplies(self, providers: Sequence[ProviderHints]) -> list[_Supply]:
+        """What has a preference and can be had somewhere."""
+        return [
+            _Supply(name, self._weight(name), hints, self._nodes.bit_length())
+            for answer in providers
+            for name, hints in (answer or {}).items()
+            if hints is not None and (isinstance(hints, HintSet) or hints)
+        ]
+
+    def _weight(self, name: str) -> int:
+        if name in self._weights:
+            return self._weights[name]
+        if name.startswith(HUGE_PAGES):
+            return self._weights.get(MEMORY, 0)
+        return self._weights.get(DEVICES, 0)
+
+    def _by_size(self, supplies: Sequence[_Supply], winner: Bits | None) -> Iterator[_Masks]:
+        if self._listed:
+            yield from self._listed
+            return
+        known = {winner} if winner else set[Bits]()
+        for one in supplies:
+            known |= set(_few(one.hints))
+        pairs = {mask | other for mask in known for other in known if mask and other}
+        found = sorted({mask & self._nodes for mask in pairs} - {0}, key=lambda mask: (mask.bit_count(), mask))[:_MOST]
+        for size in sorted({mask.bit_count() for mask in found}):
+            yield _Masks.of_size([mask for mask in found if mask.bit_count() == size])
+
+
+def _few(hints: HintSet | list[Hint]) -> Iterable[Bits]:
+    if isinstance(hints, HintSet):
+        best = hints.best()
+        return [1 << node for node in iter_bits(hints.singles)] + ([best.hint.mask] if best and best.hint.mask else [])
+    return [hint.mask for hint in hints if hint.preferred and hint.mask]
+
+
+class _Supply:
+    """One resource: how much of what is needed each set of nodes has."""
+
+    def __init__(self, name: str, weight: int, hints: HintSet | list[Hint], width: int) -> None:
+        self._width = width
+        self.name, self.weight, self.hints = name, weight, hints
+        self._values: Mapping[int, int] | None = None
+        self._amount, self._tops = 0, [0]
+        if isinstance(hints, HintSet):
+            self.smallest = hints.smallest
+            need = hints.needs[0] if hints.needs else None
+            if need is not None and need.amount > 0:
+                self._amount = need.amount
+                if need.additive and not _is_memory(name):
+                    self._values = need.values
+                    self._tops = list(accumulate(sorted(need.values.values(), reverse=True)))
+        else:
+            self.smallest = min([hint.mask.bit_count() for hint in hints if hint.mask] or [1])
+        self._given_by_mask = self._table()
+
+    def added(self, scores: list[int], some: _Masks) -> list[int]:
+        """The scores with what this resource thinks of each mask."""
+        given, size = self._given_by_mask, some.size
+        if given is None:
+            return [
+                score + self.weight * self.quality(mask, size) for score, mask in zip(scores, some.masks, strict=True)
+            ]
+        smallest, whole = min(self.smallest, size), self._amount * size
+        worth = [self.weight * (MILLION * some * smallest // whole) for some in range(self._amount + 1)]
+        return list(map(add, scores, map(worth.__getitem__, some.of(given))))
+
+    def weighed(self, mask: Bits) -> int:
+        """The quality of a set, times the weight."""
+        return self.weight * self.quality(mask, mask.bit_count())
+
+    def _table(self) -> bytes | None:
+        """How much of what is needed each set of nodes has, where that is a sum of small numbers."""
+        values, amount = self._values, self._amount
+        if values is None or amount > _SMALL or self._width > _FEW_NODES:
+            return None
+        given = b"\0"
+        for node in range(self._width):
+            more = min(values.get(node, 0), _SMALL)
+            given += given.translate(_SUMS[more : more + _SMALL + 1]) if more else given
+        return given.translate(_SUMS[:amount] + _SUMS[amount : amount + 1] * (_SMALL + 1 - amount))
+
+    def bound(self, size: int) -> int:
+        """No set of so many nodes is better."""
+        smallest = min(self.smallest, size)
+        if self._values is None:
+            return MILLION * smallest // size
+        most = min(self._amount, self._tops[min(size, len(self._tops)) - 1])
+        return MILLION * most * smallest // (self._amount * size)
+
+    def quality(self, mask: Bits, size: int) -> int:
+        """In millionths: the share of the need, times the smallest number of nodes over this one."""
+        smallest = self.smallest if self.smallest < size else size
+        if self._values is not None:
+            values, given = self._values, 0
+            while mask:
+                low = mask & -mask
+                given += values.get(low.bit_length() - 1, 0)
+                mask ^= low
+            return MILLION * (given if given < self._amount else self._amount) * smallest // (self._amount * size)
+        return MILLION * smallest // size * self._partly(mask) // MILLION
+
+    def _partly(self, mask: Bits) -> int:
+        """The share of the need, in millionths, where that is not a sum over the nodes."""
+        hints = self.hints
+        if not isinstance(hints, HintSet):
+            return MILLION if any(hint.mask == mask for hint in hints) else 0
+        if mask in hints:
+            return MILLION
+        if not self._amount or (_is_memory(self.name) and mask & ~hints.open_nodes):
+            return 0
+        need = hints.needs[0]
+        given = max(0, need.amount - need.beside(mask).amount)
+        return MILLION * min(given, need.amount) // need.amount
+
+
+def _is_memory(name: str) -> bool:
+    return name == MEMORY or name.startswith(HUGE_PAGES)

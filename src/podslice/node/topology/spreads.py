@@ -1,0 +1,175 @@
+"""In how many ways nodes can be taken from groups of alike ones, the closest together first (docs/merge.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import accumulate, product
+from operator import itemgetter
+
+from podslice.node.topology.search import Purse
+
+_LEAST_STEPS = 5
+_GROUPS_SQUARED_PER_STEP = 512
+"""A walk goes on with every number of nodes of one more group and looks at all other groups each time, so that it costs
+as much as several decisions about a node."""
+_Chosen = tuple[tuple[int, int], ...]
+Way = tuple[int, tuple[int, ...]]
+"""The distance sum, and how many nodes come from each group."""
+
+
+class Spreads:
+    """Ways to take nodes from groups. Groups of a size, as far from everything as each other, are twins: only choices
+    whose numbers fall within twins are walked, the others follow by exchanging them.
+
+    By group: `sizes`, `own` (a node to itself), `inner` (two nodes of a group, there and back), `cross` (nodes of two
+    groups).
+    """
+
+    def __init__(self, sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> None:
+        self._order = _by_twins(sizes, own, inner, cross)
+        places = [place for twins in self._order for place in twins]
+        self._places = places
+        self.sizes = [sizes[place] for place in places]
+        self.own = [own[place] for place in places]
+        self.inner = [inner[place] for place in places]
+        self.cross = [[cross[place][other] for other in places] for place in places]
+        self._follows = [index > 0 for twins in self._order for index in range(len(twins))]
+
+    def number(self, size: int) -> int:
+        """How many ways there are at most."""
+        ways = [1] + [0] * size
+        for room in self.sizes:
+            ways = [sum(ways[max(0, taken - room) : taken + 1]) for taken in range(size + 1)]
+        return ways[size]
+
+    def listed(self, size: int) -> Iterator[Way]:
+        """Every way in the order of the constructor's groups, closest first, after listing all of them."""
+        rooms = [*accumulate(reversed(self.sizes), initial=0)][::-1]
+        found: list[tuple[int, _Chosen]] = []
+
+        def extend(start: int, cost: int, missing: int, chosen: _Chosen) -> None:
+            if not missing:
+                found.append((cost, chosen))
+                return
+            for index in range(start, len(self.sizes)):
+                if rooms[index] < missing:
+                    return
+                before = chosen[-1][1] if chosen and chosen[-1][0] == index - 1 else 0
+                most = min(self.sizes[index], missing, before if self._follows[index] else missing)
+                row, inner = self.cross[index], self.inner[index]
+                far = self.own[index] + sum([count * row[other] for other, count in chosen])
+                for count in range(max(1, missing - rooms[index + 1]), most + 1):
+                    added = count * far + count * (count - 1) // 2 * inner
+                    extend(index + 1, cost + added, missing - count, (*chosen, (index, count)))
+
+        extend(0, 0, size, ())
+        found.sort(key=itemgetter(0))
+        for cost, chosen in found:
+            counts = dict(chosen)
+            yield from self._exchanged(cost, tuple([counts.get(index, 0) for index in range(len(self.sizes))]))
+
+    def walk(self, size: int, most: int, purse: Purse) -> Iterator[Way]:
+        """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the purse
+        goes."""
+        nearest = [self._nearest(group) for group in range(len(self.sizes))]
+        start = tuple([2 * own for own in self.own])
+        steps = _LEAST_STEPS + len(self.sizes) ** 2 // _GROUPS_SQUARED_PER_STEP
+        heap: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = [(0, 0, (), start)]
+        while heap and purse.spend(steps):
+            _, cost, counts, costs = heappop(heap)
+            index = len(counts)
+            if index == len(self.sizes):
+                yield from self._exchanged(cost, counts)
+                continue
+            missing = size - sum(counts)
+            for count in range(self._most(index, counts, missing) + 1):
+                after = cost + self._added(counts, count)
+                following = (*counts, count)
+                row = self.cross[index]
+                joined = costs if not count else tuple([c + 2 * count * r for c, r in zip(costs, row, strict=True)])
+                rest = self._at_least(following, joined, missing - count, nearest)
+                if rest is not None and 2 * after + rest <= 2 * most:
+                    heappush(heap, (2 * after + rest, after, following, joined))
+
+    def _most(self, index: int, counts: tuple[int, ...], missing: int) -> int:
+        return min(self.sizes[index], missing, counts[-1] if self._follows[index] else missing)
+
+    def _added(self, counts: tuple[int, ...], count: int) -> int:
+        """The distance sum that `count` nodes of the next group add."""
+        if not count:
+            return 0
+        index = len(counts)
+        added = self.own[index] + sum([other * far for other, far in zip(counts, self.cross[index], strict=False)])
+        return count * added + count * (count - 1) // 2 * self.inner[index]
+
+    def _nearest(self, group: int) -> list[int]:
+        """Entry r: the sum of the distances from a node of a group to the r nodes nearest to it."""
+        distances = [self.inner[group]] * (self.sizes[group] - 1)
+        for other, size in enumerate(self.sizes):
+            if other != group:
+                distances += [self.cross[group][other]] * size
+        return list(accumulate(sorted(distances), initial=0))
+
+    def _at_least(
+        self, counts: tuple[int, ...], costs: tuple[int, ...], missing: int, nearest: list[list[int]]
+    ) -> int | None:
+        """Twice the sum that the missing nodes add at least, None if there are not as many: their distances to what is
+        chosen (`costs`, twice), and half of those to their nearest neighbours."""
+        if not missing:
+            return 0
+        index = len(counts)
+        found: list[int] = []
+        for later in range(index, len(self.sizes)):
+            room = self.sizes[later]
+            if later == index and self._follows[index]:
+                room = min(room, counts[-1])
+            found += [costs[later] + nearest[later][missing - 1]] * min(room, missing)
+        if len(found) < missing:
+            return None
+        found.sort()
+        return sum(found[:missing])
+
+    def _exchanged(self, cost: int, counts: tuple[int, ...]) -> Iterator[Way]:
+        """The ways that follow from one by exchanging twins."""
+        if len(self._order) == len(counts):
+            yield cost, counts
+            return
+        start = 0
+        ways: list[list[tuple[int, ...]]] = []
+        for twins in self._order:
+            ways.append(sorted(set(_arrangements(counts[start : start + len(twins)]))))
+            start += len(twins)
+        for way in product(*ways):
+            flat = [count for part in way for count in part]
+            found = [0] * len(flat)
+            for place, count in zip(self._places, flat, strict=True):
+                found[place] = count
+            yield cost, tuple(found)
+
+
+def _by_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> list[list[int]]:
+    ordered: list[list[int]] = []
+    for group, size in enumerate(sizes):
+        for twins in ordered:
+            first = twins[0]
+            if (size, own[group], inner[group]) == (sizes[first], own[first], inner[first]) and all(
+                cross[group][other] == cross[first][other] for other in range(len(sizes)) if other not in (group, first)
+            ):
+                twins.append(group)
+                break
+        else:
+            ordered.append([group])
+    return ordered
+
+
+def _arrangements(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All distinct orders of some numbers."""
+    if not counts:
+        yield ()
+        return
+    for first in sorted(set(counts)):
+        rest = list(counts)
+        rest.remove(first)
+        for others in _arrangements(tuple(rest)):
+            yield (first, *others)

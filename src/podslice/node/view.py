@@ -1,0 +1,356 @@
+"""What a node is and who holds what on it, as one value that can be read and kept.
+
+Whoever asks about a node (explain, defrag, what-if, lint, pictures, the agent's reports) reads a `NodeView`; only the
+core reaches into the managers. A view shows the node as it was when it was taken, whatever happens to the node later.
+
+Sets of CPUs and of NUMA nodes are bits of an `int`, as in `CPUTopology`, so `view.assignable & topology.numa_nodes[0]`
+is what is left on NUMA node 0; `CPUSet.from_bits` prints one. The words for sets of CPUs are
+those of `node.cpu.state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.api.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.config.mixed import admission_of
+from podslice.config.policy import PodslicePolicy
+from podslice.config.policy_options import SINGLE_NUMA_NODE
+from podslice.config.reservation import NodeResources
+from podslice.machine.cores import whole_cores_in
+from podslice.machine.devices import DeviceInventory
+from podslice.machine.memory import Block, NUMANodeState
+from podslice.machine.model import CPUTopology, Machine
+from podslice.node.container import ContainerManager
+from podslice.node.cpu import state as model
+from podslice.node.cpu.pod_pool import EmptyPool, used_up
+from podslice.node.cpu.state import assignable
+from podslice.node.plugins.classes import CPUClasses, shared_by
+from podslice.node.plugins.mixed import MixedPool, Sharing
+from podslice.values.cpu_policy_options import CPUPolicyOptions
+from podslice.values.cpuset import Bits, bits_of, union
+from podslice.values.gates import with_pod_level
+from podslice.values.quantity import Quantity
+from podslice.values.quirks import Quirks
+
+_MANAGED = "PodLevelResourceManagers"
+
+
+class ContainerView(NamedTuple):
+    """What one container has: the CPUs it runs on, and which of them are its own or its pod's; the NUMA nodes its
+    memory is bound to (none: not bound); its blocks of memory; its devices by resource. `shared_cpus`: those of a mixed
+    container that are not its own."""
+
+    cpus: Bits
+    exclusive_cpus: Bits
+    memory_nodes: Bits
+    isolation: model.Isolation
+    has_exclusive_cpus: bool
+    cpu_quota_disabled: bool
+    blocks: tuple[Block, ...]
+    devices: Mapping[str, tuple[str, ...]]
+    shared_cpus: Bits = 0
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
+    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy, `cpu_classes` and
+    `mixed_pool` those of the PodslicePolicy. `unmanaged` are
+    pods that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
+    `predicates`: the kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing
+    behind.
+
+    Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
+    and `bubbles` (by pod UID); `loans` and `bubble_loans` are those of them that came on top of what was promised at
+    the admission; `offline` went offline while the node ran, and owners may have some. Of memory: `memory`, the
+    accounts of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold
+    as a whole. `devices` are those the node was made with, `device_ids` the ones that containers hold: by pod UID,
+    container, resource and NUMA node (-1: none).
+    """
+
+    machine: Machine
+    config: KubeletConfig
+    policy: PodslicePolicy
+    quirks: Quirks
+    gates: Mapping[str, bool]
+    topology: CPUTopology
+    devices: DeviceInventory
+    predicates: bool
+    undoes_refusals: bool
+    cgroup_version: int
+    resources: NodeResources
+    reservation: Mapping[str, Quantity]
+    pods: Mapping[str, AdmissionPod]
+    unmanaged: frozenset[str]
+    cpu_options: CPUPolicyOptions
+    cpu_classes: CPUClasses | None
+    mixed_pool: MixedPool | None
+    reserved: Bits
+    shared: Bits
+    owners: Mapping[str, Mapping[str, Bits]]
+    bubbles: Mapping[str, Bits]
+    offline: Bits
+    loans: Mapping[str, Mapping[str, tuple[int, ...]]]
+    bubble_loans: Mapping[str, Bits]
+    memory: Mapping[int, NUMANodeState]
+    blocks: Mapping[str, Mapping[str, tuple[Block, ...]]]
+    pod_blocks: Mapping[str, tuple[Block, ...]]
+    device_ids: Mapping[str, Mapping[str, Mapping[str, Mapping[int, tuple[str, ...]]]]]
+
+    # Rules
+
+    @property
+    def pins_cpus(self) -> bool:
+        """The CPU Manager's policy is static: containers may own CPUs."""
+        return self.config.cpu_manager_policy == "static"
+
+    @property
+    def binds_memory(self) -> bool:
+        """The Memory Manager's policy is Static: memory is counted by NUMA node."""
+        return self.config.memory_manager_policy == "Static"
+
+    @property
+    def aligns(self) -> bool:
+        """The Topology Manager has a policy other than none."""
+        return self.config.aligns
+
+    @property
+    def aligns_pods(self) -> bool:
+        """The Topology Manager aligns pods as a whole (scope pod)."""
+        return self.config.aligns_pods
+
+    @property
+    def single_numa_node(self) -> bool:
+        """Whatever is aligned must be on one NUMA node."""
+        return self.config.topology_manager_policy == SINGLE_NUMA_NODE
+
+    @property
+    def allocatable(self) -> dict[str, Quantity]:
+        """What pods may request in all, by resource, as in the Node's status."""
+        return self.resources.allocatable
+
+    @property
+    def quota_can_be_disabled(self) -> bool:
+        """CPUs of one's own switch the CFS quota off."""
+        return self.gates["DisableCPUQuotaWithExclusiveCPUs"]
+
+    def admission(self, pod: Pod) -> AdmissionPod:
+        """A pod as the managers of this node see it."""
+        uid = pod.metadata.uid
+        there = self.pods.get(uid)
+        known = NOBODY_MIXED if there is None else there.mixed_shares
+        return admission_of(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
+
+    def as_admitted(self, pod: AdmissionPod) -> AdmissionPod:
+        """A pod of the node as it was when it was admitted. Turning gates off changes nothing for a pod with pod-level
+        resources that runs (KEP-2837, KEP-5526): it is ignored now, and has CPUs that it can only have got before."""
+        if not pod.ignored or self.quirks.gate_moves_running_pods or not self.owners.get(pod.uid):
+            return pod
+        return AdmissionPod.of(pod.spec, with_pod_level(self.gates))
+
+    def places_whole(self, pod: AdmissionPod) -> bool:
+        """The pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
+        return pod.managed and not pod.ignored and self.aligns_pods
+
+    def empty_pool(self, pod: AdmissionPod) -> EmptyPool | None:
+        """The resource that a pod's exclusive containers use up, where pods are placed as a whole; such a pod is
+        refused whatever the node has."""
+        if not self.places_whole(pod) or pod.uid in self.bubbles:
+            return None
+        return used_up(pod, self.quirks, cpus=self.pins_cpus, memory=self.binds_memory)
+
+    # CPUs
+
+    @property
+    def assignable(self) -> Bits:
+        """ASSIGNABLE: CPUs that can still be given away exclusively."""
+        return assignable(self.shared, self.reserved)
+
+    @property
+    def ownable_next(self) -> Bits:
+        """CPUs that the next container can get for itself: with full-pcpus-only those of whole cores."""
+        free = self.assignable
+        return union(whole_cores_in(self.topology, free)) if self.cpu_options.full_pcpus_only else free
+
+    @property
+    def allocatable_cpus(self) -> Bits:
+        """Every CPU that can be given away exclusively while nobody owns any; none with CPU Manager policy none."""
+        return self.topology.all_cpus & ~self.reserved if self.pins_cpus else 0
+
+    @property
+    def assigned(self) -> Bits:
+        """All CPUs assigned to containers."""
+        return union(cpus for named in self.owners.values() for cpus in named.values())
+
+    @property
+    def owned(self) -> Bits:
+        """All CPUs that belong to somebody: every assignment and every bubble."""
+        return self.assigned | union(self.bubbles.values())
+
+    def assigned_to(self, uid: str) -> Bits:
+        """CPUs assigned to a pod's containers."""
+        return union(self.owners.get(uid, {}).values())
+
+    def owned_by(self, uid: str) -> Bits:
+        """CPUs that belong to a pod: its bubble, and what is assigned to its containers."""
+        return self.bubbles.get(uid, 0) | self.assigned_to(uid)
+
+    def assignment(self, uid: str, container: str) -> Bits | None:
+        """The CPUs assigned to a container, None where it has no assignment."""
+        return self.owners.get(uid, {}).get(container)
+
+    def loaned(self, uid: str) -> Bits:
+        """CPUs of a pod that came on top of what was promised to it and its containers."""
+        return self.bubble_loans.get(uid, 0) | bits_of(cpu for came in self.loans.get(uid, {}).values() for cpu in came)
+
+    def promised(self, uid: str, container: str) -> Bits:
+        """The CPUs of a container that were promised at its admission."""
+        return (self.assignment(uid, container) or 0) & ~bits_of(self.loans.get(uid, {}).get(container, ()))
+
+    def affinity(self, uid: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool; both of one that is mixed."""
+        assigned = self.online(uid, container).cpus
+        if assigned is not None:
+            return self._used_of(uid, container) | self.shared_part(uid, container)
+        if self.cpu_classes is None:
+            return self.shared
+        return shared_by(self.cpu_classes, self.pods.get(uid), container, self.shared)
+
+    def _used_of(self, uid: str, container: str) -> Bits:
+        own, pod = self.online(uid, container), self.pods.get(uid)
+        if pod is None or not pod.hides_smt:
+            return own.cpus or 0
+        return self._sharing.used_of(pod, container, own)
+
+    def hidden_siblings(self, uid: str, container: str) -> Bits:
+        """Threads of a container's own cores that it does not run on."""
+        return (self.online(uid, container).cpus or 0) & ~self.affinity(uid, container)
+
+    @property
+    def _sharing(self) -> Sharing:
+        return Sharing(self.mixed_pool, self.cpu_classes, self.topology, self.shared, self.offline)
+
+    def shared_part(self, uid: str, container: str) -> Bits:
+        """What a mixed container shares on top of its own CPUs; nothing of others."""
+        pod = self.pods.get(uid)
+        if pod is None or not pod.mixed:
+            return 0
+        own, held = self.online(uid, container), self.owners.get(uid, {})
+        return self._sharing.shared_part(pod, container, own, held, self.bubbles.get(uid))
+
+    def online(self, uid: str, container: str) -> model.OwnCPUs:
+        """The CPUs a container has of its own or its pod's that are online."""
+        return model.own_cpus(self.assignment(uid, container), self.bubbles.get(uid, 0), self.offline)
+
+    def lost(self, uid: str, container: str) -> Bits:
+        """CPUs assigned to a container that are offline."""
+        return (self.assignment(uid, container) or 0) & self.offline
+
+    def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
+        """The CPUs a container runs on while those of its pod run that are named (see `model.beside`)."""
+        own = self.affinity(pod.uid, container.name)
+        held = self.owners.get(pod.uid, {})
+        bubble = self.bubbles.get(pod.uid)
+        cpus = model.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
+        return cpus & ~self.offline or own
+
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
+        """Whose CPUs a container runs on: its own (`container`), these and shared ones (`mixed`), its pod's (`pod`) or
+        everybody's (`host`)."""
+        own = self.online(pod.uid, container.name)
+        return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
+
+    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
+        """No CFS quota for the cgroup of the whole pod, where CPUs of one's own switch it off."""
+        return model.pod_has_exclusive_cpus(pod, model.online_parts(self.owners.get(pod.uid, {}), self.offline))
+
+    # Memory
+
+    def numa_nodes(self, uid: str, container: str) -> Bits:
+        """NUMA nodes a container's memory is bound to; 0 for no binding."""
+        return model.nodes_left(model.numa_nodes(self.blocks_of(uid, container)), self.memory)
+
+    def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
+        """Memory that a container holds."""
+        return self.blocks.get(uid, {}).get(container, ())
+
+    def booked(self, uid: str, containers: Iterable[str]) -> tuple[Block, ...]:
+        """Memory that is counted for containers of a pod; what the pod holds as a whole counts instead."""
+        whole = self.pod_blocks.get(uid, ()) if self.gates[_MANAGED] else ()
+        return whole or tuple(block for name in containers for block in self.blocks_of(uid, name))
+
+    # Containers
+
+    def devices_of(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
+        """Ids of the devices a container holds by resource, in byte order."""
+        held = self.device_ids.get(uid, {}).get(container, {})
+        return {
+            resource: tuple(sorted({device for ids in held[resource].values() for device in ids}))
+            for resource in sorted(held)
+        }
+
+    def container(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
+        """What a container of a pod on the node has."""
+        own = self.online(pod.uid, container.name)
+        exclusive = model.has_exclusive_cpus(
+            pod, container, own.cpus, pod_level=self.gates[_MANAGED], borrowed=own.borrowed
+        )
+        return ContainerView(
+            cpus=self.affinity(pod.uid, container.name),
+            exclusive_cpus=own.cpus or 0,
+            memory_nodes=self.numa_nodes(pod.uid, container.name),
+            isolation=model.isolation(pod, container, own.cpus, borrowed=own.borrowed),
+            has_exclusive_cpus=exclusive,
+            cpu_quota_disabled=exclusive and self.quota_can_be_disabled and not container.is_throttled(self.mixed_pool),
+            blocks=self.blocks_of(pod.uid, container.name),
+            devices=self.devices_of(pod.uid, container.name),
+            shared_cpus=self.shared_part(pod.uid, container.name),
+        )
+
+
+def view_of(
+    manager: ContainerManager,
+    resources: NodeResources,
+    unmanaged: Iterable[str],
+    *,
+    predicates: bool,
+    undoes_refusals: bool,
+    cgroup_version: int,
+) -> NodeView:
+    """The view of a node whose managers have started."""
+    cpu, memory = manager.cpu, manager.memory
+    return NodeView(
+        machine=manager.machine,
+        config=manager.config,
+        policy=manager.policy,
+        quirks=manager.quirks,
+        gates=manager.context.gates,
+        topology=cpu.topology,
+        devices=manager.inventory,
+        predicates=predicates,
+        undoes_refusals=undoes_refusals,
+        cgroup_version=cgroup_version,
+        resources=resources,
+        reservation=manager.reservation or {},
+        pods=manager.context.active,
+        unmanaged=frozenset(unmanaged),
+        cpu_options=cpu.options,
+        cpu_classes=cpu.rules.classes,
+        mixed_pool=cpu.rules.mixed,
+        reserved=cpu.reserved,
+        shared=cpu.state.default,
+        owners=cpu.state.assignments,
+        bubbles=cpu.state.bubbles,
+        offline=cpu.state.offline,
+        loans=cpu.state.loans,
+        bubble_loans=cpu.state.bubble_loans,
+        memory=memory.machine_state,
+        blocks=memory.assignments,
+        pod_blocks=memory.pod_assignments,
+        device_ids=manager.device.placed(),
+    )

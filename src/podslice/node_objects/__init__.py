@@ -1,0 +1,1 @@
+"""What Node and NodeResourceTopology objects tell of a node, and what podslice writes of it."""

@@ -1,0 +1,42 @@
+"""Objects of a cluster that describe a node, by their kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podslice.node_objects.described import DescribedNode
+from podslice.node_objects.nodeobject import from_node
+from podslice.node_objects.noderesourcetopology import from_node_resource_topology
+from podslice.values.errors import InputError
+
+_READERS = {"Node": from_node, "NodeResourceTopology": from_node_resource_topology}
+KINDS = tuple(_READERS)
+
+
+def describes_node(data: Any) -> bool:
+    """Whether it is such an object, or a list of them."""
+    if not isinstance(data, dict):
+        return False
+    kind, items = data.get("kind"), data.get("items")
+    if isinstance(items, list) and str(kind).endswith("List"):
+        return any(describes_node(item) for item in items) or str(kind).removesuffix("List") in KINDS
+    return kind in KINDS
+
+
+def described_node(documents: list[Any], source: str) -> DescribedNode:
+    """The node that one object describes. Raises `InputError`, also for several."""
+    objects = [item for data in documents for item in _items(data)]
+    if len(objects) != 1:
+        names = ", ".join(str((one.get("metadata") or {}).get("name")) for one in objects[:4])
+        problem = f"holds {len(objects)} objects{f' ({names})' if names else ''}, not one node"
+        raise InputError(problem, source=source, remedy="give one of them, as of kubectl get node NAME -o yaml")
+    try:
+        return _READERS[objects[0]["kind"]](objects[0])
+    except InputError as error:
+        raise error.at(source=source) from None
+
+
+def _items(data: Any) -> list[dict[str, Any]]:
+    if not isinstance(data, dict):
+        return []
+    return [item for item in data["items"] if describes_node(item)] if isinstance(data.get("items"), list) else [data]

@@ -1,0 +1,1 @@
+"""Read files, compressed bytes and YAML within bounds."""

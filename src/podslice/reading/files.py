@@ -1,0 +1,78 @@
+"""Reading a file that somebody names: never more than a limit, whatever is behind the name.
+
+A name can lead to a device, a pipe or a standard input that never ends. What is read is counted while it is read, and
+text stops being text at its first NUL byte.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import BinaryIO
+
+from podslice.values.errors import InputError
+
+MAX_TEXT_BYTES = 48 << 20
+"""Longest text that is read. The pods of a cluster of thousands are about 30 MiB."""
+_CHUNK = 1 << 20
+_read: BinaryIO | None = None
+"""The standard input that was read."""
+
+
+def read_text(path: str) -> str:
+    """UTF-8 text of a file, or of standard input for `-`. Raises `InputError`."""
+    try:
+        return read_bytes(path, MAX_TEXT_BYTES, text=True).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8 text", source=path) from None
+
+
+def read_bytes(path: str, most: int, *, text: bool = False) -> bytes:
+    """Content of a file, or of standard input for `-`, of at most `most` bytes. `text` ends at the first NUL byte.
+
+    Raises `InputError`.
+    """
+    try:
+        return read_limited(path, most, text=text)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=path) from None
+
+
+def read_limited(path: str, most: int, *, text: bool = False) -> bytes:
+    """As `read_bytes`, but what the operating system refuses stays an `OSError`. Raises `InputError` too."""
+    if path == "-":
+        return read_stream(_standard_input(), path, most, text=text)
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_size > most:
+            raise _too_large(path, most)
+        return read_stream(file, path, most, text=text)
+
+
+def read_stream(file: BinaryIO, path: str, most: int, *, text: bool = False) -> bytes:
+    """The rest of an open file, as `read_bytes`. Raises `InputError` and `OSError`."""
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := file.read(_CHUNK):
+        size += len(chunk)
+        if text and b"\0" in chunk:
+            raise InputError("is not text: it holds a NUL byte", source=path)
+        if size > most:
+            raise _too_large(path, most)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _standard_input() -> BinaryIO:
+    """Standard input, for once: a second reader would find nothing in it, and say that the file holds nothing."""
+    global _read
+    if _read is sys.stdin.buffer:
+        raise InputError("is named twice, and can be read once", source="stdin", remedy="write one of them to a file")
+    _read = sys.stdin.buffer
+    return _read
+
+
+def _too_large(path: str, most: int) -> InputError:
+    size = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
+    return InputError(f"is larger than {size}", source=path, remedy=f"at most {size} are read")

@@ -1,0 +1,205 @@
+"""YAML and JSON as Kubernetes reads them, safely.
+
+PyYAML's defaults surprise: `12:30:45` becomes a number, dates become objects, `1e3` stays text, duplicate keys pass.
+Here scalars mean what they mean to a kubelet (`scalars`), documents are bounded while they are read (`build`), and
+duplicate keys are refused. A text that is JSON goes through the standard library's scanner, which is faster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import yaml
+
+from podslice.reading.files import MAX_TEXT_BYTES
+from podslice.reading.scalars import FALSES, NULLS, TAG, TRUES, number_text, plain_scalar
+from podslice.reading.yaml_events import MAX_DEPTH, Builder, DuplicateKeyError, FaultError
+from podslice.values.errors import InputError
+
+MAX_NODES = 3_000_000
+"""Most values of a text."""
+
+
+def load_documents(
+    text: str, source: str = "", *, most_nodes: int = MAX_NODES, duplicates: list[str] | None = None
+) -> list[Any]:
+    """All non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`, also for a key
+    that is there twice unless `duplicates` is a list for such keys, of which the last value counts."""
+    if len(text) > MAX_TEXT_BYTES:
+        raise InputError(f"is {len(text)} bytes long", source=source, remedy=f"at most {MAX_TEXT_BYTES} are read")
+    text = text.removeprefix("\ufeff")
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return [_load_json(text, source, most_nodes)]
+        except (json.JSONDecodeError, RecursionError, _NotJSONError):
+            pass
+    builder = Builder(most_nodes, duplicates)
+    return [document for document in _load_yaml(text, source, builder) if document is not None]
+
+
+def _load_yaml(text: str, source: str, builder: Builder) -> Iterator[Any]:
+    number = 0
+    event: Any = None
+    template = "render the template first: helm template" if "{{" in text else ""
+    try:
+        for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+            builder.take(event)
+            if type(event) is yaml.DocumentEndEvent:
+                yield builder.root
+                number += 1
+    except DuplicateKeyError as fault:
+        problem = f"{fault.problem} in line {event.start_mark.line + 1}"
+        raise InputError(problem, source=source, document=number, remedy=fault.remedy) from None
+    except FaultError as fault:
+        place = f"line {event.start_mark.line + 1} column {event.start_mark.column + 1}"
+        remedy = template or fault.remedy
+        raise InputError(f"{place}: {fault.problem}", source=source, document=number, remedy=remedy) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1} column {mark.column + 1}: " if mark is not None else ""
+        problem = f"is not valid YAML: {where}{(error.problem or str(error)).splitlines()[0]}"
+        raise InputError(problem, source=source, document=number, remedy=template) from None
+    except yaml.YAMLError as error:
+        problem = str(error).splitlines()[0]
+        raise InputError(f"is not valid YAML: {problem}", source=source, remedy=template) from None
+    except ValueError as error:  # a surrogate that cannot be encoded
+        raise InputError(f"is not valid YAML: {error}", source=source, document=number) from None
+
+
+# JSON
+
+
+class _NotJSONError(Exception):
+    """JSON that our reader of YAML has better words for."""
+
+
+def _load_json(text: str, source: str, most_nodes: int) -> Any:
+    """The value of a JSON text. Raises `InputError`, and for what is not JSON what `load_documents` catches."""
+    if text.count(",") + text.count("[") + text.count("{") > most_nodes:
+        raise InputError(f"holds more than {most_nodes} values", source=source, remedy="split the file")
+    try:
+        value = json.loads(text, parse_float=number_text, parse_constant=_no_json, object_pairs_hook=_members)
+    except (json.JSONDecodeError, RecursionError):
+        raise
+    except ValueError as error:
+        raise InputError(f"holds a number that is too long: {error}".split(";")[0], source=source) from None
+    _check_depth(value, source)
+    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+
+
+def _no_json(name: str) -> NoReturn:
+    raise _NotJSONError(name)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _NotJSONError("duplicate key")
+    return members
+
+
+def _check_depth(document: Any, source: str) -> None:
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for value in level:
+            below += value.values() if isinstance(value, dict) else value
+        level = [value for value in below if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise InputError(f"is nested deeper than {MAX_DEPTH} levels", source=source)
+
+
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Halves of characters become U+FFFD, as in Go."""
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_SURROGATES.sub("\ufffd", key): _without_surrogates(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    return value
+
+
+# Writing and places
+
+
+class _Loader(yaml.CSafeLoader):
+    """For places only: nodes with their marks, all scalars text."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's name and type
+
+
+class Dumper(yaml.CSafeDumper):
+    """Quotes every text that the reader above would not read as text, or that other readers of YAML 1.1 would not: a
+    PCI address such as 0000:00:03.0 is a number with base 60 to them."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's name and type
+
+
+for _name, _pattern, _firsts in (
+    ("bool", "|".join((*TRUES, *FALSES)), "yYnNtTfFoO"),
+    ("null", "|".join(re.escape(word) for word in NULLS), ["~", "n", "N", ""]),
+    ("int", r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?", "-+.0123456789"),
+    ("merge", "<<", "<"),
+    ("float", r"[-+]?[0-9][0-9_]*(?::[0-9]+)+(?:\.[0-9_]*)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.0123456789"),
+    ("timestamp", r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?", "0123456789"),
+    ("value", "=", "="),
+):
+    Dumper.add_implicit_resolver(TAG + _name, re.compile(f"(?:{_pattern})\\Z"), list(_firsts))
+
+
+def dump(data: Any, *, only_ascii: bool = False) -> str:
+    """Plain data as YAML that reads back as the same data; with `only_ascii` every other character is escaped."""
+    text = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=not only_ascii)
+    assert isinstance(text, str)
+    return text
+
+
+Place = tuple[int, int]
+"""Line and column, counted from 1."""
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and not node.style and plain_scalar(node.value) is None
+
+
+class Positions:
+    """Where the fields of a text stand. For a text that `load_documents` could read. JSON that is not YAML (half a
+    character escaped at a time) has one place, its beginning."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            roots = list(yaml.compose_all(text, Loader=_Loader))
+        except yaml.YAMLError:
+            roots = []
+        self._documents = [root for root in roots if root is not None and not _is_empty(root)]
+
+    def find(self, document: int, path: str) -> Place:
+        """The place of a field such as `spec.containers[0].resources.limits[cpu]`, or of its nearest parent that is
+        written there; a key's place is the key."""
+        if not self._documents:
+            return 1, 1
+        node = self._documents[document]
+        mark = node.start_mark
+        for name, bracketed in _STEP.findall(path):
+            step = name or bracketed
+            if isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):
+                node = node.value[int(step)]
+                mark = node.start_mark
+                continue
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            found = next(((key, value) for key, value in pairs if key.value == step), None)
+            if found is None:
+                break
+            mark, node = found[0].start_mark, found[1]
+        return mark.line + 1, mark.column + 1

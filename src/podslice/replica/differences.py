@@ -1,0 +1,47 @@
+"""Where two states of one node part, in lines for a log: who has what, here and there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from podslice.node.holding import Holding, holding_of
+from podslice.node.state import NodeState
+from podslice.values.cpuset import format_bits
+
+MOST_LINES = 20
+
+
+def differences(mine: NodeState, theirs: NodeState) -> tuple[str, ...]:
+    """At most `MOST_LINES` lines; nothing where nobody has anything else."""
+    return tuple(islice(_lines(mine, theirs), MOST_LINES))
+
+
+def _lines(mine: NodeState, theirs: NodeState) -> Iterator[str]:
+    if mine.cpu.default != theirs.cpu.default:
+        yield f"shared pool: {format_bits(mine.cpu.default)} here, {format_bits(theirs.cpu.default)} on the node"
+    for uid in dict.fromkeys((*mine.pods, *theirs.pods)):
+        here, there = _text(mine, uid), _text(theirs, uid)
+        if here != there:
+            yield f"pod {uid[:80]}: {here} here, {there} on the node"
+    if mine.memory.machine_state != theirs.memory.machine_state:
+        yield "the books of memory differ"
+    if mine.device.used != theirs.device.used:
+        yield "the devices in use differ"
+
+
+def _text(state: NodeState, uid: str) -> str:
+    return _shown(holding_of(state, uid)) if uid in state.pods else "nothing"
+
+
+def _shown(holding: Holding) -> str:
+    parts = [_cpus(one.cpus) for one in holding.containers]
+    parts += [] if holding.bubble is None else [f"all of it {_cpus(holding.bubble)}"]
+    blocks = [block for one in holding.containers for block in one.blocks or ()] + list(holding.blocks or ())
+    parts += [f"{one.size} {one.type} on {list(one.numa_affinity or ())}" for one in blocks]
+    parts += [f"{name}={','.join(ids)}" for one in holding.containers for name, ids in one.devices]
+    return f"({'; '.join(parts)})"[:300]
+
+
+def _cpus(cpus: int | None) -> str:
+    return "shared" if cpus is None else f"CPUs {format_bits(cpus)}"

@@ -1,0 +1,149 @@
+"""A pod admitted on the CPUs and memory that a plan names: the node's own decision, moved.
+
+The plan was made by an exact model, maybe on a node that held other pods than it does now, because pods start in
+another order than they were planned in. So the node decides by itself first. It moves the pod to what the plan names if
+that is free and in no respect worse than its own choice: as many CPUs for each container, on no more NUMA nodes,
+sockets, caches and cores, with as much memory. Whatever the policies promise then holds for the plan too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations_with_replacement
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.api.pod.spec import Pod
+from podslice.machine.memory import Block
+from podslice.machine.model import CPUTopology
+from podslice.node.cpu.state import PodMemory, numa_nodes
+from podslice.node.decision import Decision
+from podslice.node.holding import ContainerHolding, Holding, holding_of
+from podslice.node.node import Node
+from podslice.node.rules import NodeRules
+from podslice.node.state import NodeState
+from podslice.node.topology.hint import Hint
+from podslice.node.topology.manager import TopologyState
+from podslice.values.cpuset import Bits, union
+
+
+class AsPlanned(NamedTuple):
+    """The node's answer, and whether the pod was moved to what the plan names."""
+
+    decision: Decision
+    moved: bool
+
+
+def admit_as(node: Node, pod: Pod, plan: Holding) -> AsPlanned:
+    """`Node.admit`, on what a plan names where that keeps every promise. Raises as `Node.admit`."""
+    decision = node.admit(pod)
+    if not decision.admitted:
+        return AsPlanned(decision, False)
+    state, uid = node.state, decision.uid
+    own = holding_of(state, uid)
+    if own == plan or not is_as_good(node.rules, state, own, plan):
+        return AsPlanned(decision, False)
+    moved = _moved(node.rules, state, uid, plan)
+    if holding_of(moved, uid) != plan:
+        return AsPlanned(decision, False)
+    node.state = moved
+    return AsPlanned(node.as_held(decision), True)
+
+
+def is_as_good(rules: NodeRules, state: NodeState, own: Holding, plan: Holding) -> bool:
+    """True when what the plan names is free or the pod's own, and in no respect worse than what it has."""
+    if len(own.containers) != len(plan.containers) or not rules.cpu.static:
+        return False
+    had, wanted = _sets(own), _sets(plan)
+    if [one is None for one in had] != [one is None for one in wanted]:
+        return False
+    before, after = [one or 0 for one in had], [one or 0 for one in wanted]
+    if min(after) < 0 or union(after) & ~((state.cpu.default | union(before)) & ~rules.cpu.reserved):
+        return False
+    if not _overlap_alike(before, after) or not _as_narrow(rules.cpu.topology, before, after):
+        return False
+    pairs = zip(own.containers, plan.containers, strict=True)
+    alike = all(_like(*pair) for pair in pairs) and _memory_like(own.blocks, plan.blocks)
+    return alike and _aligned_alike(rules.cpu.topology, own, plan)
+
+
+def _sets(holding: Holding) -> list[Bits | None]:
+    return [holding.bubble, *(one.cpus for one in holding.containers)]
+
+
+def _overlap_alike(before: list[Bits], after: list[Bits]) -> bool:
+    """True when every set, and every two sets together, are as large as they were: init containers and the pod's own
+    CPUs are shared as before."""
+    places = list(combinations_with_replacement(range(len(before)), 2))
+    return all((before[a] & before[b]).bit_count() == (after[a] & after[b]).bit_count() for a, b in places)
+
+
+def _as_narrow(topology: CPUTopology, before: Iterable[Bits], after: Iterable[Bits]) -> bool:
+    """True when no set is spread over more of anything than it was."""
+    kinds = topology.numa_nodes, topology.sockets, topology.uncore_caches, topology.cores
+    return all(
+        _touched(kind, new) <= _touched(kind, old) for old, new in zip(before, after, strict=True) for kind in kinds
+    )
+
+
+def _touched(parts: Mapping[int, Bits], cpus: Bits) -> int:
+    return sum(1 for part in parts.values() if part & cpus)
+
+
+def _like(own: ContainerHolding, plan: ContainerHolding) -> bool:
+    return own.devices == plan.devices and _memory_like(own.blocks, plan.blocks)
+
+
+def _memory_like(own: tuple[Block, ...] | None, plan: tuple[Block, ...] | None) -> bool:
+    if own is None or plan is None:
+        return own is plan
+    if [(one.type, one.size) for one in own] != [(one.type, one.size) for one in plan]:
+        return False
+    return numa_nodes(plan).bit_count() <= numa_nodes(own).bit_count()
+
+
+def _aligned_alike(topology: CPUTopology, own: Holding, plan: Holding) -> bool:
+    """True when CPUs and memory together are on no more NUMA nodes, of every container and of the pod; where devices
+    are beside them, on the same ones."""
+    had, wanted = _nodes(topology, own), _nodes(topology, plan)
+    if any(one.devices for one in own.containers) and had != wanted:
+        return False
+    counts = [(old.bit_count(), new.bit_count()) for old, new in zip(had, wanted, strict=True)]
+    return all(new <= old for old, new in counts) and union(wanted).bit_count() <= union(had).bit_count()
+
+
+def _nodes(topology: CPUTopology, holding: Holding) -> list[Bits]:
+    whole = topology.numa_nodes_of(holding.bubble or 0) | numa_nodes(holding.blocks or ())
+    return [
+        whole,
+        *(topology.numa_nodes_of(one.cpus or 0) | numa_nodes(one.blocks or ()) for one in holding.containers),
+    ]
+
+
+def _moved(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeState:
+    """The pod has what the plan names, in all books; memory only where there is room."""
+    names = [container.name for container in state.pods[uid].containers]
+    containers = dict(zip(names, plan.containers, strict=True))
+    cpus = {name: one.cpus for name, one in containers.items() if one.cpus is not None}
+    memory = PodMemory(
+        {name: one.blocks for name, one in containers.items() if one.blocks is not None}, plan.blocks or ()
+    )
+    return replace(
+        state,
+        cpu=state.cpu.relocate(uid, cpus, plan.bubble),
+        memory=state.memory.put_all_back({uid: memory}, pod_level=rules.memory.pod_level),
+        topology=_aligned(rules, state.topology, uid, containers),
+    )
+
+
+def _aligned(
+    rules: NodeRules, topology: TopologyState, uid: str, containers: Mapping[str, ContainerHolding]
+) -> TopologyState:
+    """The affinities of containers that have something of their own are where that is now."""
+    for name, held in containers.items():
+        hint = topology.affinities.get(uid, {}).get(name)
+        nodes = rules.cpu.topology.numa_nodes_of(held.cpus or 0) | numa_nodes(held.blocks or ())
+        if hint is not None and hint.mask is not None and nodes:
+            topology = topology.store(uid, name, Hint(nodes, hint.preferred))
+    return topology

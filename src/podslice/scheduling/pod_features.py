@@ -1,0 +1,69 @@
+"""What a kubelet says about pods with pod-level resources: a refusal where the node cannot carry them, a warning where
+its managers do not look at them (KEP-2837, KEP-5526; pod-level-resources 16; memory-device 3.2 and 3.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.api.pod.demand import is_pod_level_resources_set
+from podslice.api.pod.eligibility import AdmissionPod
+from podslice.api.pod.event import PodEvent
+from podslice.api.pod.spec import Pod
+from podslice.config.kubelet import KubeletConfig
+from podslice.values.errors import Refusal, RefusalKind
+from podslice.values.quirks import Quirks
+from podslice.values.reasons import POD_LEVEL_RESOURCES
+
+IGNORED = "PodLevelResourcesIgnored"
+_UNSUPPORTED = RefusalKind("pod-level-unsupported", "{problem}", POD_LEVEL_RESOURCES)
+
+
+def pod_level_refusal(
+    pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, os: str = "linux", cgroup_version: int = 2
+) -> Refusal | None:
+    """Why the node does not take the pod's `spec.resources`, None if it does (handler "pod features")."""
+    if not is_pod_level_resources_set(pod):
+        return None
+    if os == "windows":
+        return _unsupported("pod-level resources are not supported on Windows")
+    if os != "linux":
+        return _unsupported("pod-level resources are not supported on the node")
+    if not gates["PodLevelResources"]:
+        return _unsupported("PodLevelResources feature gate is disabled")
+    if cgroup_version == 1 and not quirks.pod_level_on_cgroup_v1:
+        return _unsupported("pod-level resources need cgroup v2, and this node uses cgroup v1")
+    return None
+
+
+def _unsupported(problem: str) -> Refusal:
+    return Refusal(_UNSUPPORTED, {"problem": problem})
+
+
+def ignored_pod_level_events(
+    pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool], quirks: Quirks
+) -> tuple[PodEvent, ...]:
+    """A warning for each manager that would give a Guaranteed pod resources of its own, or align them, but leaves this
+    ignored one on shared resources because it names pod-level ones. A share of a CPU would be shared anyway."""
+    if not pod.guaranteed or quirks.ignored_pods_without_event:
+        return ()
+    return tuple(
+        PodEvent(
+            "Warning",
+            IGNORED,
+            f'{manager} policy "{policy}" ignores pods with pod-level resources while the feature gate '
+            f"PodLevelResourceManagers is off: {consequence}",
+        )
+        for manager, policy, consequence in _ignoring(pod, config, gates)
+    )
+
+
+def _ignoring(pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool]) -> Iterator[tuple[str, str, str]]:
+    """The managers that do nothing for a Guaranteed pod: name, policy, and what becomes of the pod."""
+    would_be = AdmissionPod.of(pod.spec, {**gates, "PodLevelResources": True, "PodLevelResourceManagers": True})
+    owns_cpus = would_be.cpus > 0 or any(container.exclusive_cpus for container in would_be.containers)
+    if config.aligns:
+        yield "Topology Manager", config.topology_manager_policy, "the pod's CPUs and memory are not aligned"
+    if config.cpu_manager_policy == "static" and owns_cpus:
+        yield "CPU Manager", "static", "the pod uses the node's shared CPUs"
+    if config.memory_manager_policy == "Static":
+        yield "Memory Manager", "Static", "the pod uses the node's shared memory"

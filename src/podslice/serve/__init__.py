@@ -1,0 +1,1 @@
+"""`podslice serve`: a local page with the node live."""

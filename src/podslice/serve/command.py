@@ -1,0 +1,57 @@
+"""`podslice serve`: a local page with the node live, where pods can be tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.output import print_warnings
+from podslice.draw.command import stamps
+from podslice.node.node import Node
+from podslice.render.ansi import echo
+
+
+@click.command()
+@node_options
+@running_options
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Where to listen; others than loopback need --token."
+)
+@click.option("--port", default=8036, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--token", default="", envvar="PODSLICE_TOKEN", help="Whoever asks must know it (/?token=…).")
+def serve(address: str, port: int, token: str, **options: Any) -> None:
+    """Serve a page that shows the machine and the pods of a state directory live, and answers a dropped pod with
+    verdict, picture and fixes. Nothing on the node is changed. Stops with Ctrl-C.
+
+    \b
+    Examples:
+      podslice serve --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
+      podslice serve --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+    """
+    from podslice.api.manifests.manifest import PodReading
+    from podslice.serve.app import App
+    from podslice.service.http.page_server import PageServer, check_binding
+
+    check_binding(address, token)
+    fixed = start_node(**options)
+    print_warnings(fixed.warnings)
+    directory = options["state_path"]
+    reading = PodReading(options["replicas"], options["validate"], options["strict"])
+
+    def make() -> Node:
+        return start_node(**options).node
+
+    app = App(
+        make if directory else lambda: fixed.node,
+        lambda: stamps(directory) if directory else "fixed",
+        token=token,
+        reading=reading,
+    )
+    with PageServer(address, port, app) as server:
+        echo(f"podslice: {server.url}{'?token=…' if token else ''} (Ctrl-C stops)", err=True)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            echo("podslice: stopped", err=True)

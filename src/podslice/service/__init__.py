@@ -1,0 +1,1 @@
+"""What long-running programs share: watches, back-off, tokens, supervision."""

@@ -1,0 +1,112 @@
+"""Kubernetes Events, sent in the background and never too many."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import uuid
+from collections import OrderedDict
+from typing import Any, Protocol, TypeVar
+
+from podslice.service.identity import Identity
+
+_About = tuple[str, str, str, str]
+"""Kind, namespace, name and UID of what an event is about."""
+_Key = TypeVar("_Key")
+_MOST_WAITING = 256
+_REMEMBERED = 1024
+_REPEAT_AFTER = 300.0
+_MINUTE, _MOST_HELD = 60.0, 20
+LONGEST_MESSAGE = 1000
+
+
+class EventTaker(Protocol):
+    """What events are given to."""
+
+    async def create_event(self, event: dict[str, Any]) -> None: ...
+
+
+class ApiEvents:
+    """Sends events in the background; `run` does the work. The same event is sent once in five minutes. About one pod
+    and for one reason one event a minute is sent: what is said meanwhile is one event when the minute is over. When the
+    API server is slow the newest are dropped."""
+
+    def __init__(self, api: EventTaker, node: str) -> None:
+        self._api = api
+        self._node = node
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
+        self._sent: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._last: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._held: dict[tuple[str, str], list[str]] = {}
+        self.dropped = 0
+
+    def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        self._emit(("Pod", identity.namespace, identity.name, identity.uid), kind, reason, message)
+
+    def emit_node(self, kind: str, reason: str, message: str) -> None:
+        self._emit(("Node", "", self._node, self._node), kind, reason, message)
+
+    def _emit(self, about: _About, kind: str, reason: str, message: str) -> None:
+        now = asyncio.get_running_loop().time()
+        said, topic = (about[3], reason, message), (about[3], reason)
+        if now - self._sent.get(said, -_REPEAT_AFTER) < _REPEAT_AFTER:
+            return
+        _remember(self._sent, said, now)
+        wait = self._last.get(topic, -_MINUTE) + _MINUTE - now
+        if about[0] != "Pod" or wait <= 0:
+            self._send(about, kind, reason, message)
+        elif topic in self._held:
+            del self._held[topic][_MOST_HELD:]
+            self._held[topic].append(message)
+        elif len(self._held) < _REMEMBERED:
+            self._held[topic] = [message]
+            asyncio.get_running_loop().call_later(wait, self._release, about, kind, reason)
+        else:
+            self.dropped += 1
+
+    def _release(self, about: _About, kind: str, reason: str) -> None:
+        self._send(about, kind, reason, "; ".join(self._held.pop((about[3], reason))))
+
+    def _send(self, about: _About, kind: str, reason: str, message: str) -> None:
+        _remember(self._last, (about[3], reason), asyncio.get_running_loop().time())
+        try:
+            self._queue.put_nowait(self._event(about, kind, reason, message))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    def _event(self, about: _About, kind: str, reason: str, message: str) -> dict[str, Any]:
+        what, namespace, name, uid = about
+        involved = {"apiVersion": "v1", "kind": what, "name": name, "uid": uid}
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.{uuid.uuid4().hex[:16]}"[:253], "namespace": namespace or "default"},
+            "involvedObject": {**involved, "namespace": namespace} if namespace else involved,
+            "type": kind,
+            "reason": reason,
+            "message": message[:LONGEST_MESSAGE],
+            "source": {"component": "podslice", "host": self._node},
+            "reportingComponent": "podslice",
+            "reportingInstance": self._node,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+    async def run(self) -> None:
+        """Send for ever; an event the API server does not take is dropped."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._api.create_event(event)
+            except Exception:
+                self.dropped += 1
+
+
+def _remember(times: OrderedDict[_Key, float], key: _Key, now: float) -> None:
+    """The oldest are forgotten."""
+    times[key] = now
+    times.move_to_end(key)
+    while len(times) > _REMEMBERED:
+        times.popitem(last=False)

@@ -1,0 +1,370 @@
+"""Pods and nodes of a whole cluster as its scheduler must know them: bytes of one object in, a value or `ApiError` out.
+
+Read only as far as it decides where a pod may go. The specification of a pod stays bytes until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from sys import intern
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from podslice.api.pod.spec import Pod, pod_from_json
+from podslice.service.podlist import NAME_FORM, UID_FORM, ApiError, mirror_of
+from podslice.values.decoding import decoding_problem
+from podslice.values.errors import InputError
+
+T = TypeVar("T")
+LARGEST_POD = 2 << 20
+"""Bytes of a pod that is looked at; etcd takes 1.5 MiB."""
+_ENDED = ("Succeeded", "Failed")
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: msgspec.Raw = _NOTHING
+
+
+class _PodGroup(msgspec.Struct, frozen=True, rename="camel"):
+    pod_group_name: str = ""
+
+
+class _PodPlace(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: list[msgspec.Raw] | None = None
+    scheduling_group: _PodGroup | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
+_REFUSED = _PodCondition("PodScheduled", "False", "Unschedulable")
+
+
+class _PodState(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    conditions: list[_PodCondition] | None = None
+
+
+class _PodObject(msgspec.Struct, frozen=True):
+    metadata: _PodMetadata
+    spec: _PodPlace = _PodPlace()
+    status: _PodState = _PodState()
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """A toleration of a pod."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Tolerations(NamedTuple):
+    """The tolerations of a pod, by what they need of a taint: nothing, its key, or key and value; each with the effect
+    it is for, which is empty for all. A taint is looked up in them, however many there are."""
+
+    anything: frozenset[str] = frozenset()
+    keys: frozenset[tuple[str, str]] = frozenset()
+    values: frozenset[tuple[str, str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, tolerations: Iterable[Toleration]) -> Tolerations:
+        """Those that can tolerate a taint."""
+        anything, keys, values = set[str](), set[tuple[str, str]](), set[tuple[str, str, str]]()
+        for one in tolerations:
+            if one.operator == "Exists" and not one.key:
+                anything.add(one.effect)
+            elif one.operator == "Exists":
+                keys.add((one.key, one.effect))
+            elif one.key and one.operator in ("", "Equal"):
+                values.add((one.key, one.value, one.effect))
+        return cls(frozenset(anything), frozenset(keys), frozenset(values))
+
+    def tolerate(self, taint: Taint) -> bool:
+        """True when one of them tolerates the taint."""
+        return any(
+            effect in self.anything
+            or (taint.key, effect) in self.keys
+            or (taint.key, taint.value, effect) in self.values
+            for effect in ("", taint.effect)
+        )
+
+
+MOST_TERMS = 256
+"""Most tolerations, and most labels of a node selector, that are looked at."""
+LARGEST_AHEAD = 256 << 10
+"""Bytes of a pod for which a node is chosen before its scheduler asks."""
+
+
+class PlacementTerms(NamedTuple):
+    """What a pod says about where it may go. `simple`: nothing else of it, and no other object, has a say. `excess`:
+    there are too many terms to look at, and how many; the scheduler alone knows where the pod may go."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: Tolerations = Tolerations()
+    simple: bool = True
+    excess: str = ""
+
+
+class _Port(msgspec.Struct, frozen=True, rename="camel"):
+    host_port: int = 0
+
+
+class _PortContainer(msgspec.Struct, frozen=True):
+    ports: list[_Port] | None = None
+
+
+class _Volume(msgspec.Struct, frozen=True, rename="camel"):
+    persistent_volume_claim: msgspec.Raw = _NOTHING
+    ephemeral: msgspec.Raw = _NOTHING
+
+
+class _Terms(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+    affinity: msgspec.Raw = _NOTHING
+    topology_spread_constraints: list[msgspec.Raw] | None = None
+    resource_claims: list[msgspec.Raw] | None = None
+    containers: list[_PortContainer] | None = None
+    init_containers: list[_PortContainer] | None = None
+    volumes: list[_Volume] | None = None
+
+
+class _TermsObject(msgspec.Struct, frozen=True):
+    spec: _Terms = _Terms()
+
+
+class KeptPod(NamedTuple):
+    """What is kept of a pod that its node has taken in: whose it is, and what is asked before it is evicted."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    node_uid: str
+    scheduler: str
+    generation: int
+    priority: int
+    started: float
+    preempts: bool
+    mirror: bool
+    deleting: bool
+
+
+class ScheduledPod:
+    """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
+    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed, and which
+    its node knows by another UID (`node_uid`); `group` names its PodGroup. `started`: in seconds since 1970, 0 for not
+    yet. `refused`: its scheduler has found no node. `preempts`: others may leave for it. `pod` and `terms` are decoded
+    when they are first asked for."""
+
+    __slots__ = ("_data", "_pod", "_terms", "created", "deleting", "ended", "gated", "generation",
+                 "group", "mirror", "name", "namespace", "node", "node_uid", "nominated", "preempts", "priority",
+                 "refused", "scheduler", "started", "uid")  # fmt: skip
+
+    def __init__(self, data: bytes, read: _PodObject) -> None:
+        metadata, spec, status = read.metadata, read.spec, read.status
+        self._data: bytes | None = data
+        self._pod: Pod | None = None
+        self._terms: PlacementTerms | None = None
+        self.uid, self.namespace, self.name = metadata.uid, intern(metadata.namespace), metadata.name
+        self.generation = metadata.generation
+        self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
+        static = mirror_of(metadata.annotations or {}, metadata.owner_references, spec.node_name)
+        self.mirror, self.node_uid = bool(static), static or self.uid
+        self.node, self.scheduler = intern(spec.node_name), intern(spec.scheduler_name)
+        self.gated = bool(spec.scheduling_gates)
+        group = spec.scheduling_group
+        self.group = f"{self.namespace}/{group.pod_group_name}" if group is not None else ""
+        self.priority = spec.priority or 0
+        self.ended, self.nominated = status.phase in _ENDED, status.nominated_node_name
+        self.started = seconds_of(status.start_time or self.created)
+        self.preempts = spec.preemption_policy != "Never"
+        self.refused = _REFUSED in (status.conditions or ())
+
+    def __repr__(self) -> str:
+        return f"<ScheduledPod {self.namespace}/{self.name} {self.uid} on {self.node or 'no node'}>"
+
+    @property
+    def pod(self) -> Pod:
+        """Raises `InputError` for one that cannot be read, or whose specification is not kept."""
+        if self._pod is None:
+            self._pod = _pod(self._data)
+        return self._pod
+
+    @property
+    def terms(self) -> PlacementTerms:
+        """Raises `ApiError` for terms that cannot be read."""
+        if self._terms is None:
+            self._terms = read_terms(self._data or b"{}")
+        return self._terms
+
+    @property
+    def kept(self) -> KeptPod:
+        """What is left of it without its specification."""
+        return KeptPod(
+            self.uid, self.namespace, self.name, self.node, self.node_uid, self.scheduler, self.generation,
+            self.priority, self.started, self.preempts, self.mirror, self.deleting,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, kept: KeptPod) -> ScheduledPod:
+        """The pod again, without specification, group and the time at which it was created."""
+        pod = cls.__new__(cls)
+        for name, value in zip(KeptPod._fields, kept, strict=True):
+            setattr(pod, name, value)
+        pod._data = pod._pod = pod._terms = None
+        pod.created = pod.group = pod.nominated = ""
+        pod.gated = pod.ended = pod.refused = False
+        return pod
+
+    def like(self, older: ScheduledPod) -> bool:
+        """The same pod with the same specification; then it need not be decoded again."""
+        return self.uid == older.uid and 0 < self.generation == older.generation
+
+    def adopt(self, older: ScheduledPod) -> None:
+        """Take over what is decoded of an older version that is `like` this one."""
+        self._pod, self._terms = older._pod, older._terms
+        if self._pod is not None and self._terms is not None:
+            self._data = None
+
+
+def seconds_of(time: str) -> float:
+    """Seconds since 1970 of a time as the API server writes it; 0 where it is none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
+    """Raises `ApiError` for what is no pod, or has a name or a UID that no API server gives."""
+    raw = bytes(data)
+    if len(raw) > LARGEST_POD:
+        raise ApiError(f"a pod of {len(raw)} bytes is larger than {LARGEST_POD}")
+    found = _decoded(raw, _PodObject)
+    metadata = found.metadata
+    if not UID_FORM.match(metadata.uid):
+        raise ApiError(f"metadata.uid: {metadata.uid[:80]!r} is not valid")
+    for field, value in (("namespace", metadata.namespace), ("name", metadata.name)):
+        if not NAME_FORM.match(value):
+            raise ApiError(f"metadata.{field}: {value[:80]!r} is not valid")
+    return ScheduledPod(raw, found)
+
+
+def _pod(data: bytes | None) -> Pod:
+    if data is None:
+        raise InputError("is not kept", path="pod")
+    return pod_from_json(data)
+
+
+def read_terms(data: bytes) -> PlacementTerms:
+    """What a pod says about where it may go. Raises `ApiError`."""
+    if len(data) > LARGEST_AHEAD:
+        return PlacementTerms(simple=False, excess=f"the pod has {len(data)} bytes; {LARGEST_AHEAD} are looked at")
+    found = _decoded(data, _TermsObject).spec
+    for what, many in (("tolerations", found.tolerations), ("labels in its node selector", found.node_selector)):
+        if many and len(many) > MOST_TERMS:
+            return PlacementTerms(simple=False, excess=f"the pod has {len(many)} {what}; {MOST_TERMS} are looked at")
+    elsewhere = found.affinity != _NOTHING or found.topology_spread_constraints or found.resource_claims
+    ports = (port for one in (*(found.containers or ()), *(found.init_containers or ())) for port in one.ports or ())
+    volumes = (one for one in found.volumes or () if (one.persistent_volume_claim, one.ephemeral) != (_NOTHING,) * 2)
+    simple = not (elsewhere or any(port.host_port for port in ports) or any(volumes))
+    selector = tuple(sorted((found.node_selector or {}).items()))
+    return PlacementTerms(selector, Tolerations.of(found.tolerations or ()), simple)
+
+
+class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _NodeSpec(msgspec.Struct, frozen=True):
+    taints: list[Taint] | None = None
+    unschedulable: bool = False
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str] | None = None
+
+
+class _NodeObject(msgspec.Struct, frozen=True):
+    metadata: _NodeMetadata
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+class ScheduledNode(msgspec.Struct, frozen=True):
+    """A node as far as it decides who may go there."""
+
+    name: str
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    allocatable: dict[str, str] = {}
+
+
+def read_node(data: bytes | bytearray | msgspec.Raw) -> ScheduledNode:
+    """Raises `ApiError` for what is no node."""
+    found = _decoded(bytes(data), _NodeObject)
+    if not NAME_FORM.match(found.metadata.name):
+        raise ApiError(f"metadata.name: {found.metadata.name[:80]!r} is not valid")
+    return ScheduledNode(
+        intern(found.metadata.name),
+        _shared(found.metadata.labels),
+        tuple(found.spec.taints or ()),
+        found.spec.unschedulable,
+        _amounts(tuple((found.status.allocatable or {}).items())),
+    )
+
+
+def _shared(texts: dict[str, str] | None) -> dict[str, str]:
+    """Thousands of nodes have the same keys and values; all but a node's own are there once."""
+    return {intern(name): intern(text) for name, text in (texts or {}).items()}
+
+
+@lru_cache(1024)
+def _amounts(amounts: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Nodes of one make have one object, which nobody changes."""
+    return _shared(dict(amounts))
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    """Raises `ApiError`."""
+    try:
+        str(memoryview(data), "utf-8")
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        path, problem, *_ = decoding_problem(str(error))
+        raise ApiError(f"{path}: {problem}" if path else problem) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None

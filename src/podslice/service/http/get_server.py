@@ -1,0 +1,131 @@
+"""What the agent serves over HTTP: GET only, small requests, short waits, no dependencies.
+
+`/metrics`, `/healthz` and `/readyz` are one listener's; what only this machine or whoever knows a token may read is
+another's (`statusport`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from podslice.service.health import Health
+from podslice.service.http.doors import Doors, is_reserved
+
+_LONGEST_REQUEST = 8 << 10
+_PATIENCE = 5.0
+_MOST_CONNECTIONS, _MOST_OF_PEER = 64, 16
+_PLAIN = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_PHRASES = {
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+    405: "Method Not Allowed", 500: "Internal Server Error", 503: "Service Unavailable",
+}  # fmt: skip
+
+
+class HTTPAnswer(NamedTuple):
+    """Status code, content type and body."""
+
+    code: int
+    kind: str
+    body: bytes
+
+
+Route = Callable[[], Awaitable[HTTPAnswer]]
+Refusal = Callable[[Mapping[str, str]], HTTPAnswer | None]
+"""From a request's headers, by lower-case name, to the answer of those who may not ask."""
+
+
+def plain(code: int, text: str) -> HTTPAnswer:
+    """An answer for people."""
+    return HTTPAnswer(code, _PLAIN, text.encode("utf-8", "replace"))
+
+
+def metrics_routes(
+    metrics: Callable[[], bytes], healthy: Callable[[], Health], ready: Callable[[], Health]
+) -> dict[str, Route]:
+    """The text of `metrics`; `/healthz` and `/readyz` say what `healthy` and `ready` find, with code 503 where that is
+    bad."""
+
+    async def text() -> HTTPAnswer:
+        return HTTPAnswer(200, _METRICS, metrics())
+
+    def check(look: Callable[[], Health]) -> Route:
+        async def answer() -> HTTPAnswer:
+            found = look()
+            return plain(200 if found.good else 503, found.text)
+
+        return answer
+
+    return {"/metrics": text, "/healthz": check(healthy), "/readyz": check(ready)}
+
+
+class WebServer:
+    """Serves `routes` by path to those whom `refusal` does not turn away."""
+
+    def __init__(self, routes: Mapping[str, Route], *, refusal: Refusal = lambda headers: None) -> None:
+        self._routes = routes
+        self._refusal = refusal
+        self._server: asyncio.Server | None = None
+        self._doors: Doors[asyncio.StreamWriter] = Doors(_MOST_CONNECTIONS, _MOST_OF_PEER)
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
+        self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_REQUEST, ssl=tls)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer, listener = writer.get_extra_info("peername"), writer.get_extra_info("socket")
+        if is_reserved(listener.fileno()):
+            writer.transport.abort()
+            return
+        for one in self._doors.enter(writer, str(peer[0]) if peer else ""):
+            one.transport.abort()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                head = await reader.readuntil(b"\r\n\r\n")
+            self._doors.prove(writer)
+            writer.write(_response(await self._answer(head)))
+            async with asyncio.timeout(_PATIENCE):
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass
+        finally:
+            self._doors.leave(writer)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(self, head: bytes) -> HTTPAnswer:
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return plain(400, "bad request\n")
+        if words[0] != "GET":
+            return plain(405, "only GET\n")
+        refused = self._refusal(_headers(lines[1:]))
+        if refused is not None:
+            return refused
+        route = self._routes.get(words[1].partition("?")[0])
+        if route is None:
+            *others, last = self._routes
+            return plain(404, f"try {', '.join(others)} or {last}\n")
+        return await route()
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}
+
+
+def _response(answer: HTTPAnswer) -> bytes:
+    head = f"HTTP/1.1 {answer.code} {_PHRASES[answer.code]}\r\nContent-Type: {answer.kind}\r\n"
+    return f"{head}Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n".encode() + answer.body

@@ -1,0 +1,494 @@
+"""Answers of an API server or a kubelet about pods: bytes in, pods or a typed error out.
+
+What an answer holds was written by whoever may create pods, and what arrives may not be an answer at all. So nothing
+here is decoded as a whole. A list is cut into its items while it is read. Every item is read on its own, only as far as
+it decides about resources, and within a bound. An item that cannot be read is that pod's failure and hides no other.
+Pure: no sockets, no clock; `service.http.apiconnection` does the reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from podslice.api.pod.spec import Pod, pod_from_dict
+from podslice.config.annotations import policy_annotations
+from podslice.values.decoding import decoding_problem
+from podslice.values.errors import InputError, PodsliceError
+
+HASH_ANNOTATION = "kubernetes.io/config.hash"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+UID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+NAME_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
+
+LARGEST_ITEM = 12 << 20
+"""Bytes of one pod on its way. etcd takes 1.5 MiB, which JSON's escapes can make six times as long."""
+LARGEST_REST = 64 << 10
+"""Bytes of a list beside its items."""
+LARGEST_SPEC = 64 << 10
+"""Bytes of what decides about a pod's resources, and all that is kept of it."""
+LARGEST_TOKEN = 8 << 10
+_LARGEST_SAID = 2 << 20
+"""Bytes of the annotations and owners of a pod that may be a mirror."""
+_LONGEST_WORD = 256
+_ENDED = ("Succeeded", "Failed")
+_PREPARING = ("ContainerCreating", "PodInitializing")
+_DEEPEST = 64
+_PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""Everything up to the next bracket; stops at a quotation mark whose string is not all there."""
+_STRING = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
+_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
+_ITEMS = re.compile(rb'"items"\s*:\s*\Z')
+
+
+class ApiError(PodsliceError):
+    """The other side cannot be reached, refuses, or answers what is not an answer."""
+
+
+class GoneError(PodsliceError):
+    """410: the version to continue from is too old."""
+
+
+class KnownPod(msgspec.Struct, frozen=True):
+    """A pod as an answer tells it, cut down to what decides about its resources.
+
+    `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others; `mirror`: it
+    claims to be one. `annotations` are those of ours that a policy reads, cut off where they are too long anyway.
+    `node` is where it is bound to, `created` when it was made (RFC 3339). `deleting`: its deletion was asked for;
+    `ended`: it is Succeeded or Failed; `reason` is its status', empty where it has none. `preparing`: the kubelet
+    is at work on its sandbox or images and has not told yet how that ended. `spec` is JSON; `problem` says why
+    there is none.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    mirror_of: str = ""
+    spec: bytes = b""
+    problem: InputError | None = None
+    mirror: bool = False
+    annotations: dict[str, str] = {}
+    node: str = ""
+    created: str = ""
+    deleting: bool = False
+    ended: bool = False
+    reason: str = ""
+    preparing: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes kept, roughly."""
+        return len(self.spec) + sum(map(len, self.annotations.values())) + 500
+
+    def pod(self) -> Pod:
+        """Raises `InputError` for a pod that cannot be read."""
+        if self.problem is not None:
+            raise self.problem
+        metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid, "annotations": self.annotations}
+        return pod_from_dict({"metadata": metadata, "spec": msgspec.json.decode(self.spec)})
+
+
+class PodListPage(NamedTuple):
+    """One answer to a list: its pods, a line about each item that is none, the list's version, and the token of the
+    next page, empty on the last."""
+
+    pods: tuple[KnownPod, ...]
+    problems: tuple[str, ...]
+    version: str
+    more: str
+
+
+class Change(NamedTuple):
+    """One event of a watch: ADDED, MODIFIED or DELETED with its pod, or anything else without. `version` is empty
+    where the event has none."""
+
+    kind: str
+    pod: KnownPod | None
+    version: str
+
+
+class _Object(msgspec.Struct):
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _OwnerReference(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    namespace: str | None = ""
+    name: str | None = ""
+    resource_version: str | None = ""
+    creation_timestamp: msgspec.Raw = msgspec.Raw(b"null")
+    deletion_timestamp: msgspec.Raw = msgspec.Raw(b"null")
+    annotations: msgspec.Raw = msgspec.Raw(b"{}")
+    owner_references: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_ABSENT = msgspec.Raw(b"null")
+
+
+class _Container(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str
+    resources: msgspec.Raw = _ABSENT
+    restart_policy: msgspec.Raw = _ABSENT
+    resize_policy: msgspec.Raw = _ABSENT
+
+
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What of a specification decides about resources; the rest is passed over while reading."""
+
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    ephemeral_containers: list[_Container] | None = None
+    resources: msgspec.Raw = _ABSENT
+    overhead: msgspec.Raw = _ABSENT
+    priority: msgspec.Raw = _ABSENT
+    priority_class_name: msgspec.Raw = _ABSENT
+    os: msgspec.Raw = _ABSENT
+    resource_claims: msgspec.Raw = _ABSENT
+
+
+class _Place(msgspec.Struct, rename="camel"):
+    """Where a pod is bound to."""
+
+    node_name: str | None = ""
+
+
+class _Phase(msgspec.Struct):
+    """How far a pod is, and why."""
+
+    phase: str | None = ""
+    reason: str | None = ""
+
+
+class _Waiting(msgspec.Struct):
+    """Why a container does not run yet."""
+
+    reason: str | None = ""
+
+
+class _State(msgspec.Struct):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    state: _State | None = None
+
+
+class _Statuses(msgspec.Struct, rename="camel"):
+    """What a kubelet says of a pod's containers."""
+
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _ListMetadata(msgspec.Struct):
+    version: str | None = msgspec.field(name="resourceVersion", default="")
+    more: str | None = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata | None = None
+    items: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+T = TypeVar("T")
+_TEXTS = msgspec.json.Decoder(dict[str, str] | None)
+_OWNERS = msgspec.json.Decoder(list[_OwnerReference] | None)
+
+
+class ItemStream:
+    """Cuts the objects out of an answer while its bytes arrive, and null for what is nested too deeply in them. At no
+    time more is kept than one object and a small rest.
+
+    `within` 2: the items of a list. 0: a watch, which is one object after the other.
+    """
+
+    def __init__(self, within: int) -> None:
+        self.rest = bytearray()
+        """The answer with a 0 in the place of every object that was cut out."""
+        self._within = within
+        self._inside = within == 0
+        self._item: bytearray | None = None
+        self._depth = 0
+        self._in_string = False
+        self._carry = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytearray | None]:
+        """The objects that end in this chunk; None for one beyond `LARGEST_ITEM`. Raises `ApiError`."""
+        data, self._carry = self._carry + chunk, b""
+        start = position = 0
+        while position < len(data):
+            if self._in_string:
+                position = _end(_STRING, data, position)
+                if data[position : position + 1] == b"\\":
+                    data, self._carry = data[:position], data[position:]
+                elif position < len(data):
+                    position, self._in_string = position + 1, False
+                continue
+            position = _end(_PLAIN, data, position)
+            mark = data[position : position + 1]
+            if mark in _OPENING:
+                start = self._open(mark, data, start, position)
+            elif mark in _CLOSING:
+                item = self._item
+                start = self._close(data, start, position + 1)
+                if item is not None and self._item is None:
+                    yield item if len(item) <= LARGEST_ITEM else None
+            self._in_string = mark == b'"'
+            position += 1
+        self._keep(data[start:position])
+
+    def _open(self, mark: bytes, data: bytes, start: int, position: int) -> int:
+        """A bracket opens; returns from where on the data is still to be kept."""
+        depth, self._depth = self._depth, self._depth + 1
+        if self._item is None and self._inside and depth == self._within:
+            self._keep(data[start:position] + b"0")
+            self._item = bytearray()
+            return position
+        if self._item is None and self._within and depth == 1 and mark == b"[":
+            self._keep(data[start:position])
+            self._inside = _ITEMS.search(self.rest) is not None
+            return position
+        if depth == self._within + _DEEPEST:
+            self._keep(data[start:position] + b"null", depth)
+            return position
+        return start
+
+    def _close(self, data: bytes, start: int, position: int) -> int:
+        """A bracket has closed; returns from where on the data is still to be kept."""
+        self._depth -= 1
+        if self._depth == self._within + _DEEPEST:
+            return position
+        if self._item is not None and self._depth == self._within:
+            self._keep(data[start:position])
+            self._item = None
+            return position
+        if self._within and self._depth == 1:
+            self._inside = False
+        return start
+
+    def _keep(self, data: bytes, depth: int | None = None) -> None:
+        if (self._depth if depth is None else depth) > self._within + _DEEPEST:
+            return
+        if self._item is None:
+            self.rest += data
+            if len(self.rest) > LARGEST_REST:
+                raise ApiError(f"the answer has more than {LARGEST_REST} bytes beside its pods")
+        elif len(self._item) <= LARGEST_ITEM:
+            self._item += data[: LARGEST_ITEM + 1 - len(self._item)]
+
+
+def _end(form: re.Pattern[bytes], data: bytes, position: int) -> int:
+    found = form.match(data, position)
+    assert found is not None
+    return found.end()
+
+
+class PageReader:
+    """Reads one answer to a list, piece by piece; `node` is whose mirror pods count."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._stream = ItemStream(within=2)
+        self._pods: list[KnownPod] = []
+        self._problems: list[str] = []
+        self._cut = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Raises `ApiError`."""
+        for item in self._stream.feed(chunk):
+            self._cut += 1
+            if item is None:
+                self._problems.append(f"item {self._cut} of the list is larger than {LARGEST_ITEM} bytes")
+                continue
+            try:
+                self._pods.append(known_pod(item, self._node))
+            except ApiError as error:
+                self._problems.append(f"item {self._cut} of the list: {error}")
+
+    def finish(self) -> PodListPage:
+        """The whole answer has arrived. Raises `ApiError` if it was not a list."""
+        found = _decoded(self._stream.rest, _List)
+        if found.items is msgspec.UNSET:
+            raise ApiError("the answer is not a list: it has no items")
+        metadata = found.metadata or _ListMetadata()
+        others = len(found.items or ()) - self._cut
+        if others > 0:
+            self._problems.append(f"{others} items of the list are not objects")
+        if len(metadata.more or "") > LARGEST_TOKEN:
+            raise ApiError(f"the token of the next page is longer than {LARGEST_TOKEN} bytes")
+        return PodListPage(tuple(self._pods), tuple(self._problems), metadata.version or "", metadata.more or "")
+
+
+def decode_list(chunks: Iterable[bytes], node: str) -> PodListPage:
+    """An answer to a list, in one go. Raises `ApiError`."""
+    reader = PageReader(node)
+    for chunk in chunks:
+        reader.feed(chunk)
+    return reader.finish()
+
+
+class ChangeReader:
+    """Reads a watch, piece by piece; `node` is whose mirror pods count."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._stream = ItemStream(within=0)
+
+    def feed(self, chunk: bytes) -> Iterator[Change]:
+        """The changes that end in this chunk. Raises `ApiError`, `GoneError`."""
+        for event in self._stream.feed(chunk):
+            if event is None:
+                raise ApiError(f"watch: an event is larger than {LARGEST_ITEM} bytes")
+            yield decode_change(event, self._node)
+        if self._stream.rest.strip(b"0\r\n\t "):
+            raise ApiError(f"watch: {bytes(self._stream.rest[:80])!r} is not an event")
+        self._stream.rest.clear()
+
+
+def decode_change(line: bytes | bytearray, node: str) -> Change:
+    """One event of a watch. Raises `ApiError`, `GoneError`."""
+    event = _decoded(line, _Event)
+    if event.type == "ERROR":
+        status = _decoded(event.object, _Status)
+        if status.code == 410:
+            raise GoneError
+        raise ApiError(f"watch: {status.message[:500]}")
+    if event.type in ("ADDED", "MODIFIED", "DELETED"):
+        pod = known_pod(event.object, node)
+        return Change(event.type, pod, _version(event.object))
+    return Change(event.type, None, _version(event.object))
+
+
+def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
+    """A v1 Pod. Raises `ApiError` when not even its name can be read; otherwise what is wrong is the pod's problem."""
+    pod = _decoded(data, _Object)
+    metadata = _metadata(pod)
+    uid, namespace, name = metadata.uid, metadata.namespace or "", metadata.name or ""
+    if not UID_FORM.match(uid):
+        raise ApiError(f"metadata.uid: {uid[:80]!r} is not valid")
+    for field, value in (("namespace", namespace), ("name", name)):
+        if value and not NAME_FORM.match(value):
+            raise ApiError(f"metadata.{field}: {value[:80]!r} is not valid")
+    annotations = _annotations(metadata)
+    status = _tolerant(pod.status, _Phase())
+    known = KnownPod(
+        uid,
+        namespace,
+        name,
+        mirror_of(annotations, metadata.owner_references, node),
+        mirror=MIRROR_ANNOTATION in annotations,
+        annotations=policy_annotations(annotations),
+        node=(_tolerant(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
+        created=_tolerant(metadata.creation_timestamp, "")[:_LONGEST_WORD],
+        deleting=_tolerant(metadata.deletion_timestamp, "") != "",
+        ended=status.phase in _ENDED,
+        reason=(status.reason or "")[:_LONGEST_WORD],
+        preparing=_preparing(_tolerant(pod.status, _Statuses())),
+    )
+    try:
+        return msgspec.structs.replace(known, spec=_spec(pod.spec, known))
+    except InputError as error:
+        return msgspec.structs.replace(known, problem=error.at(source=f"pod {namespace}/{name}"))
+
+
+def _tolerant(data: msgspec.Raw, default: T) -> T:
+    """What says nothing about resources and may be anything."""
+    try:
+        return msgspec.json.decode(data, type=type(default))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return default
+
+
+def _preparing(statuses: _Statuses) -> bool:
+    """Containers wait, and all of them for the first thing that a kubelet does for a pod."""
+    every = [*(statuses.init_container_statuses or ()), *(statuses.container_statuses or ())]
+    waiting = [one.state.waiting.reason for one in every if one.state is not None and one.state.waiting is not None]
+    return bool(waiting) and all(reason in _PREPARING for reason in waiting)
+
+
+def _version(data: msgspec.Raw) -> str:
+    return _metadata(_decoded(data, _Object)).resource_version or ""
+
+
+def _metadata(pod: _Object) -> _Metadata:
+    try:
+        str(memoryview(pod.metadata), "utf-8")
+    except UnicodeDecodeError:
+        raise ApiError("metadata is not UTF-8") from None
+    return _decoded(pod.metadata, _Metadata)
+
+
+def _annotations(metadata: _Metadata) -> dict[str, str]:
+    """None where they cannot be read or are too many."""
+    if len(memoryview(metadata.annotations)) > _LARGEST_SAID:
+        return {}
+    try:
+        return _TEXTS.decode(metadata.annotations) or {}
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+
+
+def mirror_of(annotations: Mapping[str, str], owners: msgspec.Raw, node: str) -> str:
+    """The static pod's UID of the mirror that a node's kubelet wrote, empty for other pods: the UID is there twice, and
+    the Node is the controller. Whoever makes pods can write the annotations alone."""
+    own = annotations.get(HASH_ANNOTATION, "")
+    if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
+        return ""
+    if len(memoryview(owners)) > _LARGEST_SAID:
+        return ""
+    try:
+        found = _OWNERS.decode(owners) or []
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ""
+    return own if any(one.kind == "Node" and one.name == node and one.controller for one in found) else ""
+
+
+def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:
+    """The part that decides, as JSON again. Raises `InputError`."""
+    try:
+        spec = msgspec.json.encode(msgspec.json.decode(data, type=_Spec))
+        if len(spec) > LARGEST_SPEC:
+            raise InputError(f"names, requests and limits have more than {LARGEST_SPEC} bytes", path="spec")
+        str(spec, "utf-8")
+        msgspec.structs.replace(known, spec=spec).pod()
+    except RecursionError:
+        raise InputError("is nested too deeply", path="spec") from None
+    except msgspec.DecodeError as error:
+        found = decoding_problem(str(error))
+        path = f"spec.{found.path}" if found.path else "spec"
+        raise InputError(found.problem, path=path, remedy=found.remedy) from None
+    except ValueError as error:
+        raise InputError(f"cannot be read: {str(error)[:200]}", path="spec") from None
+    return spec
+
+
+def _decoded(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
+    """Raises `ApiError`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        path, problem, *_ = decoding_problem(str(error))
+        raise ApiError(f"{path}: {problem}" if path else f"the answer is not an object: {problem}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None

@@ -1,0 +1,1 @@
+"""Verify, convert, repair and migrate the kubelet's state files (docs/state.md)."""

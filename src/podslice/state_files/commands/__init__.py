@@ -1,0 +1,1 @@
+"""`podslice state`."""

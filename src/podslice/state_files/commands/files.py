@@ -1,0 +1,195 @@
+"""The files that `podslice state` works on: which of a folder, and what becomes of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from podslice.host.state.statefile import read_state
+from podslice.node.checkpoints import policy_state
+from podslice.node.checkpoints.content import Content, read_content
+from podslice.node.checkpoints.names import (
+    ACTUATED_STATE_FILE,
+    ALLOCATED_STATE_FILE,
+    CPU_STATE_FILE,
+    DEVICE_STATE_FILE,
+    GUARD_STATE_FILE,
+    MANAGER_STATE_FILES,
+    POLICY_STATE_FILE,
+    place_of,
+)
+from podslice.node.checkpoints.releases import FileKind, Release
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.state_files.consequence import NodeFacts
+from podslice.state_files.convert import Rewritten, convert
+from podslice.state_files.guards import repair_guards
+from podslice.state_files.promises import carry_promises, kubelet_promises, repair_promises
+from podslice.state_files.repair import RunningPods, repair_cpu
+from podslice.state_files.repair_memory import repair_memory
+from podslice.state_files.verify import kind_of_name
+from podslice.values.errors import InputError
+from podslice.values.go.gojson import CheckpointError
+
+MENDED = (*MANAGER_STATE_FILES, place_of(DEVICE_STATE_FILE), POLICY_STATE_FILE, GUARD_STATE_FILE)
+"""The managers' files and podslice's own, which are converted and repaired."""
+READABLE = (*MENDED, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
+"""The records of granted resources beside them are shown and verified only."""
+_NOT_MENDED = ("device", "allocation")
+_MAY_HELP = "podslice state repair may help"
+
+Change = tuple["StateFile", Rewritten]
+
+
+class StateFile(NamedTuple):
+    """A file to work on, without `data` one that is not there yet; `kind` is told by its name, else by its content,
+    else None."""
+
+    path: Path
+    data: bytes
+    kind: FileKind | None
+
+
+def state_files(path: Path, names: tuple[str, ...]) -> list[StateFile]:
+    """The state files of a directory, or the one file. Raises `InputError`."""
+    paths = [path]
+    if path.is_dir():
+        paths = [path / place for place in names if (path / place).is_file()]
+        if not paths:
+            raise InputError(
+                "holds no state file", source=str(path), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
+            )
+    files = []
+    for place in paths:
+        data = read_state(place)
+        if data is None:
+            raise InputError("does not exist", source=str(place))
+        files.append(StateFile(place, data, kind_of_name(place.name) or _kind(data)))
+    return files
+
+
+def _kind(data: bytes) -> FileKind | None:
+    try:
+        return read_content(data).kind
+    except CheckpointError:
+        return None
+
+
+def _of_kind(files: list[StateFile], kind: FileKind) -> StateFile | None:
+    return next((file for file in files if file.kind == kind), None)
+
+
+def cpus_beside(file: StateFile, files: list[StateFile]) -> CPUCheckpoint | None:
+    """The CPU Manager's file beside the policy's: among these files, else in its folder; None for other files, and
+    where there is none that can be read."""
+    if file.kind != "policy":
+        return None
+    cpu = _of_kind(files, "cpu")
+    return _cpu_checkpoint(read_state(file.path.with_name(CPU_STATE_FILE)) if cpu is None else cpu.data)
+
+
+def cpu_policy(files: list[StateFile]) -> str:
+    """The policy that the CPU Manager's file among them names; empty where there is none that can be read."""
+    cpu = _of_kind(files, "cpu")
+    checkpoint = None if cpu is None else _cpu_checkpoint(cpu.data)
+    return checkpoint.policy_name if checkpoint else ""
+
+
+def _cpu_checkpoint(data: bytes | None) -> CPUCheckpoint | None:
+    try:
+        checkpoint = None if data is None else read_content(data).checkpoint
+    except CheckpointError:
+        return None
+    return checkpoint if isinstance(checkpoint, CPUCheckpoint) else None
+
+
+# Convert
+
+
+def converted(files: list[StateFile], target: Release, containers: Mapping[str, tuple[str, str]]) -> list[Change]:
+    """The files for another kubelet, promises where that looks for them. Raises `InputError`."""
+    policy, changes = _of_kind(files, "policy"), list[Change]()
+    promises = None
+    if policy is not None:
+        _check(policy)
+        promises = policy.data
+    for file in files:
+        if file.kind == "policy":
+            continue
+        if file.kind == "guard":
+            _content(file)
+            changes.append((file, Rewritten(file.data, target.writes("guard"), [])))
+            continue
+        content, lost = _content(file), list[str]()
+        if content.kind == "cpu" and content.intact:
+            told, _ = kubelet_promises(content.unknown)
+            content, promises = carry_promises(content, promises, target)
+            if len(files) == 1 and told and not kubelet_promises(content.unknown)[0]:
+                lost = [f"pod {uid}: which CPUs were promised to it; converting the folder keeps that" for uid in told]
+        with _named(file):
+            change = convert(content, target, containers)
+        changes.append((file, change._replace(remarks=[*change.remarks, *lost])))
+    if promises is not None and (policy is not None or len(files) > 1):
+        policy = policy or StateFile(files[0].path.with_name(POLICY_STATE_FILE), b"", "policy")
+        changes.append((policy, Rewritten(promises, target.writes("policy"), [])))
+    return changes
+
+
+def _check(policy: StateFile) -> None:
+    try:
+        policy_state.decode(policy.data)
+    except CheckpointError as error:
+        raise InputError(str(error), source=str(policy.path), remedy=_MAY_HELP) from None
+
+
+def _content(file: StateFile) -> Content:
+    try:
+        return read_content(file.data)
+    except CheckpointError as error:
+        raise InputError(str(error), source=str(file.path), remedy=_MAY_HELP) from None
+
+
+# Repair
+
+
+def repaired(files: list[StateFile], target: Release, facts: NodeFacts, running: RunningPods | None) -> list[Change]:
+    """The files that can be mended; promises are checked against the CPUs that containers have afterwards. Raises
+    `InputError`."""
+    changes = list[Change]()
+    for file in files:
+        _check_kind(file)
+        if file.kind in ("cpu", "memory"):
+            make = repair_cpu if file.kind == "cpu" else repair_memory
+            with _named(file):
+                changes.append((file, make(file.data, target, facts, running)))
+        elif file.kind == "guard":
+            changes.append((file, repair_guards(file.data)))
+    policy = _of_kind(files, "policy")
+    if policy is not None:
+        mended = next((change.data for file, change in changes if file.kind == "cpu"), None)
+        cpus = cpus_beside(policy, files) if mended is None else _cpu_checkpoint(mended)
+        with _named(policy):
+            changes.append((policy, repair_promises(policy.data, cpus)))
+    return changes
+
+
+def _check_kind(file: StateFile) -> None:
+    """An intact file under another one's name would be repaired to nothing. Raises `InputError`."""
+    if file.kind is None:
+        raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
+    try:
+        content = read_content(file.data)
+    except CheckpointError:
+        return
+    if content.intact and content.kind != file.kind:
+        raise InputError(f"the content is a {content.kind} state file", source=str(file.path), remedy="rename it")
+
+
+@contextmanager
+def _named(file: StateFile) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except InputError as error:
+        raise error.at(source=str(file.path)) from None

@@ -1,0 +1,129 @@
+"""`podslice state migrate`: the files of a node on the machine that it has become."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from podslice.cli.machine_option import complete_machine, machine_named
+from podslice.cli.output import OUTPUT, emit
+from podslice.host.state.reboot import SUFFIX, set_aside
+from podslice.host.state.statefile import RealFiles, read_state, write_atomically
+from podslice.machine.drift import DriftTolerance, drift_tolerance
+from podslice.machine.identity import MachineRecord
+from podslice.node.checkpoints.names import NODE_STATE_FILES, POLICY_STATE_FILE, place_of
+from podslice.render.ansi import echo, style
+from podslice.state_files.documents import StateMigration
+from podslice.state_files.migrate import Migration
+from podslice.state_files.migrate import migrate as migrated
+from podslice.values.errors import InputError
+
+_SAYS = {
+    "unchanged": "the files fit the machine as they are",
+    "renumbered": "everybody keeps their place in the hardware, under other numbers",
+    "rebuilt": "the files do not fit the machine, pods are to be admitted afresh",
+}
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--before", metavar="MACHINE", required=True, shell_complete=complete_machine,
+    help="The machine that the files were written on: a file, a snapshot, a ready-made one, or a text.",
+)  # fmt: skip
+@click.option(
+    "--after", metavar="MACHINE", required=True, shell_complete=complete_machine, help="The machine as it is now."
+)
+@click.option(
+    "--drift-tolerance", "tolerance", metavar="off|legacy|QUANTITY", default="legacy", show_default=True,
+    help="How much memory may have moved.",
+)  # fmt: skip
+@click.option("--write", is_flag=True, help=f"Do it; files that do not count any more stay as *{SUFFIX}.")
+@OUTPUT("table")
+def migrate(directory: Path, before: str, after: str, tolerance: str, output: str, *, write: bool) -> None:
+    """What becomes of a node's files when its machine has changed over a reboot (docs/hotplug.md).
+
+    CPUs are known by their place in the hardware. Where all owners have one on the new machine too, whole cores and
+    NUMA nodes as before, the files get the new numbers; else they do not fit, and it is said who loses what.
+
+    \b
+    Examples:
+      podslice state migrate --before old.yaml --after new.yaml /var/lib/podslice
+      podslice state migrate --before old.tar --after new.tar /var/lib/kubelet --write
+
+    Exit codes: 0 nothing is lost, or written, 1 something would be lost, 2 bad input.
+    """
+    allowed = _tolerance(tolerance)
+    files = _files(directory)
+    old, new = machine_named(before, "--before"), machine_named(after, "--after")
+    found = migrated(files, MachineRecord.of(old), MachineRecord.of(new), tolerance=allowed)
+    aside = _aside(files, found)
+    if write:
+        _carry_out(directory, found, aside)
+    if output == "table":
+        _print(found, aside, write=write)
+    else:
+        emit(_document(directory, found, aside, write=write), output)
+    sys.exit(1 if found.lost and not write else 0)
+
+
+def _tolerance(text: str) -> DriftTolerance:
+    try:
+        allowed = drift_tolerance(text)
+    except InputError as error:
+        raise error.at(path="--drift-tolerance") from None
+    if allowed.kind == "auto":
+        raise InputError("auto is for the machine itself", path="--drift-tolerance", remedy="name an amount")
+    return allowed
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    files = {name: data for name in NODE_STATE_FILES if (data := read_state(directory / place_of(name))) is not None}
+    if not files:
+        raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(NODE_STATE_FILES)}")
+    return files
+
+
+def _aside(files: Mapping[str, bytes], found: Migration) -> tuple[str, ...]:
+    """The files that do not count any more."""
+    if found.outcome == "rebuilt":
+        return tuple(files)
+    return tuple(name for name in found.files if name != POLICY_STATE_FILE)
+
+
+def _carry_out(directory: Path, found: Migration, aside: tuple[str, ...]) -> None:
+    """The old ones first, so that nobody takes new numbers for old ones, whenever this is cut short."""
+    try:
+        for name in aside:
+            set_aside(directory / place_of(name), RealFiles())
+        for name, data in sorted(found.files.items(), reverse=True):
+            write_atomically(directory / place_of(name), data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(directory)) from None
+
+
+def _print(found: Migration, aside: tuple[str, ...], *, write: bool) -> None:
+    reason = f": {found.reason}" if found.reason else ""
+    echo(style(found.outcome, bold=True) + f": {_SAYS[found.outcome]}{reason}")
+    for change in found.changes:
+        echo(f"  {change}")
+    for lost in found.lost:
+        echo(f"  {style('lost', fg='red')} {lost}")
+    for name in aside if write else ():
+        echo(f"  {name}: the old file is {name}{SUFFIX}")
+
+
+def _document(directory: Path, found: Migration, aside: tuple[str, ...], *, write: bool) -> StateMigration:
+    return StateMigration(
+        directory=str(directory),
+        outcome=found.outcome,
+        reason=found.reason,
+        changes=found.changes,
+        lost=found.lost,
+        files={name: data.decode() for name, data in found.files.items()},
+        aside=tuple(f"{name}{SUFFIX}" for name in aside),
+        written=write,
+    )

@@ -1,0 +1,145 @@
+"""The options with which `podslice state` is told of a node, and what they come to: machine, configuration, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from podslice.cli.machine_option import machine_options, named_node, resolve_node
+from podslice.cli.node_option import (
+    POD_LEVEL_GATE,
+    assumptions,
+    load_config,
+    set_option,
+    warnings_about,
+    written_with_gate,
+)
+from podslice.cli.output import print_warnings, with_options
+from podslice.config.kubelet import KubeletConfig
+from podslice.machine.model import Machine
+from podslice.node.checkpoints.releases import Release, release
+from podslice.node_objects.described import DescribedNode
+from podslice.state_files.commands.files import StateFile, cpu_policy
+from podslice.state_files.consequence import NodeFacts
+from podslice.values.cpuset import CPUSetError, parse_bits
+from podslice.values.errors import InputError, StartError
+from podslice.values.gate_table import NEWEST, OLDEST
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FIRST_WITH_GATE = 36
+
+
+def state_node_options(command: F) -> F:
+    """Adds the machine options, `--here`, `--config`, `--set`, `--reserved-cpus`, `--strict-reservation` and
+    `--containers`; the command hands them to `told_node`."""
+    options = (
+        click.option("--here", is_flag=True, help="Check against this very machine."),
+        click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
+        set_option,
+        click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
+        click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
+        click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
+    )
+    return machine_options(with_options(command, *options))
+
+
+class ToldNode(NamedTuple):
+    """What the options tell. `settled`: they name the configuration, and so the managers' policies."""
+
+    options: Mapping[str, Any]
+    machine: Machine | None
+    config: KubeletConfig | None
+    settled: bool = True
+
+    def reader(self, version: str, *, pod_level: bool) -> Release:
+        """The kubelet that is to read the files; its gate is on when the flag or its configuration says so."""
+        reader = release(version, pod_level=pod_level)
+        if self.config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
+            return reader
+        return release(version, pod_level=self.config.feature_gates.get(POD_LEVEL_GATE, False))
+
+    def other_gate(self, files: list[StateFile], reader: Release) -> tuple[str, ...]:
+        """A warning where nobody said that the gate is off, and a file was written with it on: what follows is then
+        about another kubelet than the one that wrote it."""
+        if self.config is not None or reader.pod_level or reader.minor < _FIRST_WITH_GATE:
+            return ()
+        named = [file.path for file in files if written_with_gate(file.data)]
+        if not named:
+            return ()
+        return (f"{named[0]} was written with the gate {POD_LEVEL_GATE} on; a kubelet with it off is asked about "
+                "(--pod-level, or --config, says that it is on)",)  # fmt: skip
+
+    def facts(self, minor: int = NEWEST) -> NodeFacts:
+        """Without any machine the files are not checked against one. Raises `InputError`."""
+        from podslice.state_files.running import load_containers
+
+        options = self.options
+        containers = load_containers(options["containers"]) if options["containers"] else {}
+        if self.config is not None:
+            if not OLDEST <= minor <= NEWEST:
+                unknown = f"the feature gates of Kubernetes 1.{minor} are not known here; those of 1.{NEWEST} count"
+                print_warnings((unknown,))
+            return self._configured_facts(self.config, containers, minor)
+        try:
+            reserved = parse_bits(options["reserved_cpus"])
+        except CPUSetError as error:
+            raise InputError(error.problem, path="--reserved-cpus", remedy="write for example 0-1,64") from None
+        strict = options["strict_reservation"]
+        return NodeFacts(machine=self.machine, reserved=reserved, strict=strict, containers=containers)
+
+    def _configured_facts(
+        self, config: KubeletConfig, containers: Mapping[str, tuple[str, str]], minor: int
+    ) -> NodeFacts:
+        from podslice.state_files.commands.node_facts import node_facts
+
+        if self.machine is None:
+            raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")
+        if _reserves(self.options):
+            raise InputError(
+                "already sets the reservation",
+                path="--config",
+                remedy="leave out --reserved-cpus and --strict-reservation",
+            )
+        try:
+            facts = node_facts(self.machine, config, containers, minor=minor)
+        except StartError as error:
+            problem = f"a kubelet would not start even without state files: {error.message}"
+            raise InputError(problem, path=error.stage, remedy=error.remedy).at(
+                source=self.options["config_path"] or ""
+            ) from None
+        return facts if self.settled else msgspec.structs.replace(facts, policies={})
+
+
+def told_node(options: Mapping[str, Any], files: list[StateFile]) -> ToldNode:
+    """What the options tell of the node of these files. Raises `InputError`.
+
+    An object of a cluster tells of its kubelet's configuration too, though not of the CPU Manager's policy, which is
+    taken to be that of the state file. `--reserved-cpus` and `--strict-reservation` count in place of it.
+    """
+    described = named_node(options["machine"], options["sysfs"], options["source"])
+    if described is None and options["here"]:
+        described = resolve_node(None, None, None)
+    machine = described.machine if described else None
+    settled = options["config_path"] is not None or bool(options["overrides"])
+    told = dict(described.fields) if described else {}
+    if not settled and (not told or _reserves(options)):
+        if described:
+            print_warnings(tuple(assumptions(described, configured=True)))
+        return ToldNode(options, machine, None)
+    if told and not settled:
+        told["cpuManagerPolicy"] = cpu_policy(files) or told.get("cpuManagerPolicy", "none")
+    loaded = load_config(options["config_path"], options["overrides"], told=told)
+    print_warnings((*_about(described, loaded.config, options), *loaded.warnings))
+    return ToldNode(options, machine, loaded.config, settled)
+
+
+def _about(described: DescribedNode | None, config: KubeletConfig, options: Mapping[str, Any]) -> tuple[str, ...]:
+    configured = options["config_path"] is not None
+    return tuple(warnings_about(described, config, configured=configured)) if described else ()
+
+
+def _reserves(options: Mapping[str, Any]) -> bool:
+    return bool(options["reserved_cpus"] or options["strict_reservation"])

@@ -1,0 +1,375 @@
+"""`podslice state`: the kubelet's state files, read, checked, converted and repaired outside of a kubelet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from podslice.cli.group import CommandGroup
+from podslice.cli.node_option import agents_pods
+from podslice.cli.output import OUTPUT, emit, print_warnings
+from podslice.host.state.statefile import back_up, write_atomically
+from podslice.node.checkpoints.content import Content, read_content
+from podslice.node.checkpoints.releases import Release, release
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.memory.checkpoint import MemoryCheckpoint
+from podslice.render.ansi import echo, style
+from podslice.state_files.commands.files import (
+    MENDED,
+    READABLE,
+    StateFile,
+    converted,
+    cpus_beside,
+    repaired,
+    state_files,
+)
+from podslice.state_files.commands.migrate import migrate
+from podslice.state_files.commands.node_options import state_node_options, told_node
+from podslice.state_files.consequence import Consequence, start_consequence
+from podslice.state_files.convert import Rewritten
+from podslice.state_files.documents import (
+    StateConversion,
+    StateConversionList,
+    StateFileList,
+    StateRepair,
+    StateRepairList,
+    StateVerification,
+    StateVerificationList,
+    state_file,
+)
+from podslice.state_files.finding import StateFinding
+from podslice.state_files.repair import RunningContainer, RunningPods
+from podslice.state_files.table import content_text, identity_text
+from podslice.state_files.verify import verify as verify_file
+from podslice.values.errors import InputError
+from podslice.values.go.gojson import CheckpointError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+@click.group(cls=CommandGroup)
+def state() -> None:
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state, kubelet_internal_checkpoint,
+    podslice_policy_state and podslice_guard_state; show and verify allocated_pods_state and actuated_pods_state.
+
+    \b
+    Examples:
+      podslice state show /var/lib/kubelet
+      podslice state verify /var/lib/kubelet --here --config kubelet.yaml
+      podslice state convert cpu_manager_state --to 1.35            # shows what would be lost
+      podslice state repair /var/lib/kubelet --here --running pods.yaml --write
+      podslice state migrate --before old.yaml --after new.yaml /var/lib/podslice
+
+    Exit codes: 0 fine, 1 problems found, 2 bad input.
+    """
+
+
+def _release_options(flag: str, text: str) -> Callable[[F], F]:
+    def add(command: F) -> F:
+        command = click.option("--pod-level", is_flag=True, help="With the gate PodLevelResourceManagers on.")(command)
+        return click.option(flag, "version", metavar="1.N", default="1.36", show_default=True, help=text)(command)
+
+    return add
+
+
+_PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Path))
+
+
+# show
+
+
+@state.command()
+@_PATH
+@OUTPUT("table", "wide")
+def show(path: Path, output: str) -> None:
+    """Who owns what, in files of every version.
+
+    \b
+    Examples:
+      podslice state show /var/lib/kubelet
+      podslice state show cpu_manager_state -o json
+
+    Exit codes: 0 shown, 1 a checksum does not fit, 2 bad input.
+    """
+    shown, problems = [], False
+    for file in state_files(path, READABLE):
+        try:
+            content = read_content(file.data)
+        except CheckpointError as error:
+            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
+        problems = problems or not content.intact
+        shown.append((file, content))
+    cpus = next((one.checkpoint for _, one in shown if isinstance(one.checkpoint, CPUCheckpoint)), None)
+    if output in ("table", "wide"):
+        for place, (file, content) in enumerate(shown):
+            echo(f"{'' if place == 0 else chr(10)}{style(str(file.path), bold=True)}: {_title(content)}")
+            if output == "wide":
+                echo(identity_text(file.data, content))
+            echo(content_text(content, cpus))
+    else:
+        emit(StateFileList(tuple(state_file(str(file.path), content, cpus) for file, content in shown)), output)
+    sys.exit(1 if problems else 0)
+
+
+def _title(content: Content) -> str:
+    if content.kind == "allocation" and content.intact:
+        return "granted resources (kubelet 1.36)"
+    if content.kind == "policy" and content.intact:
+        return "promises, and resizes being written (podslice)"
+    if content.kind == "guard":
+        return "files of the kernel that guards have changed (podslice)"
+    checkpoint = content.checkpoint
+    policy = f", policy {checkpoint.policy_name}" if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else ""
+    return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
+
+
+# verify
+
+
+@state.command()
+@_PATH
+@state_node_options
+@_release_options("--kubelet-version", "The kubelet that would start with the files.")
+@OUTPUT("table", "wide")
+def verify(*, path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
+    """What is wrong with the files, and what a kubelet would do with them at its start.
+
+    \b
+    Examples:
+      podslice state verify /var/lib/kubelet --here --config /var/lib/kubelet/config.yaml
+      podslice state verify cpu_manager_state --kubelet-version 1.35
+
+    Exit codes: 0 nothing wrong, 1 problems found, 2 bad input.
+    """
+    files = state_files(path, READABLE)
+    told = told_node(options, files)
+    reader = told.reader(version, pod_level=pod_level)
+    print_warnings(told.other_gate(files, reader))
+    facts = told.facts(reader.minor)
+    results = []
+    for file in files:
+        content, findings = verify_file(file.data, facts, cpus_beside(file, files))
+        if content is not None and file.kind is not None and content.kind != file.kind:
+            text = f"the content is a {content.kind} state file"
+            findings.append(StateFinding("error", "kind", "", text))
+        kind = file.kind or (content.kind if content is not None else None)
+        start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else None
+        results.append(_Verdict(file, content, findings, start))
+    if output in ("table", "wide"):
+        for result in results:
+            _print_verdict(result, wide=output == "wide")
+    else:
+        emit(StateVerificationList(tuple(map(_verification, results))), output)
+    sys.exit(1 if any(result.bad for result in results) else 0)
+
+
+class _Verdict(NamedTuple):
+    """What was found out about one file; `content` None: it cannot be read, `start` None: nobody knows."""
+
+    file: StateFile
+    content: Content | None
+    findings: list[StateFinding]
+    start: Consequence | None
+
+    @property
+    def bad(self) -> bool:
+        """Something is wrong that must not be."""
+        stops = self.start is not None and not self.start.starts
+        return stops or any(finding.level != "note" for finding in self.findings)
+
+
+def _kubelet_path(file: StateFile) -> str:
+    return str(file.path) if file.path.is_absolute() else ""
+
+
+def _print_verdict(verdict: _Verdict, *, wide: bool) -> None:
+    file, content, findings, start = verdict
+    echo(f"{style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
+    if wide and content is not None:
+        echo(identity_text(file.data, content))
+    for finding in findings:
+        level = style(finding.level, fg=_COLOURS[finding.level])
+        echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")
+    if not findings:
+        echo("  nothing is wrong")
+    if start is not None:
+        echo(f"  {start.text}")
+
+
+def _verification(verdict: _Verdict) -> StateVerification:
+    file, content, findings, start = verdict
+    return StateVerification(
+        file=str(file.path),
+        kind=None if content is None else content.kind,
+        version=None if content is None else content.version,
+        intact=None if content is None else content.intact,
+        checksum=None if content is None else content.identity.stated,
+        format=None if content is None else content.identity.matches,
+        findings=tuple(findings),
+        start="" if start is None else start.text,
+    )
+
+
+# convert, repair and migrate
+
+
+state.add_command(migrate)
+
+
+@state.command()
+@_PATH
+@_release_options("--to", "The kubelet that is to read the files.")
+@click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids.")
+@click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
+@click.option("--out", metavar="FILE", help="Write one converted file here; - is standard output.")
+@OUTPUT("table")
+def convert(
+    *, path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
+) -> None:
+    """Rewrite intact files for another kubelet, and say exactly what its format cannot hold.
+
+    \b
+    Examples:
+      podslice state convert /var/lib/kubelet --to 1.35               # shows what would be lost
+      podslice state convert /var/lib/kubelet --to 1.35 --write
+
+    Exit codes: 0 nothing to say or written, 1 something would be lost, 2 bad input.
+    """
+    from podslice.state_files.running import load_containers
+
+    target = release(version, pod_level=pod_level)
+    known = load_containers(containers) if containers else {}
+    changes = converted(state_files(path, MENDED), target, known)
+    _finish(changes, target, out, output, write=write, conversion=True)
+
+
+@state.command()
+@_PATH
+@state_node_options
+@_release_options("--kubelet-version", "The kubelet that is to read the files.")
+@click.option(
+    "--running",
+    "--pods",
+    "pods",
+    metavar="FILE",
+    help="The pods still running: kubectl get pods -o yaml, or a short form with their CPUs (docs/state.md).",
+)
+@click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
+@click.option("--out", metavar="FILE", help="Write one repaired file here; - is standard output.")
+@OUTPUT("table")
+def repair(
+    *,
+    path: Path,
+    version: str,
+    pod_level: bool,
+    pods: str | None,
+    write: bool,
+    out: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Make consistent files from damaged ones. Shows what would be done; --write does it.
+
+    Where the checksum does not fit, an owner in the file may be wrong without anyone noticing: give the running pods
+    with their CPUs (crictl inspect shows them) to be sure.
+
+    \b
+    Examples:
+      podslice state repair /var/lib/kubelet --here
+      podslice state repair /var/lib/kubelet --here --pods pods.yaml --write
+
+    Exit codes: 0 nothing to do or written, 1 something would be done, 2 bad input.
+    """
+    from podslice.state_files.running import load_running_pods
+
+    files = state_files(path, MENDED)
+    told = told_node(options, files)
+    facts, target = told.facts(), told.reader(version, pod_level=pod_level)
+    print_warnings(told.other_gate(files, target))
+    running = load_running_pods(pods) if pods else _agents_running(path)
+    changes = repaired(files, target, facts, running)
+    if not changes:
+        remedy = "drain the node and remove the file: a kubelet makes a new one"
+        raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
+    _finish(changes, target, out, output, write=write, conversion=False)
+
+
+def _agents_running(path: Path) -> RunningPods | None:
+    """The containers of an agent's pods, which lie beside its state files; None for others. Raises `InputError`."""
+    pods = agents_pods(path if path.is_dir() else path.parent)
+    if pods is None:
+        return None
+    return {
+        uid: {one.name: RunningContainer() for one in (*pod.spec.init_containers, *pod.spec.containers)}
+        for uid, pod in pods.items()
+    }
+
+
+def _finish(
+    changes: list[tuple[StateFile, Rewritten]],
+    target: Release,
+    out: str | None,
+    output: str,
+    *,
+    write: bool,
+    conversion: bool,
+) -> None:
+    """Report the changes, and write them where asked. Exit 1 if there is something to say and nothing was written."""
+    if out is not None and (write or len(changes) != 1):
+        raise InputError("works for one file and without --write", path="--out")
+    backups = [_replace(file, change) if write else None for file, change in changes]
+    if out == "-":
+        sys.stdout.buffer.write(changes[0][1].data)
+    elif out is not None:
+        try:
+            write_atomically(Path(out), changes[0][1].data)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", source=out) from None
+    report = out == "-"
+    if output == "table":
+        for (file, change), backup in zip(changes, backups, strict=True):
+            _print_change(file, change, target, backup, err=report)
+    elif not report:
+        done = [(file, change, backup) for (file, change), backup in zip(changes, backups, strict=True)]
+        if conversion:
+            lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].remarks)) for one in done)
+            emit(StateConversionList(tuple(lost)), output)
+        else:
+            repaired = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
+            emit(StateRepairList(tuple(repaired)), output)
+    sys.exit(1 if any(change.remarks for _, change in changes) and not (write or out) else 0)
+
+
+def _replace(file: StateFile, change: Rewritten) -> Path | None:
+    if change.data == file.data:
+        return None
+    try:
+        backup = back_up(file.path) if file.data else None
+        write_atomically(file.path, change.data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None
+    return backup
+
+
+def _print_change(file: StateFile, change: Rewritten, target: Release, backup: Path | None, *, err: bool) -> None:
+    same = change.data == file.data
+    result = "stays as it is" if same else f"as {change.version} for kubelet {target}"
+    done = f", written; the old file is {backup}" if backup else ""
+    echo(f"{style(str(file.path), bold=True)}: {result}{done}", err=err)
+    for remark in change.remarks:
+        echo(f"  {remark}", err=err)
+
+
+def _facts_of(file: StateFile, change: Rewritten, backup: Path | None) -> dict[str, Any]:
+    return {
+        "file": str(file.path),
+        "version": change.version,
+        "changed": change.data != file.data,
+        "backup": None if backup is None else str(backup),
+        "content": change.data.decode(),
+    }

@@ -1,0 +1,172 @@
+"""What a kubelet of a release would do with a state file at its start, in its own words.
+
+The managers restore and check their own state when they start. This module does the same for a file of any age and a
+kubelet of any release, without running one (cpu-topology 8.5, 8.6; memory-device 1.13.2, 1.14, 2.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.machine.memory_accounts import default_machine_state
+from podslice.machine.model import CPUTopology, Machine
+from podslice.node.checkpoints import allocation as checkpoint_allocation
+from podslice.node.checkpoints import guard_state, policy_state, restore
+from podslice.node.checkpoints.names import (
+    ALLOCATED_STATE_FILE,
+    CPU_STATE_FILE,
+    DEVICE_STATE_FILE,
+    GUARD_STATE_FILE,
+    MEMORY_STATE_FILE,
+    POLICY_STATE_FILE,
+    STATE_DIRECTORY,
+    place_of,
+)
+from podslice.node.checkpoints.releases import FileKind, Release, load_cpu, load_memory
+from podslice.node.devices import checkpoint as checkpoint_devices
+from podslice.node.memory.checkpoint import MemoryCheckpoint
+from podslice.values.cpuset import Bits
+from podslice.values.errors import StartError, UpstreamDefectError
+from podslice.values.go.gojson import CheckpointError
+
+PATHS: dict[FileKind, str] = {
+    "cpu": f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
+    "memory": f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}",
+    "device": f"{STATE_DIRECTORY}/{place_of(DEVICE_STATE_FILE)}",
+    "allocation": f"{STATE_DIRECTORY}/{ALLOCATED_STATE_FILE}",
+    "policy": f"{STATE_DIRECTORY}/{POLICY_STATE_FILE}",
+    "guard": f"{STATE_DIRECTORY}/{GUARD_STATE_FILE}",
+}
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What is known about the node beside its files. Without `machine`, nothing is checked against it; `reserved` are
+    the system's CPUs, kept out of the default set when `strict`; `containers` are the runtime's container ids with
+    (pod UID, name), which V1 files need. The kubelet's configuration, if known, gives the `policies` by kind of file
+    and `memory_reserved`, bytes by NUMA node and memory type; else both are taken from the files."""
+
+    machine: Machine | None = None
+    reserved: Bits = 0
+    strict: bool = False
+    containers: Mapping[str, tuple[str, str]] = {}
+    policies: Mapping[FileKind, str] = {}
+    memory_reserved: Mapping[int, Mapping[str, int]] | None = None
+
+
+def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
+    """Why a kubelet of that release would not start; empty when it would."""
+    path = path or PATHS[kind]
+    if kind in ("device", "policy", "guard"):
+        return ""
+    if kind == "allocation":
+        return _allocation_error(data, path)
+    try:
+        if kind == "cpu":
+            _start_cpu(data, reader, facts, path)
+        else:
+            _start_memory(data, reader, facts, path)
+    except StartError as error:
+        return error.message
+    except UpstreamDefectError as defect:
+        return f"it crashes, {defect}"
+    return ""
+
+
+class Consequence(NamedTuple):
+    """What becomes of a kubelet that finds a file: whether it starts, and a sentence for people."""
+
+    starts: bool
+    text: str
+
+
+def start_consequence(
+    data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = ""
+) -> Consequence | None:
+    """Starts, does not start and why, or starts without what the file says. None where nothing is known: how releases
+    before 1.36 read the records of granted resources."""
+    if kind == "device":
+        try:
+            checkpoint_devices.load(data)
+        except CheckpointError as error:
+            return Consequence(True, f"a kubelet {reader} starts, logs {error} and knows no device assignments")
+        return Consequence(True, f"a kubelet {reader} starts with these devices")
+    if kind == "policy":
+        return _of_policy(data, reader)
+    if kind == "guard":
+        return _of_guards(data, reader)
+    if kind == "memory" and reader.minor < 21:
+        return Consequence(True, f"a kubelet {reader} has no Memory Manager and ignores the file")
+    if kind == "allocation" and reader.minor < 36:
+        return None
+    refusal = start_error(data, kind, reader, facts, path)
+    if refusal:
+        return Consequence(False, f"a kubelet {reader} does not start: {refusal}")
+    checked = "" if facts.machine is not None or kind == "allocation" else " (not checked against a machine)"
+    return Consequence(True, f"a kubelet {reader} starts with this state{checked}")
+
+
+def _of_policy(data: bytes, reader: Release) -> Consequence:
+    ignores = f"a kubelet {reader} ignores the file; podslice starts"
+    try:
+        policy_state.decode(data)
+    except CheckpointError as error:
+        return Consequence(True, f"{ignores} without its promises: {error}")
+    return Consequence(True, f"{ignores} with its promises")
+
+
+def _of_guards(data: bytes, reader: Release) -> Consequence:
+    ignores = f"a kubelet {reader} ignores the file; podslice starts"
+    try:
+        guard_state.load(data)
+    except CheckpointError as error:
+        return Consequence(True, f"{ignores} and changes no file of the kernel: {error}")
+    return Consequence(
+        True, f"{ignores} and gives these files back when nobody needs them, unless the node was rebooted"
+    )
+
+
+def _allocation_error(data: bytes, path: str) -> str:
+    try:
+        checkpoint_allocation.load(data)
+    except CheckpointError as error:
+        return checkpoint_allocation.restore_failure(error, path)
+    return ""
+
+
+def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+    try:
+        checkpoint = load_cpu(data, reader, facts.containers)
+        state = restore.adopt_cpu(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
+        if checkpoint.policy_name not in ("none", "static"):
+            restore.adopt_cpu(checkpoint, "static")
+    except CheckpointError as error:
+        raise restore.unusable_cpu(error, path) from None
+    if facts.machine is not None and checkpoint.policy_name == "static":
+        topology = CPUTopology(facts.machine)
+        restore.validate_cpu_state(
+            state, topology, reserved=facts.reserved, strict=facts.strict, pod_level=reader.pod_level
+        )
+
+
+def _start_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+    try:
+        checkpoint = load_memory(data, reader)
+        restore.adopt_memory(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
+        if checkpoint.policy_name not in ("None", "Static"):
+            restore.adopt_memory(checkpoint, "Static")
+    except CheckpointError as error:
+        raise restore.unusable_memory(error, path) from None
+    if facts.machine is not None and checkpoint.policy_name == "Static":
+        default = default_machine_state(facts.machine, facts.memory_reserved or reservations(checkpoint))
+        restore.validate_memory_state(checkpoint, default, pod_level=reader.pod_level)
+
+
+def reservations(checkpoint: MemoryCheckpoint) -> dict[int, dict[str, int]]:
+    """What the file says is reserved for the system, by NUMA node and memory type."""
+    return {
+        node: {name: table.system_reserved for name, table in (state.memory_map or {}).items()}
+        for node, state in (checkpoint.machine_state or {}).items()
+    }

@@ -1,0 +1,355 @@
+"""The answers of `podslice state`: files of every version in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from podslice.api.pod.spec import PodAllocation, ResourceList, ResourceRequirements
+from podslice.node.checkpoints.content import AllocationCheckpoint, Content
+from podslice.node.checkpoints.guard_state import GuardContent
+from podslice.node.checkpoints.policy_state import PodCPUTexts, PolicyContent
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.devices.checkpoint import DeviceCheckpoint
+from podslice.node.memory.checkpoint import Block, MemoryCheckpoint, NUMANodeState
+from podslice.state_files.finding import StateFinding
+from podslice.values.cpuset import format_bits
+
+FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy", "guard"]
+
+
+class FileIdentity(msgspec.Struct, frozen=True):
+    """Which file, in which of its formats; `intact`: the checksum it states is that of its content."""
+
+    file: str
+    version: str
+    intact: bool
+    checksum: int | None
+
+
+class CPUStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="cpu"):
+    """cpu_manager_state. `entries` are CPU lists by pod UID and container; of version V1 by container id alone, and
+    then under `containerIDs`."""
+
+    policy_name: str
+    default_cpuset: str = msgspec.field(name="defaultCpuSet")
+    entries: dict[str, dict[str, str]]
+    container_ids: dict[str, str] = msgspec.field(name="containerIDs")
+    pod_entries: dict[str, str]
+
+
+class MemoryAmounts(msgspec.Struct, frozen=True):
+    """Bytes of one kind of memory on one NUMA node."""
+
+    total: int
+    allocatable: int
+    reserved: int
+    free: int
+
+
+class MemoryNode(msgspec.Struct, frozen=True):
+    """A NUMA node in the Memory Manager's books. `cells`: the nodes it forms a group with."""
+
+    cells: tuple[int, ...]
+    assignments: int
+    memory: dict[str, MemoryAmounts]
+
+
+class MemoryBlock(msgspec.Struct, frozen=True, rename="camel"):
+    """Bytes of one kind of memory on one or more NUMA nodes."""
+
+    numa_affinity: tuple[int, ...]
+    type: str
+    size: int
+
+
+class MemoryStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="memory"):
+    """memory_manager_state: NUMA nodes by id, blocks by pod UID and container."""
+
+    policy_name: str
+    nodes: dict[str, MemoryNode]
+    entries: dict[str, dict[str, tuple[MemoryBlock, ...]]]
+    pod_entries: dict[str, tuple[MemoryBlock, ...]]
+
+
+class DeviceEntry(msgspec.Struct, frozen=True):
+    """Devices of one resource that a container (`pod` is a UID) holds."""
+
+    pod: str
+    container: str
+    resource: str
+    devices: tuple[str, ...]
+
+
+class DeviceStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="device"):
+    """kubelet_internal_checkpoint: who holds which devices; `registered` are the healthy devices by resource."""
+
+    entries: tuple[DeviceEntry, ...]
+    registered: dict[str, tuple[str, ...]]
+
+
+class GrantedResources(msgspec.Struct, frozen=True):
+    """Amounts as the kubelet granted them."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+
+
+class GrantedPod(msgspec.Struct, frozen=True):
+    """What a pod's containers, and the pod itself where it has pod-level resources, were granted."""
+
+    containers: dict[str, GrantedResources]
+    pod: GrantedResources | None
+
+
+class AllocationStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="allocation"):
+    """allocated_pods_state or actuated_pods_state: granted resources by pod UID."""
+
+    entries: dict[str, GrantedPod]
+
+
+class CPUsUnderResize(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod has before or after a resize that is being written: CPU lists of its containers, and its own; blocks
+    of memory of its containers, and those it has as a whole."""
+
+    containers: dict[str, str]
+    pod: str
+    memory: dict[str, tuple[MemoryBlock, ...]] = {}
+    pod_memory: tuple[MemoryBlock, ...] = ()
+
+
+class ResizeUnderWay(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
+    """A resize that was being written when the process ended."""
+
+    before: CPUsUnderResize
+    after: CPUsUnderResize
+
+
+class MixedContainer(msgspec.Struct, frozen=True):
+    """A container with CPUs of its own and shared ones: how many are its own, and the thousandths of a CPU that it asks
+    for besides."""
+
+    exclusive: int
+    shared: int
+
+
+class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="policy"):
+    """podslice_policy_state, of containers that have more CPUs than were promised at their admission: the promised
+    ones (`originals`, by pod UID and container) and those of whole pods (`podOriginals`); `order` where the others
+    came in another order than ascending; `growth` is what they have beyond the promised ones, by cpu_manager_state
+    where that file is given too. `classes` are the CPU classes under which containers got their CPUs (under an empty
+    name the pod as a whole), best first, `NAME!` where nothing else would do; `mixed` the containers that have shared
+    CPUs besides their own; `plugins` what plugins want to remember, by pod UID, container and plugin."""
+
+    originals: dict[str, dict[str, str]]
+    pod_originals: dict[str, str]
+    growth: dict[str, dict[str, str]]
+    order: dict[str, dict[str, tuple[int, ...]]]
+    intents: dict[str, ResizeUnderWay]
+    classes: dict[str, dict[str, tuple[str, ...]]] = {}
+    mixed: dict[str, dict[str, MixedContainer]] = {}
+    plugins: dict[str, dict[str, dict[str, str]]] = {}
+
+
+class GuardedKernelFile(msgspec.Struct, frozen=True):
+    """A file of the kernel: what it said `before`, and the values that it may have from the `guard` since."""
+
+    path: str
+    guard: str
+    before: str
+    written: tuple[str, ...]
+
+
+class GuardStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="guard"):
+    """podslice_guard_state: what the agent's guards have changed in the kernel since the boot with this id."""
+
+    boot_id: str
+    files: tuple[GuardedKernelFile, ...]
+
+
+StateFile: TypeAlias = (
+    CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile | GuardStateFile
+)
+
+
+class StateFileList(msgspec.Struct, frozen=True):
+    """The content of the files of a directory."""
+
+    items: tuple[StateFile, ...]
+
+
+class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
+    """What is wrong with a file and what a kubelet does with it (`start`, empty where nobody knows). The first fields
+    are null for a file that cannot be read; `format` names the formats whose checksum fits."""
+
+    file: str
+    kind: FileKind | None
+    version: str | None
+    intact: bool | None
+    checksum: int | None
+    format: str | None
+    findings: tuple[StateFinding, ...]
+    start: str
+
+
+class StateVerificationList(msgspec.Struct, frozen=True):
+    """One verdict for each file."""
+
+    items: tuple[StateVerification, ...]
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """A file rewritten as `version` with `content`; `backup` is where the old one lies if it was replaced."""
+
+    file: str
+    version: str
+    changed: bool
+    backup: str | None
+    content: str
+
+
+class StateConversion(StateChange, frozen=True, kw_only=True):
+    """A converted file and what its new format cannot hold."""
+
+    lost: tuple[str, ...]
+
+
+class StateConversionList(msgspec.Struct, frozen=True):
+    """One conversion for each file."""
+
+    items: tuple[StateConversion, ...]
+
+
+class StateRepair(StateChange, frozen=True, kw_only=True):
+    """A repaired file and what was done to it."""
+
+    actions: tuple[str, ...]
+
+
+class StateRepairList(msgspec.Struct, frozen=True):
+    """One repair for each file."""
+
+    items: tuple[StateRepair, ...]
+
+
+class StateMigration(msgspec.Struct, frozen=True):
+    """What becomes of a directory's files on a machine that changed over a reboot. `outcome`: `unchanged`, the files
+    fit; `renumbered`, `files` replace those of the same name; `rebuilt`, they do not fit for the `reason` given, and
+    the node begins without. `changes` say what becomes of each owner, `lost` what nobody has afterwards. `aside` are
+    the names under which old files stay; `written`: it was done."""
+
+    directory: str
+    outcome: Literal["unchanged", "renumbered", "rebuilt"]
+    reason: str
+    changes: tuple[str, ...]
+    lost: tuple[str, ...]
+    files: dict[str, str]
+    aside: tuple[str, ...]
+    written: bool
+
+
+def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -> StateFile:
+    """One file's content, the same for every version; `cpus` is the CPU Manager's beside it."""
+    identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
+    facts = msgspec.structs.asdict(identity)
+    match content.checkpoint:
+        case CPUCheckpoint() as cpu:
+            return _cpu(facts, cpu, dict(cpu.entries_v1 or {}) if content.by_container_id else {})
+        case MemoryCheckpoint() as memory:
+            return _memory(facts, memory)
+        case DeviceCheckpoint() as device:
+            return _device(facts, device)
+        case AllocationCheckpoint(pods):
+            entries = {uid: _granted_pod(pod) for uid, pod in sorted(pods.items())}
+            return AllocationStateFile(**facts, entries=entries)
+        case PolicyContent() as policy:
+            return _policy(facts, policy, cpus)
+        case GuardContent(_, boot, files):
+            changed = (GuardedKernelFile(one.path, one.guard, one.before, one.written) for one in files)
+            return GuardStateFile(**facts, boot_id=boot, files=tuple(changed))
+
+
+def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str]) -> CPUStateFile:
+    return CPUStateFile(
+        **facts,
+        policy_name=cpu.policy_name,
+        default_cpuset=cpu.default_cpuset,
+        entries={pod: dict(named or {}) for pod, named in (cpu.entries or {}).items()},
+        container_ids=container_ids,
+        pod_entries={pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()},
+    )
+
+
+def _device(facts: dict[str, Any], device: DeviceCheckpoint) -> DeviceStateFile:
+    return DeviceStateFile(
+        **facts,
+        entries=tuple(
+            DeviceEntry(entry.pod, entry.container, entry.resource, tuple(entry.device_ids()))
+            for entry in device.entries or ()
+        ),
+        registered={name: tuple(ids or ()) for name, ids in (device.registered or {}).items()},
+    )
+
+
+def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | None) -> PolicyStateFile:
+    return PolicyStateFile(
+        **facts,
+        originals=policy.originals,
+        pod_originals=policy.pod_originals,
+        growth=policy.growth({} if cpus is None else cpus.entries or {}),
+        order={uid: {name: tuple(cpus) for name, cpus in named.items()} for uid, named in policy.order.items()},
+        intents={
+            uid: ResizeUnderWay(_under_resize(intent.before), _under_resize(intent.after))
+            for uid, intent in policy.intents.items()
+        },
+        classes={uid: {name: tuple(words) for name, words in own.items()} for uid, own in policy.classes.items()},
+        plugins=policy.plugins,
+        mixed={
+            uid: {name: MixedContainer(one.exclusive, one.shared) for name, one in own.items()}
+            for uid, own in policy.mixed.items()
+        },
+    )
+
+
+def _under_resize(had: PodCPUTexts) -> CPUsUnderResize:
+    memory = {name: _blocks(blocks) for name, blocks in had.memory.items()}
+    return CPUsUnderResize(dict(had.containers), had.bubble, memory, _blocks(had.pod_memory))
+
+
+def _memory(facts: dict[str, Any], memory: MemoryCheckpoint) -> MemoryStateFile:
+    return MemoryStateFile(
+        **facts,
+        policy_name=memory.policy_name,
+        nodes={str(node): _node(state) for node, state in sorted((memory.machine_state or {}).items())},
+        entries={
+            pod: {name: _blocks(blocks) for name, blocks in (named or {}).items()}
+            for pod, named in (memory.entries or {}).items()
+        },
+        pod_entries={pod: _blocks(blocks) for pod, blocks in (memory.pod_entries or {}).items()},
+    )
+
+
+def _node(state: NUMANodeState) -> MemoryNode:
+    tables = {
+        name: MemoryAmounts(table.total, table.allocatable, table.reserved, table.free)
+        for name, table in sorted((state.memory_map or {}).items())
+    }
+    return MemoryNode(tuple(state.cells or ()), state.number_of_assignments, tables)
+
+
+def _blocks(blocks: Iterable[Block] | None) -> tuple[MemoryBlock, ...]:
+    return tuple(MemoryBlock(tuple(block.numa_affinity or ()), block.type, block.size) for block in blocks or ())
+
+
+def _granted_pod(pod: PodAllocation) -> GrantedPod:
+    containers = {name: _granted(resources) for name, resources in sorted(pod.containers.items())}
+    return GrantedPod(containers, None if pod.pod_level is None else _granted(pod.pod_level))
+
+
+def _granted(resources: ResourceRequirements) -> GrantedResources:
+    def texts(amounts: ResourceList | None) -> dict[str, str]:
+        return {name: str(amount) for name, amount in sorted((amounts or {}).items())}
+
+    return GrantedResources(texts(resources.requests), texts(resources.limits))

@@ -1,0 +1,215 @@
+"""A consistent state from a damaged file and, where given, from the pods still running.
+
+What runs is right: CPUs of running containers go before anything a file says. From the file only what does not
+contradict the machine, itself or the running pods is taken; everything else is dropped and said. Whatever nobody owns
+then goes to the shared pool, and the memory accounts are computed again. The result passes the checks of a kubelet's
+start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from podslice.node.checkpoints import data as checkpoint_data
+from podslice.node.checkpoints.releases import Release
+from podslice.node.cpu import checkpoint as checkpoint_cpu
+from podslice.node.cpu.checkpoint import CPUCheckpoint
+from podslice.node.memory.checkpoint import Block
+from podslice.state_files.consequence import NodeFacts
+from podslice.state_files.convert import Rewritten
+from podslice.state_files.promises import FIRST_WITH_PROMISES, held_promises, with_kubelet_promises
+from podslice.state_files.salvage import dumps, nested, salvaged, text_map
+from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, readable_bits
+from podslice.values.errors import InputError
+
+
+class RunningContainer(msgspec.Struct, frozen=True):
+    """A container that runs: the CPUs it was given exclusively (None: not known, 0: none), and its memory."""
+
+    cpus: Bits | None = None
+    memory: tuple[Block, ...] | None = None
+
+
+RunningPods = Mapping[str, Mapping[str, RunningContainer]]
+"""Pod UID → container name → what is known of it. Pods that are not in it are gone."""
+
+
+# cpu_manager_state
+
+_MEMBERS = frozenset({"policyname", "defaultcpuset", "entries"})
+
+
+def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
+    """The CPU state file for `target`. With no machine in `facts`, ALL is what the file mentions.
+
+    Raises `InputError` for releases that write V1, and for JSON that is another file.
+    """
+    if target.minor < 18:
+        raise InputError("files of kubelets before 1.18 are not written", remedy="name a newer release")
+    members, actions = salvaged(data, _MEMBERS)
+    book = _CPUBook(members, facts, actions)
+    book.take_running(running)
+    pods = nested(members.get("podentries"))
+    if target.pod_level:
+        book.take_pods(pods, running)
+    else:
+        reason = f"a kubelet {target} knows no CPUs of whole pods; its containers keep theirs"
+        actions += [f"podEntries.{pod}: {reason}" for pod in sorted(pods)]
+    book.take_entries(nested(members.get("entries")), running)
+    checkpoint = book.checkpoint(known_policy(members, ("none", "static"), "static", actions))
+    version = target.writes("cpu")
+    promised = held_promises(members, checkpoint)
+    if promised and target.minor < FIRST_WITH_PROMISES:
+        actions.append(f"originals: a kubelet {target} keeps no promises; podslice state convert does, elsewhere")
+        promised = {}
+    if version == "v4":
+        further = with_kubelet_promises("", promised)
+        return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint, further), version, actions)
+    return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, actions)
+
+
+def known_policy(members: dict[str, Any], known: tuple[str, str], fallback: str, actions: list[str]) -> str:
+    """The policy in the file if it is one, else `fallback`."""
+    policy = members.get("policyname")
+    if policy in known:
+        return str(policy)
+    actions.append(f"policyName {dumps(policy)} is not a policy; {fallback!r} is written")
+    return fallback
+
+
+class _CPUBook:
+    """Gives out each CPU once: to running containers, then to pods, then to the file's other containers."""
+
+    def __init__(self, members: dict[str, Any], facts: NodeFacts, actions: list[str]) -> None:
+        self.actions = actions
+        self.old_default = self._read(members.get("defaultcpuset"), "defaultCpuSet") or 0
+        self.everything = facts.machine.cpus.bits if facts.machine is not None else self._mentioned(members)
+        self.offline = 0 if facts.machine is None else facts.machine.offline.bits & ~self.everything
+        self.kept = facts.reserved
+        self.strict = facts.strict
+        self.entries: dict[str, dict[str, Bits]] = {}
+        self.bubbles: dict[str, Bits] = {}
+
+    def _read(self, text: Any, path: str) -> Bits | None:
+        try:
+            return parse_bits(text) if isinstance(text, str) else None
+        except CPUSetError:
+            self.actions.append(f"{path}: {dumps(text)} is not a CPU list; dropped")
+            return None
+
+    def _mentioned(self, members: dict[str, Any]) -> Bits:
+        union = self.old_default
+        for named in nested(members.get("entries")).values():
+            for text in text_map(named).values():
+                union |= readable_bits(text or "")
+        for entry in nested(members.get("podentries")).values():
+            union |= readable_bits(_cpu_set(entry) or "")
+        return union
+
+    def _online(self, cpus: Bits, path: str) -> Bits:
+        """Without CPUs that the machine has and that are offline, unless those are all."""
+        offline = cpus & self.offline
+        if not offline or offline == cpus:
+            return cpus
+        self.actions.append(f"{path}: CPUs {format_bits(offline)} are offline; written without them")
+        return cpus & ~offline
+
+    def _taken(self, besides: str) -> Bits:
+        """CPUs of all pods but one."""
+        union = 0
+        for pod, bubble in self.bubbles.items():
+            union |= bubble if pod != besides else 0
+        for pod, named in self.entries.items():
+            for cpus in named.values():
+                union |= cpus if pod != besides else 0
+        return union
+
+    def _refusal(self, pod: str, cpus: Bits) -> str:
+        if cpus == 0:
+            return "holds no CPUs"
+        if cpus & ~self.everything:
+            return f"CPUs {format_bits(cpus & ~self.everything)} are not on the machine"
+        if cpus & self.kept:
+            return f"CPUs {format_bits(cpus & self.kept)} are reserved for the system"
+        taken = cpus & self._taken(pod)
+        if taken:
+            return f"CPUs {format_bits(taken)} belong to another pod"
+        return "" if self._shared() & ~cpus else "leaves no CPU for the shared pool"
+
+    def _shared(self) -> Bits:
+        """What nobody owns."""
+        shared = self.everything & ~self._taken("")
+        return shared & ~self.kept if self.strict else shared
+
+    def take_running(self, running: RunningPods | None) -> None:
+        for pod, named in sorted((running or {}).items()):
+            for name, container in sorted(named.items()):
+                if container.cpus:
+                    self._take(pod, name, container.cpus, f"running container {name} of pod {pod}")
+
+    def take_pods(self, entries: dict[str, dict[str, Any]], running: RunningPods | None) -> None:
+        for pod, entry in sorted(entries.items()):
+            path = f"podEntries.{pod}"
+            cpus = self._read(_cpu_set(entry) or "", path)
+            if cpus is None or not self._is_running(pod, None, running, path):
+                continue
+            cpus = self._online(cpus, path)
+            refusal = self._refusal(pod, cpus)
+            if refusal:
+                self.actions.append(f"{path}: {refusal}; dropped")
+            else:
+                self.bubbles[pod] = cpus
+
+    def take_entries(self, entries: dict[str, dict[str, Any]], running: RunningPods | None) -> None:
+        for pod, named in sorted(entries.items()):
+            for name, text in sorted(text_map(named).items()):
+                path = f"entries.{pod}.{name}"
+                cpus = self._read(text, path)
+                if cpus is None or not self._is_running(pod, name, running, path):
+                    continue
+                known = (running or {}).get(pod, {}).get(name)
+                if known is not None and known.cpus is not None:
+                    if known.cpus != cpus:
+                        has = format_bits(known.cpus) or "no exclusive CPUs"
+                        self.actions.append(
+                            f"{path}: the file says {text}, the container runs on {has}; so it is written"
+                        )
+                    continue
+                self._take(pod, name, cpus, path)
+
+    def _is_running(self, pod: str, name: str | None, running: RunningPods | None, path: str) -> bool:
+        if running is None or (pod in running and (name is None or name in running[pod])):
+            return True
+        self.actions.append(f"{path}: does not run any more; dropped")
+        return False
+
+    def _take(self, pod: str, name: str, cpus: Bits, path: str) -> None:
+        cpus = self._online(cpus, path)
+        refusal = self._refusal(pod, cpus)
+        bubble = self.bubbles.get(pod)
+        if not refusal and bubble is not None and cpus & ~bubble:
+            refusal = f"CPUs {format_bits(cpus & ~bubble)} are not the pod's"
+        if refusal:
+            self.actions.append(f"{path}: {refusal}; dropped")
+        else:
+            self.entries.setdefault(pod, {})[name] = cpus
+
+    def checkpoint(self, policy: str) -> CPUCheckpoint:
+        if policy == "none":
+            return CPUCheckpoint(policy, format_bits(self.old_default))
+        default = self._shared()
+        if default != self.old_default:
+            old, new = format_bits(self.old_default), format_bits(default)
+            self.actions.append(f"defaultCpuSet: {old!r} becomes {new!r}: all CPUs that nobody owns")
+        texts: checkpoint_cpu.Entries = {
+            pod: {name: format_bits(cpus) for name, cpus in named.items()} for pod, named in self.entries.items()
+        }
+        return CPUCheckpoint(policy, format_bits(default), texts, dict(self.bubbles))
+
+
+def _cpu_set(entry: dict[str, Any]) -> str | None:
+    text = {key.lower(): member for key, member in entry.items()}.get("cpuset")
+    return text if isinstance(text, str) else None

@@ -1,1 +1,0 @@
-"""The formats of the state files: reading, writing, and what a starting kubelet makes of them."""

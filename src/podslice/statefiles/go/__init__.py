@@ -1,1 +1,0 @@
-"""Go's ways with JSON, checksums and dumps, as far as state files show them."""

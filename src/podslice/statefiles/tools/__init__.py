@@ -1,1 +1,0 @@
-"""Verify, convert and repair state files."""

@@ -1,0 +1,1 @@
+"""`podslice status`: what the agent on this node does."""

@@ -1,0 +1,1 @@
+"""`podslice topology`: show a machine, or turn its description into another form."""

@@ -1,0 +1,1 @@
+"""Quantities, CPU sets, durations, feature gates, errors."""

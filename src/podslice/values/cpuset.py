@@ -1,0 +1,269 @@
+"""CPU sets in the Linux CPU-list format (cpu-topology 1.1).
+
+Inside the core a set of CPUs is a plain `int` with bit *i* set for CPU *i* (alias `Bits`): union, intersection and
+counting are single machine-speed operations at every size. `CPUSet` wraps one for the public API. The same integers
+serve as NUMA node masks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from podslice.values.golang import GoSyntaxError, atoi, quote
+
+Bits: TypeAlias = int
+"""A set of small non-negative integers: bit *i* is set when *i* is a member."""
+
+MAX_CPU_ID = (1 << 20) - 1
+"""Largest CPU id a `CPUSet` holds; Linux supports at most 8192."""
+
+
+_FEW, _LONG, _SPARSE = 64, 4096, 16
+"""More ranges, or more bits, than these are handled as text: big integers take quadratic time bit by bit."""
+_RUN = re.compile("1+")
+_FEW_DIGITS = 9
+
+
+class CPUSetError(ValueError):
+    """Text that is not a CPU list, prints as upstream's error; or no CPU ids. `problem` says it in our words."""
+
+    def __init__(self, message: str, problem: str = "") -> None:
+        self.problem = problem or message
+        super().__init__(message)
+
+
+def _shown(piece: str) -> str:
+    return repr(piece if len(piece) <= 80 else f"{piece[:80]}…")
+
+
+def parse_ranges(text: str) -> list[tuple[int, int]]:
+    """The inclusive ranges of a CPU list, in the order written. Raises `CPUSetError`."""
+    if not text:
+        return []
+    ranges = []
+    for piece in text.split(","):
+        first, dash, second = piece.partition("-")
+        try:
+            low = _number(first)
+            high = _number(second) if dash else low
+        except GoSyntaxError as error:
+            raise CPUSetError(str(error), f"{_shown(piece)} is no CPU, nor a range of CPUs") from None
+        if low > high:
+            raise CPUSetError(
+                f"invalid range {quote(piece)} ({low} > {high})", f"{_shown(piece)} ends before it begins"
+            )
+        ranges.append((low, high))
+    return ranges
+
+
+def _number(text: str) -> int:
+    """A number as Go reads it, which nearly always is a few digits."""
+    return int(text) if len(text) <= _FEW_DIGITS and text.isascii() and text.isdigit() else atoi(text)
+
+
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted ranges with overlapping and adjacent ones joined."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def format_ranges(ranges: Iterable[tuple[int, int]]) -> str:
+    """Canonical text of merged ranges."""
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def parse_bits(text: str) -> Bits:
+    """CPU list text as bits. Raises `CPUSetError`, also for ids above `MAX_CPU_ID`."""
+    ranges = parse_ranges(text)
+    for _, high in ranges:
+        if high > MAX_CPU_ID:
+            raise CPUSetError(f"CPU id {high} in {quote(text)} is larger than {MAX_CPU_ID}, the largest supported")
+    if len(ranges) > _FEW:
+        return _bits_of_many(merge_ranges(ranges))
+    bits = 0
+    for low, high in ranges:
+        bits |= (1 << high + 1) - (1 << low)
+    return bits
+
+
+def readable_bits(text: str) -> Bits:
+    """As `parse_bits`; no CPUs where the text is no CPU list."""
+    try:
+        return parse_bits(text)
+    except CPUSetError:
+        return 0
+
+
+def _bits_of_many(ranges: list[tuple[int, int]]) -> Bits:
+    """Bits of merged ranges in time linear in the largest id, where setting them one by one is quadratic."""
+    digits = bytearray(b"0" * (ranges[-1][1] + 1))
+    for low, high in ranges:
+        digits[low : high + 1] = b"1" * (high + 1 - low)
+    return int(digits[::-1], 2)
+
+
+def ranges_of(bits: Bits) -> list[tuple[int, int]]:
+    """Maximal runs of consecutive members."""
+    if bits.bit_length() > _LONG:
+        return [(run.start(), run.end() - 1) for run in _RUN.finditer(f"{bits:b}"[::-1])]
+    ranges = []
+    offset = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        offset += gap
+        run = (~bits & (bits + 1)).bit_length() - 1
+        ranges.append((offset, offset + run - 1))
+        bits >>= run
+        offset += run
+    return ranges
+
+
+def format_bits(bits: Bits) -> str:
+    """Canonical CPU list text of `bits`."""
+    if bits.bit_length() > _LONG:
+        return format_ranges(ranges_of(bits))
+    pieces = []
+    offset = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        offset += gap
+        run = (~bits & (bits + 1)).bit_length() - 1
+        pieces.append(str(offset) if run == 1 else f"{offset}-{offset + run - 1}")
+        bits >>= run
+        offset += run
+    return ",".join(pieces)
+
+
+def bits_of(ids: Iterable[int]) -> Bits:
+    """Bits with every id of `ids` set."""
+    bits = 0
+    for i in ids:
+        bits |= 1 << i
+    return bits
+
+
+def union(sets: Iterable[Bits]) -> Bits:
+    """Everything that is in one of the sets."""
+    bits = 0
+    for one in sets:
+        bits |= one
+    return bits
+
+
+def lowest_bits(bits: Bits, count: int) -> Bits:
+    """The so many lowest of a set, or all of them."""
+    if bits.bit_count() <= count:
+        return bits
+    rest = bits
+    for _ in range(count):
+        rest &= rest - 1
+    return bits ^ rest
+
+
+def iter_bits(bits: Bits) -> Iterator[int]:
+    """Members in ascending order."""
+    if bits.bit_length() > _LONG and bits.bit_count() > _SPARSE:
+        digits = f"{bits:b}"[::-1]
+        place = digits.find("1")
+        while place >= 0:
+            yield place
+            place = digits.find("1", place + 1)
+        return
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def ids_of(bits: Bits) -> list[int]:
+    """Members in ascending order; of a single one, which is the rule for NUMA nodes, without a walk."""
+    if bits & (bits - 1):
+        return list(iter_bits(bits))
+    return [bits.bit_length() - 1] if bits else []
+
+
+def _bits_of_ids(ids: Iterable[int]) -> Bits:
+    """As `bits_of`, of what anybody may give. Raises `CPUSetError`."""
+    if isinstance(ids, str):
+        raise CPUSetError(f"{_shown(ids)} is text; CPUSet.parse reads it")
+    try:
+        known = tuple(ids)
+        if max(known, default=0) <= MAX_CPU_ID:
+            return bits_of(known)
+    except (TypeError, ValueError):
+        pass
+    raise CPUSetError(f"{_shown(str(ids))} is no collection of CPU ids, which are numbers from 0 to {MAX_CPU_ID}")
+
+
+class CPUSet:
+    """An immutable set of CPU ids. Prints as Linux CPU-list text (`0-3,8`); compares and hashes by content. Raises
+    `CPUSetError` for what are no ids."""
+
+    __slots__ = ("bits",)
+    bits: Bits
+
+    def __init__(self, ids: Iterable[int] = ()) -> None:
+        object.__setattr__(self, "bits", _bits_of_ids(ids))
+
+    @classmethod
+    def from_bits(cls, bits: Bits) -> CPUSet:
+        """The set whose members are the bits set in `bits`."""
+        new = object.__new__(cls)
+        object.__setattr__(new, "bits", bits)
+        return new
+
+    @classmethod
+    def parse(cls, text: str) -> CPUSet:
+        """CPU-list text (`0-3,8`) as a set. Raises `CPUSetError`."""
+        return cls.from_bits(parse_bits(text))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("CPUSet is immutable")
+
+    def __str__(self) -> str:
+        return format_bits(self.bits)
+
+    def __repr__(self) -> str:
+        return f"CPUSet.parse({str(self)!r})"
+
+    def __len__(self) -> int:
+        return self.bits.bit_count()
+
+    def __bool__(self) -> bool:
+        return self.bits != 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter_bits(self.bits)
+
+    def __contains__(self, cpu: object) -> bool:
+        return isinstance(cpu, int) and cpu >= 0 and self.bits >> cpu & 1 == 1
+
+    def __eq__(self, other: object) -> bool:
+        return self.bits == other.bits if isinstance(other, CPUSet) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((CPUSet, self.bits))
+
+    def __or__(self, other: CPUSet) -> CPUSet:
+        return CPUSet.from_bits(self.bits | other.bits)
+
+    def __and__(self, other: CPUSet) -> CPUSet:
+        return CPUSet.from_bits(self.bits & other.bits)
+
+    def __sub__(self, other: CPUSet) -> CPUSet:
+        return CPUSet.from_bits(self.bits & ~other.bits)
+
+    def __le__(self, other: CPUSet) -> bool:
+        return self.bits & ~other.bits == 0
+
+    def __reduce__(self) -> tuple[object, tuple[Bits]]:
+        return CPUSet.from_bits, (self.bits,)

@@ -1,0 +1,1 @@
+"""Text as Go writes and reads it: JSON, dumps, checksums."""
