@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.agent.fake_source import FakeSource
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 from benchmarks.agent_soak import Silent, Soak
 from podslice.agent.cgroups.reconcile import Reconciler

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agent.fake_source import FakeSource
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
 from podslice.agent.kubelet.sources import Sources

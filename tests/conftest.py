@@ -45,7 +45,7 @@ def shared() -> Path:
 def _documents_are_valid() -> Iterator[None]:
     """Whatever any test makes a command print as a document agrees with its schema."""
     from podslice.values import document as module
-    from tests.documents import check_document
+    from tests.read_documents import check_document
 
     make = module.document
 

@@ -25,7 +25,7 @@ from podslice.service.identity import Identity
 from podslice.values.cpuset import parse_bits
 from tests import clock
 from tests.agent.fake_source import FakeSource
-from tests.wire.fake_runtime import FakeContainer, FakeRuntime
+from tests.service.fake_runtime import FakeContainer, FakeRuntime
 
 MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
 GIB = 1 << 30

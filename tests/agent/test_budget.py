@@ -9,7 +9,7 @@ from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.values.cpuset import parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import GIB, World, in_world
-from tests.wire.fake_runtime import FakeContainer
+from tests.service.fake_runtime import FakeContainer
 
 
 async def create(world: World, sandbox: str, name: str, cpus: int) -> FakeContainer:

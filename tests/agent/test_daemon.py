@@ -34,8 +34,8 @@ from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import MACHINE
 from tests.clock import PATIENCE, until
-from tests.documents import read_document
-from tests.wire.fake_runtime import FakeContainer, FakeRuntime
+from tests.read_documents import read_document
+from tests.service.fake_runtime import FakeContainer, FakeRuntime
 
 RESOURCES = {
     "cpuManagerPolicy": "static",

@@ -35,7 +35,7 @@ from tests.agent.test_daemon import with_agent
 from tests.agent.test_grpc import COUNTS
 from tests.agent.test_grpc import ask as ask_resources
 from tests.clock import PATIENCE, until
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 WIRE = "k8s.io.kubelet.pkg.apis.dra"
 

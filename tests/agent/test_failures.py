@@ -18,7 +18,7 @@ from podslice.service.proto import nri_pb2 as nri
 from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 Call = Callable[[FakeRuntime], Awaitable[object]]
 

@@ -19,7 +19,7 @@ from podslice.replica.rulebook import Rulebook
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import MACHINE, api_pod, settings, with_agent
 from tests.clock import until
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 NODE = "followed"
 pytestmark = [

@@ -25,7 +25,7 @@ from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.elastic import ELASTIC, Elastic
 from tests.agent.helpers import agent_config
 from tests.clock import run
-from tests.mixed.helpers import pod
+from tests.node.mixed.helpers import pod
 
 MIXED = replace(ELASTIC, mixed=MixedCPUs())
 OTHERS = ("openshift", "cpu-pooler", "downward")

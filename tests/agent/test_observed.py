@@ -22,7 +22,7 @@ from podslice.service.podlist import KnownPod
 from podslice.service.proto import podresources_pb2 as api
 from podslice.values.errors import InputError
 from tests.agent.fake_pod_resources import FakePodResources
-from tests.clusterservice.bench import LIKE, Bench, asked, pod_object
+from tests.cluster.bench import LIKE, Bench, asked, pod_object
 
 VERSION = "hollow"
 

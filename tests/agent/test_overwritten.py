@@ -15,7 +15,7 @@ from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.test_daemon import api_pod, with_agent
 from tests.clock import until
-from tests.wire.fake_runtime import FakeContainer, FakeRuntime
+from tests.service.fake_runtime import FakeContainer, FakeRuntime
 
 Test = Callable[[Agent, FakeRuntime, FakeTree], Awaitable[None]]
 NEVER = 3600.0

@@ -37,7 +37,7 @@ from tests.agent.test_daemon import settings
 from tests.agent.test_sources import MANIFEST, write
 from tests.clock import PATIENCE, until
 from tests.conftest import make_pod
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 
 @pytest.fixture(autouse=True)

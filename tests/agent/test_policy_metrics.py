@@ -11,8 +11,8 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.plugins import Bits, CPUAsk, CPUNode
 from tests.agent.test_metrics import POLICY
 from tests.conftest import make_pod
-from tests.plugins.helpers import TWO_NODES, Base, config, own
-from tests.plugins.test_scored import GPU, SCORED, asking, device_node
+from tests.node.plugins.helpers import TWO_NODES, Base, config, own
+from tests.node.plugins.test_scored import GPU, SCORED, asking, device_node
 
 
 class Failing(Base):

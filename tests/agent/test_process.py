@@ -20,7 +20,7 @@ from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
 from tests.clock import PATIENCE, until
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 POD_LEVEL = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
 

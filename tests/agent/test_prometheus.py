@@ -24,7 +24,7 @@ from podslice.agent.runtime.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, get, with_agent
 from tests.agent.test_monitoring import MONITORING, needs_promtool, panels, rules, with_variables
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 pytestmark = [
     pytest.mark.slow,

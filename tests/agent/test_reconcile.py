@@ -12,7 +12,7 @@ from podslice.values.cpuset import parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world, pod_level
 from tests.conftest import make_pod
-from tests.wire.fake_runtime import FakeContainer
+from tests.service.fake_runtime import FakeContainer
 
 
 def reconciler(world: World, folder: Path, *, repair: bool = True) -> tuple[Reconciler, FakeTree]:

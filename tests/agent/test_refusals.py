@@ -12,7 +12,7 @@ from podslice.agent.status.local import _pods
 from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import GIB, World, in_world, pod_level
 from tests.conftest import make_pod
-from tests.wire.fake_runtime import FakeContainer
+from tests.service.fake_runtime import FakeContainer
 
 
 async def refused(world: World, sandbox: str, name: str, match: str = "TopologyAffinityError") -> None:

@@ -20,8 +20,8 @@ from podslice.values.cpuset import format_bits, parse_bits
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, with_agent
 from tests.clock import until
-from tests.documents import read_document
-from tests.wire.fake_runtime import FakeRuntime
+from tests.read_documents import read_document
+from tests.service.fake_runtime import FakeRuntime
 
 NODE = "worker-1"
 Test = Callable[[Agent, FakeRuntime, FakeApiServer], Awaitable[None]]

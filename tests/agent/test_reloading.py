@@ -20,7 +20,7 @@ from tests.agent.test_daemon import POLICY, settings
 from tests.agent.test_process import Listening, start
 from tests.agent.test_resizing import app, in_elastic
 from tests.clock import PATIENCE, until
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 NOTHING: dict[str, Any] = {}
 ELASTIC = {"resize": {"exclusive": True}}

@@ -31,8 +31,8 @@ from tests.agent.fakenode import FakeTree
 from tests.agent.test_daemon import RESOURCES, api_pod, with_agent
 from tests.cli.test_cli import run as command
 from tests.clock import until
-from tests.documents import read_document
-from tests.wire.fake_runtime import FakeRuntime
+from tests.read_documents import read_document
+from tests.service.fake_runtime import FakeRuntime
 
 STATUS = AgentStatus("n", "m", "r", True, False, 0.0, "", "", None, (), (), "")
 

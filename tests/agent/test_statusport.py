@@ -16,8 +16,8 @@ from podslice.kubectl.live import remote_node
 from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, settings, with_agent
-from tests.documents import read_document
-from tests.wire.fake_runtime import FakeRuntime
+from tests.read_documents import read_document
+from tests.service.fake_runtime import FakeRuntime
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

@@ -29,7 +29,7 @@ from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import mirror, pod, static, until, who
 from tests.agent.test_daemon import api_pod, pool, with_agent
 from tests.agent.test_daemon import settings as settings_of
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 HASH = "0123456789abcdef"
 

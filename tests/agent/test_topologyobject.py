@@ -21,7 +21,7 @@ from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import with_agent
 from tests.agent.test_journal import Followed
 from tests.conftest import make_pod
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 LEASE = LeaseName("agents", "n1")
 HEAD = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration"}

@@ -14,7 +14,7 @@ from podslice.cluster.running import ClusterOptions, known_versions
 from podslice.version import UNPACKAGED
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import with_agent
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 
 @pytest.fixture(autouse=True)

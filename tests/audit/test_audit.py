@@ -14,7 +14,7 @@ from podslice.node.checkpoints import policy_state
 from podslice.values.cpuset import CPUSet, bits_of, format_bits, iter_bits, parse_bits
 from tests.agent.fakenode import FakeTree
 from tests.conftest import make_node, make_pod
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 UID, OTHER = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
 APP, SHARED, SANDBOX = "a" * 64, "b" * 64, "c" * 64

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
 from podslice.values.errors import InputError
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "dra"
 OBJECTS = ("--claims", str(EXAMPLES / "claims.yaml"), "--slices", str(EXAMPLES / "slices.yaml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

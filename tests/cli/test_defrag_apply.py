@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
 from podslice.values.errors import InputError
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 HEADER = {"apiVersion": "podslice.io/v1alpha1", "kind": "DefragmentationPlanList"}
 SETS = {"cpusBefore": "2-5", "cpusAfter": "20-23", "memoryNodesBefore": "", "memoryNodesAfter": ""}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli import run
-from tests.documents import read_document
+from tests.read_documents import read_document
 from tests.render.test_pictures import Validator
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")

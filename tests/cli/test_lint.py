@@ -14,7 +14,7 @@ import yaml
 
 from podslice.advise.lint.registry import RULES
 from podslice.reading.yaml import Positions
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 ROOT = Path(__file__).parents[2]
 POD = """\

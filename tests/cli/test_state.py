@@ -14,9 +14,9 @@ from podslice import Node
 from podslice.state_files.commands.state import state
 from podslice.values.errors import InputError
 from tests.conftest import make_pod
-from tests.documents import read_document
-from tests.state import samples
-from tests.state.test_crash import CONFIG, MACHINE
+from tests.read_documents import read_document
+from tests.state_files import samples
+from tests.state_files.test_crash import CONFIG, MACHINE
 
 _MACHINE = ["--from", f"numa:2(memory={16 * samples.GIB}) core:4 pu:2"]
 

@@ -11,8 +11,8 @@ from podslice import Hotplug, InputError, KubeletConfig, Node, PodslicePolicy, w
 from podslice.host.machine_files import dump_machine
 from podslice.machine.readers.synthetic import from_synthetic
 from tests.cli.test_state import _run
-from tests.documents import read_document
-from tests.resize.helpers import guaranteed, pod
+from tests.node.resize.helpers import guaranteed, pod
+from tests.read_documents import read_document
 
 BEFORE = "pack:1 numa:1(memory=64GiB) core:8 pu:2"
 

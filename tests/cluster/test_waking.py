@@ -1,131 +1,383 @@
-"""Room that no object shows, beside the real kube-scheduler: pods that it has put away are tried again at once."""
+"""Pods that nobody nominates, once there is room that only journals show: who is woken, how soon, and how rarely."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from pathlib import Path
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
-from e2e.controlplane import Api, Json
-from e2e.hollow_cluster import SCHEDULER, HollowCluster, hollow
-from e2e.scheduling import Pods, eventually, pod
+import pytest
+from e2e.hollow_nodes import HollowJournals, HollowNodes
 
-from podslice.api.pod.spec import Pod as CorePod
-from podslice.api.pod.spec import from_dict
-from podslice.cluster.apiclient import ROOM_ANNOTATION
+from podslice.cluster.extender.messages import BindRequest
+from podslice.cluster.nominate.nominating import NominationLimits
+from podslice.cluster.nominate.requeuing import WakingLimits
+from podslice.cluster.service import ClusterService, ServiceSettings
 from podslice.replica.events import encode
+from podslice.service.clusterobjects import ScheduledPod, read_node
+from tests.clock import run
+from tests.cluster.bench import LIKE, filter_body, node_object, pod_object, seen, shared_pod
+from tests.cluster.fake_api import FakeClusterApi, Json
 
-HERE, THERE = "n00000", "n00001"
-FULL = 4
-"""Pods of 10 CPUs that a node takes, one on each NUMA node."""
-
-
-def only(node: str) -> Json:
-    """Affinity to one node."""
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+APART: Json = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+"""Whose pod is not nominated ahead."""
+NOWHERE = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
 
 
-class Unseen:
-    """Pods of nodes that the API server knows nothing of, as if everything that changes were a matter of the node
-    alone."""
-
-    def __init__(self, cluster: HollowCluster, loop: asyncio.AbstractEventLoop) -> None:
-        self._cluster, self._loop = cluster, loop
-        self._where: dict[str, str] = {}
-
-    def come(self, node: str, *uids: str) -> None:
-        """They are on this node."""
-        asyncio.run_coroutine_threadsafe(self._come(node, *uids), self._loop).result()
-
-    def leave(self, *uids: str) -> None:
-        """They are gone, all at once."""
-        asyncio.run_coroutine_threadsafe(self._leave(*uids), self._loop).result()
-
-    async def _come(self, name: str, *uids: str) -> None:
-        for uid in uids:
-            document = pod(uid, SCHEDULER, cpus="10")
-            document["metadata"] |= {"uid": uid, "namespace": "default"}
-            why, stamped = self._cluster.nodes.nodes[name].admit(from_dict(document, CorePod))
-            assert not why
-            self._where[uid] = name
-            self._cluster.journals.feed(name, encode(stamped))
-
-    async def _leave(self, *uids: str) -> None:
-        for uid in uids:
-            name = self._where.pop(uid)
-            self._cluster.journals.feed(name, encode(self._cluster.nodes.nodes[name].remove(uid)))
+def picky(name: str, cpus: str = "8", **spec: Any) -> Json:
+    """A pod that is not nominated ahead."""
+    return pod_object(name, cpus, affinity=APART, **spec)
 
 
-def put_away(cluster: HollowCluster, pods: Pods, *names: str) -> None:
-    """The scheduler has found no node for these, and asks no more."""
-    service = cluster.service
-    assert service is not None
+class Scene:
+    """A service beside nodes of 7 and 8 CPUs on two NUMA nodes. `troubles` are what it was told of."""
 
-    def asked() -> Any:
-        return service.metrics.registry.get_sample_value(
-            "podslice_cluster_calls_total", {"verb": "filter", "result": "refused"}
-        )
+    def __init__(self, *names: str, heard: Sequence[str] | None = None, **settings: Any) -> None:
+        self.now = 0.0
+        self.names = names
+        self.api = FakeClusterApi()
+        self.troubles: list[str] = []
+        self.nodes = HollowNodes(names, None, like=LIKE)
+        self.journals = HollowJournals(self.nodes.source)
+        self.nodes.tell = self.journals.feed
+        self.service = ClusterService(
+            self.api, self.journals, ServiceSettings(**settings), clock=lambda: self.now,
+            trouble=lambda where, what: self.troubles.append(f"{where}: {what}"),
+        )  # fmt: skip
+        self._pods: dict[str, ScheduledPod] = {}
+        for name in names:
+            self.service._node_news(None, read_node(json.dumps(node_object(name)).encode()))
+        self.journals.catch_up(names if heard is None else heard)
+        self.service.pods.ready = True
 
-    def look() -> bool:
-        before = asked()
-        time.sleep(3)
-        return bool(before) and asked() == before
+    def tell(self, document: Json) -> None:
+        """The watch says so, to the service and to the node."""
+        new = seen(document)
+        old = self._pods.get(new.uid)
+        self._pods[new.uid] = new
+        self.service._pod_news(old, new)
+        self.nodes.pod_news(None if old is None or not old.node else old, new)
 
-    eventually(lambda: all("10 exclusive CPUs" in pods.unscheduled(name).get("message", "") for name in names))
-    eventually(look, "the scheduler does not come to rest")
+    def ask(self, document: Json, *names: str) -> list[str]:
+        """What the scheduler is told of these nodes, or of all."""
+        answer: Any = self.service.extender.filter(filter_body(document, list(names or self.names)))
+        found: list[str] = json.loads(answer.body)["NodeNames"]
+        return found
+
+    def refuse(self, document: Json, *names: str) -> None:
+        """A pod comes, and none of these nodes, or of all, takes it."""
+        self.tell(document)
+        assert self.ask(document, *names) == []
+
+    def fill(self, *nodes: str) -> None:
+        """The larger NUMA node of each is taken."""
+        for node in nodes or self.names:
+            self.tell(pod_object(f"fill-{node}", "8", node))
+
+    def leave(self, node: str) -> None:
+        """The pod that fills it is gone as its journal says, and nobody else."""
+        self.nodes.tell(node, encode(self.nodes.nodes[node].remove(f"uid-fill-{node}")))
+
+    def come(self, node: str) -> None:
+        """The same pod is there again."""
+        why, stamped = self.nodes.nodes[node].admit(seen(pod_object(f"fill-{node}", "8", node)).pod)
+        assert not why
+        self.nodes.tell(node, encode(stamped))
+
+    async def seconds(self, count: int = 3) -> list[str]:
+        """Nodes that were said to have room meanwhile."""
+        before = len(self.api.woken)
+        for _ in range(count):
+            self.now += 1.0
+            self.service.placing.expire()
+            await asyncio.sleep(1.0)
+        return self.api.woken[before:]
 
 
-def test_room_that_only_a_journal_shows(programs: None, tmp_path: Path) -> None:
-    """A pod with node affinity and one with a host port wait, and nothing happens to any object. Once a node's journal
-    shows room they are bound, long before kube-scheduler would look again by itself; only this one's Node is said to
-    have room, and where the pod may not go nobody says anything. Equal pods for different nodes are all woken when
-    there is room on both."""
-
-    def scene(cluster: HollowCluster, api: Api, unseen: Unseen) -> None:
-        pods, service = Pods(api), cluster.service
-        assert service is not None
-        for name in (HERE, THERE):
-            unseen.come(name, *(f"{name}-{number}" for number in range(FULL)))
-        pods.create(pod("affine", SCHEDULER, cpus="10", affinity=only(THERE)))
-        put_away(cluster, pods, "affine")
-        unseen.leave(f"{HERE}-0")
-        time.sleep(5)
-        assert not pods.node("affine")
-        assert room(api) == {}
-        unseen.leave(f"{THERE}-0")
-        eventually(lambda: pods.node("affine") == THERE, "nobody has the scheduler look again")
-        assert set(room(api)) == {THERE}
-        unseen.come(HERE, f"{HERE}-new")
-        port = pod("port", SCHEDULER, cpus="10")
-        port["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
-        pods.create(port)
-        put_away(cluster, pods, "port")
-        unseen.leave(f"{HERE}-1")
-        eventually(lambda: pods.node("port") == HERE, "nobody has the scheduler look again")
-        written = {"kind": "wake", "result": "done"}
-        assert service.metrics.registry.get_sample_value("podslice_cluster_api_writes_total", written) == 2
-        for name in (HERE, THERE):
-            pods.create(pod(f"on-{name}", SCHEDULER, cpus="10", affinity=only(name)))
-        put_away(cluster, pods, f"on-{HERE}", f"on-{THERE}")
-        unseen.leave(f"{HERE}-2", f"{THERE}-2")
-        for name in (HERE, THERE):
-            eventually(lambda name=name: pods.node(f"on-{name}") == name, f"the pod for {name} sleeps on")  # type: ignore[misc]
-
+def playing(scene: Scene, test: Callable[[Scene], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with hollow(tmp_path, [HERE, THERE], service=True) as cluster:
-            with cluster.plane.api() as api:
-                unseen = Unseen(cluster, asyncio.get_running_loop())
-                await asyncio.to_thread(scene, cluster, api, unseen)
-            assert await cluster.quiet() == []
-            assert cluster.nodes.refused == []
+        task = asyncio.ensure_future(scene.service.waker.run())
+        try:
+            await test(scene)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(main())
+    run(main())
 
 
-def room(api: Api) -> dict[str, str]:
-    """What is said of nodes."""
-    found = {one["metadata"]["name"]: one["metadata"] for one in api.call("GET", "/api/v1/nodes")["items"]}
-    said = {name: metadata.get("annotations", {}).get(ROOM_ANNOTATION) for name, metadata in found.items()}
-    return {name: value for name, value in said.items() if value is not None}
+def test_room_that_only_the_journal_shows() -> None:
+    """The node that takes the pod again is said to have room, once, and by the second; nothing is said while there is
+    no room, of other nodes, or when the pod has its node."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        scene.refuse(picky("p"))
+        assert await scene.seconds(10) == []
+        scene.leave("b")
+        assert await scene.seconds(2) == ["b"]
+        assert await scene.seconds(400) == []
+        assert scene.service.placing.model.held() == ()
+        assert scene.service.metrics.registry.get_sample_value("podslice_cluster_pods_refused") == 1
+        written = {"kind": "wake", "result": "done"}
+        assert scene.service.metrics.registry.get_sample_value("podslice_cluster_api_writes_total", written) == 1
+        assert scene.ask(picky("p")) == ["b"]
+        scene.tell(picky("p", node="b"))
+        assert scene.service.waker.waiting == 0
+        scene.leave("a")
+        assert await scene.seconds(10) == []
+
+    playing(Scene("a", "b"), test)
+
+
+def test_who_is_not_woken() -> None:
+    """A pod that wants nothing for itself, one that is nominated ahead, of another scheduler, or gone has nobody say
+    anything; nor has one for which the scheduler never asked about that node."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        scene.tell(shared_pod("shared") | {"spec": {**shared_pod("shared")["spec"], "affinity": APART}})
+        assert scene.ask(shared_pod("shared")) == ["a", "b"]
+        scene.refuse(pod_object("simple", "8"))
+        scene.refuse(picky("foreign", schedulerName="other"))
+        scene.refuse(picky("gone"))
+        scene.service._pod_news(scene._pods["uid-gone"], None)
+        scene.ask(picky("late"), "b")
+        scene.refuse(picky("odd", tolerations=5))
+        scene.refuse(picky("elsewhere", priority=1), "a")
+        scene.leave("b")
+        assert await scene.seconds(10) == []
+        assert scene.service.waker.waiting == 1
+        scene.leave("a")
+        assert await scene.seconds() == ["a"]
+
+    playing(Scene("a", "b"), test)
+
+
+@pytest.mark.parametrize("settings", [{"nominate": False}, {"nominate": False, "advise": True}, {"wake": False}])
+def test_settings(settings: dict[str, bool]) -> None:
+    """Without nominations every pod is woken; and none where nobody is to be."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        scene.refuse(picky("p") if "wake" in settings else pod_object("p", "8"))
+        scene.leave("a")
+        assert await scene.seconds() == ([] if "wake" in settings else ["a"])
+
+    playing(Scene("a", **settings), test)
+
+
+def test_lines_that_are_full() -> None:
+    """A pod that would be nominated ahead, if not so many kinds of them waited already."""
+
+    async def test(scene: Scene) -> None:
+        scene.service.nominator.limits = NominationLimits(lines=1)
+        scene.fill()
+        for number in range(2):
+            scene.refuse(pod_object(f"p{number}", "8", priority=number))
+        assert (scene.service.nominator.waiting, scene.service.waker.waiting) == (1, 1)
+        scene.leave("a")
+        assert await scene.seconds() == ["a"]
+
+    playing(Scene("a"), test)
+
+
+def test_a_hold_that_falls() -> None:
+    """What was kept for a pod for which nobody came back is room."""
+
+    async def test(scene: Scene) -> None:
+        scene.tell(picky("first"))
+        assert scene.ask(picky("first")) == ["a"]
+        scene.refuse(picky("p"))
+        assert await scene.seconds(25) == []
+        assert await scene.seconds(10) == ["a"]
+
+    playing(Scene("a"), test)
+
+
+def test_a_node_that_is_heard_again() -> None:
+    """A node for whose state nobody stood, and one of which nothing was known before its state came."""
+
+    async def test(scene: Scene) -> None:
+        scene.service.placing.confirm("a", confirmed=False)
+        scene.refuse(picky("p"))
+        assert await scene.seconds() == []
+        scene.service.placing.confirm("a", confirmed=True)
+        assert await scene.seconds() == ["a"]
+        assert await scene.seconds(100) == []
+        scene.journals.catch_up(["new"])
+        assert await scene.seconds() == ["new"]
+
+    playing(Scene("a", "new", heard=["a"]), test)
+
+
+def test_a_node_that_is_trusted_again() -> None:
+    """A minute after a node did otherwise than expected it gets such pods again."""
+
+    async def test(scene: Scene) -> None:
+        model = scene.service.placing.model
+        signature = model.classes.signature(seen(picky("p")).pod)
+        model.verdicts.distrust(signature, model.node("a"), scene.now)
+        scene.refuse(picky("p"))
+        assert await scene.seconds(55) == []
+        assert await scene.seconds(10) == ["a"]
+
+    playing(Scene("a"), test)
+
+
+def test_the_less_it_helps() -> None:
+    """Room that is gone before the scheduler asks has the pod woken more and more rarely, every five minutes at last;
+    once a pod of its kind has found a node, or nothing has happened for a while, at once again."""
+
+    async def flicker(scene: Scene, seconds: int) -> list[int]:
+        """Room comes and goes every second; the seconds between two wakes."""
+        times = []
+        for second in range(seconds):
+            scene.leave("a")
+            times += [second] * len(await scene.seconds(1))
+            scene.come("a")
+            scene.ask(picky("p"))
+        return [later - sooner for sooner, later in pairwise(times)]
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        scene.refuse(picky("p"))
+        scene.refuse(picky("q"))
+        gaps = await flicker(scene, 1500)
+        assert gaps[:6] == [1, 2, 4, 8, 16, 32]
+        assert gaps[8:] == [256, 300, 300, 300]
+        scene.tell(picky("q", node="elsewhere"))
+        assert (await flicker(scene, 10))[:2] == [1, 2]
+        assert await scene.seconds(80) == []
+        scene.leave("a")
+        assert await scene.seconds(2) == ["a"]
+
+    playing(Scene("a"), test)
+
+
+def test_no_storm() -> None:
+    """Fifty kinds of pods and thirty nodes that have room at once: a Node or two a second, and few in all, since each
+    has every refused pod tried again."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        for number in range(50):
+            scene.refuse(picky(f"p{number}", priority=number))
+        for name in scene.names:
+            scene.leave(name)
+        for _ in range(60):
+            assert len(await scene.seconds(1)) <= WakingLimits().nodes
+        assert scene.api.woken == ["n0"] * 4
+
+    playing(Scene(*(f"n{number}" for number in range(30))), test)
+
+
+def test_a_crowd() -> None:
+    """Where thousands wait the scheduler has the time to try all of them before any is woken again."""
+
+    async def test(scene: Scene) -> None:
+        scene.service.waker._others = lambda: 20_000
+        scene.fill()
+        scene.refuse(picky("p"))
+        scene.refuse(picky("q", priority=1))
+        scene.leave("a")
+        assert await scene.seconds(2) == ["a"]
+        scene.leave("b")
+        assert await scene.seconds(18) == []
+        assert await scene.seconds(4) == ["b"]
+
+    playing(Scene("a", "b"), test)
+
+
+def test_refused_before_the_service_began() -> None:
+    """Pods that the first list shows as refused are woken by any node that comes to take them."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill("a")
+        scene.service.pods.ready = False
+        for document in (picky("p"), picky("q"), pod_object("simple", "8"), picky("r", nodeSelector={"zone": "x"})):
+            scene.tell(document | {"status": {**document["status"], **NOWHERE}})
+        shared = shared_pod("s")
+        scene.tell(shared | {"status": NOWHERE, "spec": {**shared["spec"], "affinity": APART}})
+        odd = picky("odd", tolerations=5)
+        scene.tell(odd | {"status": NOWHERE})
+        scene.service.pods.ready = True
+        assert scene.service.waker.waiting == 3
+        assert await scene.seconds() == []
+        scene.journals.catch_up(["b"])
+        assert await scene.seconds() == ["b"]
+
+    playing(Scene("a", "b", heard=["a"]), test)
+
+
+def test_a_server_that_does_not_do_it() -> None:
+    """It is told, tried again later, more and more rarely, and done once it can be; that a node is gone is no
+    trouble."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        scene.refuse(picky("p"))
+        scene.api.refuse = 403
+        scene.leave("a")
+        assert await scene.seconds(20) == []
+        assert scene.troubles == ["wake: refused"] * 5
+        scene.api.refuse = 404
+        assert await scene.seconds(20) == []
+        assert len(scene.troubles) == 5
+        scene.api.refuse, scene.api.broken = 0, "no connection"
+        assert await scene.seconds(40) == []
+        assert scene.troubles[5:] == ["wake: no connection"]
+        scene.api.broken = ""
+        assert await scene.seconds(70) == ["a"]
+        assert await scene.seconds(400) == []
+        scene.api.broken = "no connection"
+        scene.come("a")
+        for number in range(9):
+            scene.refuse(picky(f"p{number}", priority=number + 1))
+        before = len(scene.troubles)
+        scene.leave("a")
+        for _ in range(9):
+            await scene.seconds(1)
+            assert len(scene.troubles) == before + 1
+            before += 1
+
+    playing(Scene("a"), test)
+
+
+def test_pods_on_their_way_are_left_alone() -> None:
+    """A pod that is held is not woken; its hold may still fall, and then it is."""
+
+    async def test(scene: Scene) -> None:
+        scene.fill()
+        scene.refuse(picky("p"))
+        scene.leave("a")
+        assert scene.ask(picky("p"), "a") == ["a"]
+        assert scene.service.placing.bind(BindRequest("p", "default", "uid-p", "a")).error == ""
+        scene.leave("b")
+        assert await scene.seconds(5) == []
+        scene.service.placing.model.unbind("uid-p")
+        assert len(await scene.seconds(5)) == 1
+
+    playing(Scene("a", "b"), test)
+
+
+def test_so_many_kinds() -> None:
+    """Kinds beyond so many wait as long as the scheduler has them wait; each is forgotten with its last pod."""
+
+    async def test(scene: Scene) -> None:
+        waker = scene.service.waker
+        waker.limits = WakingLimits(kinds=2)
+        scene.fill()
+        for number in range(3):
+            scene.refuse(picky(f"p{number}", priority=number))
+        assert waker.waiting == 2
+        scene.service._pod_news(scene._pods["uid-p0"], None)
+        assert scene.ask(picky("p2", priority=2)) == []
+        assert waker.waiting == 2
+        for number in (1, 2):
+            scene.service._pod_news(scene._pods[f"uid-p{number}"], None)
+        assert (waker.waiting, len(waker._kinds)) == (0, 0)
+
+    playing(Scene("a"), test)

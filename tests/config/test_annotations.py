@@ -32,8 +32,8 @@ from podslice.config.policy import (
     PowerProfile,
 )
 from podslice.node.decide import restart
-from tests.resize.helpers import guaranteed, pod
-from tests.resize.test_exclusive import MACHINE, held
+from tests.node.resize.helpers import guaranteed, pod
+from tests.node.resize.test_exclusive import MACHINE, held
 
 ELASTIC = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"))
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")

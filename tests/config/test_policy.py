@@ -25,8 +25,8 @@ from podslice.config.policy import (
 from podslice.config.policy_file import load_policy, policy_from_dict
 from podslice.reading.yaml import load_documents
 from podslice.values.quirks import PODSLICE
-from tests.resize.helpers import guaranteed, pod
-from tests.resize.test_exclusive import MACHINE
+from tests.node.resize.helpers import guaranteed, pod
+from tests.node.resize.test_exclusive import MACHINE
 
 KIND = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
 

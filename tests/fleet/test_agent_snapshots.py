@@ -17,9 +17,9 @@ from podslice.machine.readers.form import to_data
 from podslice.replica.journal import Journal
 from podslice.replica.nodestate import node_state, status_of
 from podslice.values.document import with_header
-from tests.documents import check_document
 from tests.fleet.test_runs import fleet
 from tests.fleet.test_start import CONFIG, DEVICES, GONE, KEPT, MACHINE, lived, node_object, owned, pod, run_rows, typed
+from tests.read_documents import check_document
 
 ELASTIC = {
     "apiVersion": "podslice.io/v1alpha1",

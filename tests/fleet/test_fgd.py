@@ -39,7 +39,7 @@ from podslice.fleet.scheduler.policies import FGD, BestFit, DotProduct, GPUClust
 from podslice.fleet.traces.trace import TracePod
 from podslice.values.document import document
 from podslice.values.errors import InputError
-from tests.documents import check_document
+from tests.read_documents import check_document
 
 GIB = 1 << 30
 

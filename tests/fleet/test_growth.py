@@ -11,9 +11,9 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.traces.growth import MOST_PERCENT, NOT_AS_IT_IS, GrowingWorkload, most_growth
-from tests.documents import read_document
 from tests.fleet.fleets import shape
 from tests.fleet.test_runs import fleet
+from tests.read_documents import read_document
 
 
 def test_copies_come_with_their_pods() -> None:

@@ -22,8 +22,8 @@ from podslice.fleet.scenario.run import kept_study
 from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order
 from podslice.fleet.scenario.store import RunStore
 from podslice.values.cpuset import parse_bits
-from tests.documents import read_document
 from tests.fleet.test_runs import SCENARIO, fleet, rows
+from tests.read_documents import read_document
 
 PLOTS = (
     "1 Allocation",

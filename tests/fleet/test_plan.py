@@ -10,8 +10,8 @@ import pytest
 
 from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order, weighted_order
 from podslice.values.errors import InputError
-from tests.documents import read_document
 from tests.fleet.test_runs import fleet
+from tests.read_documents import read_document
 
 MIXED: dict[str, Any] = {
     "apiVersion": "podslice.dev/fleet/v1",

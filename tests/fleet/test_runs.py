@@ -35,7 +35,7 @@ from podslice.fleet.traces.rows import open_rows
 from podslice.fleet.workers.helper import unpacked
 from podslice.fleet.workers.pool import Task, simulate, simulated
 from podslice.values.errors import InputError
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 SCENARIO: dict[str, Any] = {
     "apiVersion": API_VERSION,

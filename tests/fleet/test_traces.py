@@ -18,7 +18,7 @@ from podslice.fleet.traces.trace import TraceNode, TracePod, open_trace
 from podslice.fleet.traces.trace_facts import describe
 from podslice.fleet.traces.trace_write import write_trace
 from podslice.values.errors import InputError
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
 PODS = f"""{OPENB}

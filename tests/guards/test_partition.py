@@ -19,7 +19,7 @@ from podslice.guards.partition import (
 from podslice.node.checkpoints.guard_files import bits_in
 from podslice.values.cpuset import Bits, format_bits, parse_bits
 from tests.guards.kernel import ONLINE, FakeKernel, KilledError
-from tests.mixed import helpers as mixed
+from tests.node.mixed import helpers as mixed
 
 MOUNT = "sys/fs/cgroup"
 PODS = {"kubepods/a/app": "kubepods/a", "kubepods/b/app": "kubepods/b", "kubepods/b/side": "kubepods/b"}

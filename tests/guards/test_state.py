@@ -12,8 +12,8 @@ from podslice.cli.main import cli
 from podslice.host.kernel.kernelfiles import SavedStore
 from podslice.node.checkpoints.guard_files import SavedFile
 from podslice.node.checkpoints.guard_state import decode, encode
-from tests.documents import read_document
 from tests.guards.kernel import CGROUPS, irq
+from tests.read_documents import read_document
 
 ONE = SavedFile(irq(131), "list", "0-7", ("0-3",))
 ELSEWHERE = SavedFile("proc/../etc/passwd", "value", "x", ("y",), "power")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from podslice.cli.main import cli
 from podslice.values.cpuset import parse_bits
 from tests.audit.test_audit import FakeHost
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 
 def disturb(host: FakeHost) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from tests.agent.test_daemon import api_pod
 from tests.cli.test_defrag_apply import DONE, FAILED, agent, result_of
-from tests.documents import read_document
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import FakeAPI
 from tests.kubectl.liveagent import live_agent
+from tests.read_documents import read_document
 
 ROOT = Path(__file__).parents[2]
 Said = tuple[list[tuple[bool, bytes]], int]

@@ -14,8 +14,8 @@ import pytest
 
 from podslice.cluster.page.history import room_now
 from tests.agent.test_daemon import api_pod
-from tests.clusterservice.bench import pod_object, seen
-from tests.clusterservice.pagebench import PageCluster, served
+from tests.cluster.bench import pod_object, seen
+from tests.cluster.pagebench import PageCluster, served
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import fake_api, kubeconfig
 from tests.kubectl.liveagent import live_agent

@@ -13,10 +13,10 @@ from podslice.kubectl.agents import AgentPod, Agents
 from podslice.reading.yaml import load_documents
 from tests.agent.test_daemon import api_pod
 from tests.cli.test_manners import Answer
-from tests.documents import check_document, read_document
 from tests.kubectl.conftest import Plugin, stored
 from tests.kubectl.fakeapi import FakeAPI
 from tests.kubectl.liveagent import NODE, live_agent
+from tests.read_documents import check_document, read_document
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from podslice.cluster_view import client as page
 from podslice.kubectl.client import Reply
 from podslice.reading.yaml import load_documents
 from tests.cli.test_manners import Answer, Shell
-from tests.clusterservice.bench import pod_object
-from tests.clusterservice.pagebench import PageCluster, served
-from tests.documents import read_document
+from tests.cluster.bench import pod_object
+from tests.cluster.pagebench import PageCluster, served
 from tests.kubectl.conftest import Plugin
 from tests.kubectl.fakeapi import FakeAPI
+from tests.read_documents import read_document
 
 TOKEN = "0123456789abcdef-page"
 Run = Callable[..., Answer]

@@ -22,7 +22,7 @@ from podslice.reading.yaml import load_documents
 from podslice.topology.command import topology
 from podslice.values.errors import InputError
 from tests.cli.test_cli import run as podslice
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=8GB) core:2 pu:1")
 INTEL = {"vendor": "0x8086", "numa_node": "1"}

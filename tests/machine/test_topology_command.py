@@ -16,7 +16,7 @@ from podslice.render.table import format_bytes
 from podslice.topology.command import topology
 from podslice.topology.table import cpus_text, to_text
 from podslice.values.errors import InputError
-from tests.documents import read_document
+from tests.read_documents import read_document
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:

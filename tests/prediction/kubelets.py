@@ -40,7 +40,7 @@ from podslice.agent.reporter import JournalStream
 from podslice.config.kubelet import KubeletConfig
 from podslice.service.backoff import BackOff
 from podslice.service.supervise import Supervisor
-from tests.cluster.beside import Beside, agent_token, service_beside
+from tests.conformance.beside import Beside, agent_token, service_beside
 
 OURS, ALONE = "podslice", "default-scheduler"
 SHAPE = Shape("two nodes", sockets=2, nodes=2, cores=4)

@@ -28,7 +28,7 @@ from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import pod_from_dict
 from tests.agent.test_daemon import RESOURCES, with_agent
 from tests.clock import PATIENCE, until
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 NEVER = dict.fromkeys(("memory.available", "nodefs.available", "imagefs.available"), "0%")
 KUBELET = {"cgroupsPerQOS": False, "enforceNodeAllocatable": [], "evictionHard": NEVER}

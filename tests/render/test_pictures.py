@@ -27,8 +27,8 @@ from podslice.render.picture import EXCLUSIVE, POD_SHARED, POOLED, RESERVED, SHA
 from podslice.render.svg import to_svg
 from podslice.render.terminal import to_text
 from tests.conftest import make_node, make_pod
-from tests.resize.test_exclusive import budget, one, pod_node
-from tests.resize.test_exclusive import node as elastic_node
+from tests.node.resize.test_exclusive import budget, one, pod_node
+from tests.node.resize.test_exclusive import node as elastic_node
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {

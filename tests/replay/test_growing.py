@@ -5,7 +5,7 @@ from __future__ import annotations
 from podslice.api.pod.demand import pod_limits, pod_requests
 from podslice.replay.api.growing import grown
 from podslice.values.quantity import Quantity
-from tests.effects.helpers import pod
+from tests.node.effects.helpers import pod
 
 OVERHEAD = {"memory": "1Gi"}
 BIG = {"requests": {"memory": "1.5Gi"}, "limits": {"memory": "2.5Gi"}}

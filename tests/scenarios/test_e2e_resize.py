@@ -17,8 +17,8 @@ from podslice.node.effects.resize_plan import (
 )
 from podslice.node.effects.settings import CgroupSettings
 from podslice.node.resize.status import in_progress
-from tests.resize.helpers import GATES, pod, resources
-from tests.resize.test_node import node
+from tests.node.resize.helpers import GATES, pod, resources
+from tests.node.resize.test_node import node
 
 SETTINGS = CgroupSettings(memory_capacity=64 << 30)
 SMALL, LARGE = {"cpu": "200m", "memory": "128Mi"}, {"cpu": "400m", "memory": "256Mi"}

@@ -1,7 +1,7 @@
 """KEP-2837: its sixteen rows, the worked cases, OOM scores and QoS, by id.
 
 The rows are the KEP's table in its own symbols, as profile podslice does them; what v1.36.2 makes of them, in numbers,
-is `tests/effects/test_sixteen_rows.py`.
+is `tests/node/effects/test_sixteen_rows.py`.
 """
 
 from __future__ import annotations

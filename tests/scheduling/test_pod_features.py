@@ -7,7 +7,7 @@ import pytest
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.values.gates import FeatureGates
 from podslice.values.quirks import KUBELET_1_36, PODSLICE, Quirks
-from tests.resize.helpers import GATES, burstable, pod, resources
+from tests.node.resize.helpers import GATES, burstable, pod, resources
 
 OFF = FeatureGates.from_overrides({"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False})
 PLAIN, SIZED = pod(burstable("1")), pod({}, pod_level=resources({"cpu": "1"}))

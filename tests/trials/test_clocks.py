@@ -30,7 +30,7 @@ from tests.agent.test_rejecting import known, on_node, pod
 from tests.agent.test_status_patches import Desk, at_desk
 from tests.clock import until
 from tests.conftest import make_pod
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 HOUR, YEAR = 3600.0, 365 * 86400.0
 JUMPS = [-10 * YEAR, -HOUR, -1.0, HOUR, 10 * YEAR]

@@ -26,7 +26,7 @@ from tests.agent.test_daemon import settings
 from tests.agent.test_process import POD_LEVEL, Process
 from tests.bounded import podslice, refused
 from tests.clock import PATIENCE
-from tests.wire.fake_runtime import FakeRuntime
+from tests.service.fake_runtime import FakeRuntime
 
 MIB = 1 << 20
 MACHINE = ("--from", "pack:2 numa:1(memory=64GB) core:8 pu:2")

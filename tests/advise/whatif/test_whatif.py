@@ -1,0 +1,222 @@
+"""Comparing configurations: numbers that can be counted by hand, and the same decisions as a node's own."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from podslice import KubeletConfig, Node, Pod
+from podslice.advise.whatif.compare import CRITERIA, Outcome, Scenario, evaluate, rank, variants
+from podslice.advise.whatif.table import best_text
+from podslice.api.pod.spec import pod_from_dict
+from podslice.machine.readers.synthetic import from_synthetic
+from tests.cli.test_cli import run
+from tests.conftest import make_pod
+from tests.read_documents import read_document
+from tests.render.test_pictures import Validator
+
+MACHINE = from_synthetic("pack:1 numa:2(memory=32GB) l3:2 core:2 pu:2")
+
+
+def scenario(name: str = "s", **config: object) -> Scenario:
+    settings = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", "eviction_hard": {}, **config}
+    return Scenario(name, MACHINE, KubeletConfig(**settings))  # type: ignore[arg-type]
+
+
+def test_numbers_by_hand() -> None:
+    """Two nodes of 8 CPUs, one reserved: 6 + 5 fit, another 6 do not; what is left over and how it lies is counted."""
+    pods = [
+        make_pod("a", ("c", "6")),
+        make_pod("b", ("c", "5")),
+        make_pod("c", ("c", "6")),
+        make_pod("d", ("c", "500m")),
+    ]
+    outcome = evaluate(scenario(topology_manager_policy="single-numa-node"), pods)
+    assert (outcome.admitted, outcome.refused, outcome.exclusive_cpus) == (3, {"TopologyAffinityError": 1}, 11)
+    assert (outcome.stranded_cpus, outcome.cross_numa_pods) == (4, 0)
+    assert [verdict.reason for verdict in outcome.pods] == ["", "", "TopologyAffinityError", ""]
+    assert outcome.shared_cores == 1
+    spread = evaluate(scenario(topology_manager_policy="best-effort"), [make_pod("w", ("c", "12"))])
+    assert (spread.admitted, spread.cross_numa_pods, spread.stranded_cpus) == (1, 1, 3)
+
+
+def test_limits_alone_count_as_requests() -> None:
+    """A pod with limits only fills the node like one that says both: nothing is stranded that it could use."""
+    limits = {"cpu": "1", "memory": "1Gi"}
+    spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    outcome = evaluate(scenario(), [pod_from_dict({"metadata": {"name": "a", "uid": "a"}, "spec": spec})])
+    assert (outcome.exclusive_cpus, outcome.stranded_cpus) == (1, 0)
+
+
+def test_fragmentation_scores() -> None:
+    """0 where only whole L3 groups are free, 1 where only lone threads are, a half where whole cores are."""
+    empty = evaluate(scenario(reserved_system_cpus="0-3"), [])
+    assert empty.fragmentation == {0: 0.0, 1: 0.0}
+    half = evaluate(scenario(reserved_system_cpus="0-1,4-5"), [])
+    assert half.fragmentation == {0: 0.5, 1: 0.0}
+    lone = evaluate(scenario(reserved_system_cpus="0,2,4,6"), [])
+    assert lone.fragmentation == {0: 1.0, 1: 0.0}
+    assert lone.mean_fragmentation == 0.5
+
+
+def test_a_kubelet_that_does_not_start_says_why() -> None:
+    """Its outcome names the problem and ranks last."""
+    wrong = evaluate(scenario("wrong", reserved_system_cpus="99"), [make_pod("a", ("c", "1"))])
+    assert "not a subset of online-cpus" in wrong.problem
+    right = evaluate(scenario("right"), [])
+    assert [outcome.scenario for outcome in rank([wrong, right]).outcomes] == ["right", "wrong"]
+
+
+def test_variants_are_what_a_node_decides() -> None:
+    """Every variant's verdicts are those of a node with that configuration, and names are unique."""
+    pods = [make_pod("a", ("c", "3"), ("d", "2")), make_pod("b", ("c", "5")), make_pod("e", ("c", "4"))]
+    tried = list(variants(scenario()))
+    assert len({variant.name for variant in tried}) == len(tried) == 42
+    assert (tried[0].name, tried[0].config) == ("as it is: none", scenario().config)
+    for variant in tried:
+        outcome = evaluate(variant, pods)
+        node = Node(variant.machine, variant.config)
+        assert [verdict.reason for verdict in outcome.pods] == [node.admit(pod).reason for pod in pods]
+
+
+def test_what_is_as_good_as_now_is_not_recommended() -> None:
+    """Where nothing is better the present configuration wins, whatever its options."""
+    pods = [make_pod("a", ("c", "1"))]
+    options = {"full-pcpus-only": "false", "align-by-socket": "true"}
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    now = scenario(topology_manager_policy="restricted", cpu_manager_policy_options=options, feature_gates=gates)
+    tried = list(variants(now))
+    assert len(tried) == 43
+    ranking = rank(evaluate(variant, pods) for variant in tried)
+    assert ranking.outcomes[0].scenario == "as it is: restricted/container +align-by-socket"
+
+
+def test_ranking_names_the_winners_with_numbers() -> None:
+    """Each criterion lists exactly the scenarios that reach its best value; the first criterion decides first."""
+    outcomes = [
+        Outcome("many", admitted=5, cross_numa_pods=2, stranded_cpus=1),
+        Outcome("aligned", admitted=4, stranded_cpus=1),
+        Outcome("both", admitted=5, cross_numa_pods=1, stranded_cpus=3),
+    ]
+    ranking = rank(outcomes)
+    assert [outcome.scenario for outcome in ranking.outcomes] == ["both", "many", "aligned"]
+    assert set(ranking.best) == set(CRITERIA) - {"granted"}
+    assert ranking.best["admitted"] == (5, ("both", "many")) or ranking.best["admitted"] == (5, ("many", "both"))
+    assert ranking.best["cross_numa_pods"] == (0, ("aligned",))
+    assert set(ranking.best["stranded_cpus"][1]) == {"many", "aligned"}
+
+
+@pytest.fixture
+def pods_file(tmp_path: Path) -> Path:
+    def plain(pod: Pod) -> dict[str, object]:
+        return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod, enc_hook=str)}
+
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "items": [plain(make_pod(f"p{i}", ("c", "3"))) for i in range(4)]}))
+    return path
+
+
+@pytest.mark.slow
+def test_command_compares_and_recommends(pods_file: Path, tmp_path: Path) -> None:
+    """A row for each machine, JSON with the same numbers, and a valid page with a bar chart."""
+    arguments = ("whatif", str(pods_file), "--machine", "laptop-i5-8250u", "--machine", "epyc-9654-nps4",
+                 "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")  # fmt: skip
+    text = run(*arguments).stdout
+    assert "laptop-i5-8250u" in text
+    assert "2 of 4 admitted" in text
+    data = read_document(run(*arguments, "-o", "json").stdout, "Comparison")
+    assert [entry["admitted"] for entry in data["scenarios"]] == [2, 4]
+    assert data["best"]["admitted"]["scenarios"] == ["epyc-9654-nps4"]
+    page = tmp_path / "report.html"
+    result = run(*arguments, "--recommend", "--out", str(page))
+    assert result.returncode == 0
+    assert "Recommended: epyc-9654-nps4: " in result.stdout
+    parser: HTMLParser = Validator()
+    assert isinstance(parser, Validator)
+    parser.check(page.read_text().rstrip("\n"))
+
+
+def test_ties_keep_guarantees() -> None:
+    """Of equally good alternatives the one that gives up the fewest guarantees wins, then the strongest policy, then
+    the smallest change; what it gives up is said, and the present row is always there."""
+    now = scenario(topology_manager_policy="single-numa-node", cpu_manager_policy_options={"full-pcpus-only": "true"})
+    pods = [make_pod("a", ("c", "7")), make_pod("b", ("c", "7"))]
+    ranking = rank(evaluate(variant, pods) for variant in variants(now))
+    first = ranking.outcomes[0]
+    assert (first.scenario, first.losses) == ("single-numa-node/container", ("full-cores",))
+    present = next(outcome for outcome in ranking.outcomes if outcome.is_present)
+    assert (present.admitted, first.admitted) == (0, 2)
+    assert "it gives up: cores may have CPUs of several owners" in best_text(ranking)
+
+
+@pytest.mark.slow
+def test_the_present_row_is_shown(pods_file: Path) -> None:
+    """The configuration as it is has its row in the terminal however badly it does."""
+    text = run("whatif", str(pods_file), "--machine", "laptop-i5-8250u", "--set", "cpuManagerPolicy=static", "--set",
+               "reservedSystemCPUs=0", "--set", "topologyManagerPolicy=single-numa-node", "--set",
+               "cpuManagerPolicyOptions.full-pcpus-only=true", "--recommend").stdout  # fmt: skip
+    assert "as it is: single-numa-node/container +full-pcpus-only" in text
+
+
+def test_running_pods_count_before() -> None:
+    """What runs takes its CPUs first; a configuration that refuses it says so, and what it left is free for others."""
+    running = (make_pod("old", ("c", "10")),)
+    pods = [make_pod("new", ("c", "5")), make_pod("late", ("c", "6"))]
+    with_old = msgspec.structs.replace(scenario(), running=running)
+    outcome = evaluate(with_old, pods)
+    assert (outcome.admitted, outcome.exclusive_cpus, outcome.displaced) == (1, 15, ())
+    strict = msgspec.structs.replace(scenario(topology_manager_policy="single-numa-node"), running=running)
+    outcome = evaluate(strict, pods)
+    assert (outcome.admitted, outcome.exclusive_cpus) == (2, 11)
+    assert [(verdict.pod, verdict.reason) for verdict in outcome.displaced] == [
+        ("default/old", "TopologyAffinityError")
+    ]
+
+
+def test_state_files_count_before() -> None:
+    """Owners in state files keep their CPUs; a kubelet of another policy does not start with the files."""
+    node = Node(MACHINE, scenario().config)
+    old = make_pod("old", ("c", "10"))
+    node.admit(old)
+    on_files = msgspec.structs.replace(scenario(), running=(old,), files=node.files)
+    outcome = evaluate(on_files, [make_pod("new", ("c", "5")), make_pod("late", ("c", "6"))])
+    assert (outcome.problem, outcome.admitted, outcome.exclusive_cpus) == ("", 1, 15)
+    none = msgspec.structs.replace(on_files, config=KubeletConfig())
+    assert 'configured policy "none" differs from state checkpoint policy "static"' in evaluate(none, []).problem
+
+
+@pytest.mark.slow
+def test_command_knows_what_runs(tmp_path: Path) -> None:
+    """`--pods`, `--state` and `--no-predicates` mean what they mean to `admit`."""
+    description = "pack:1 numa:2(memory=32GB) core:4 pu:2"
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+    node = Node(from_synthetic(description), config)
+    node.admit(make_pod("old", ("c", "10")))
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+
+    def pod_file(name: str, cpu: str, memory: str) -> str:
+        limits = {"cpu": cpu, "memory": memory}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
+        data = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}, "spec": spec}
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(data))
+        return str(path)
+
+    def exclusive(pod: str, *more: str) -> int:
+        result = run(
+            "whatif", pod, "--from", description, "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
+            *more, "-o", "json",
+        )  # fmt: skip
+        exclusive_cpus: int = read_document(result.stdout, "Comparison")["scenarios"][0]["exclusiveCpus"]
+        return exclusive_cpus
+
+    new, huge = pod_file("new", "5", "1Gi"), pod_file("huge", "5", "500Gi")
+    assert exclusive(new) == 5
+    assert exclusive(new, "--pods", pod_file("running", "8", "1Gi")) == 13
+    assert exclusive(new, "--state", str(tmp_path)) == 15
+    assert (exclusive(huge), exclusive(huge, "--no-predicates")) == (0, 5)

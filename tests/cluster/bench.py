@@ -1,0 +1,121 @@
+"""A service on paper: nodes that decide with the real core, a fake API server, and a clock that the test turns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
+
+from podslice.cluster.extender.messages import FilterRequest, read_filter
+from podslice.cluster.model.holds import PlanPolicy
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.cluster.placing import NodeWord, Placements
+from podslice.machine.readers.synthetic import from_synthetic
+from podslice.service.clusterobjects import ScheduledPod, read_node, read_pod
+from tests.cluster.fake_api import Json
+
+SMALL = "pack:1 numa:2(memory=8GiB) core:4 pu:2"
+"""16 CPUs on two NUMA nodes; 15 can be given away."""
+LIKE = node_rules(from_synthetic(SMALL))
+
+
+def pod_object(name: str, cpus: str = "4", node: str = "", **spec: Any) -> Json:
+    """A pod of class Guaranteed, as the API server has it."""
+    amounts = {"cpu": cpus, "memory": "64Mi"}
+    container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 2 if node else 1},
+        "spec": {"schedulerName": "podslice", "containers": [container]} | ({"nodeName": node} if node else {}) | spec,
+        "status": {"phase": "Pending", "qosClass": "Guaranteed"},
+    }  # fmt: skip
+
+
+def mirror_object(static: str, name: str, cpus: str, node: str, **spec: Any) -> Json:
+    """The mirror that a node's kubelet makes of a static pod, which has another UID there."""
+    made = pod_object(name, cpus, node, **spec)
+    made["metadata"]["annotations"] = {"kubernetes.io/config.hash": static, "kubernetes.io/config.mirror": static}
+    made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "controller": True}]
+    return made
+
+
+def shared_pod(name: str) -> Json:
+    """A pod that wants nothing for itself."""
+    return pod_object(name, "500m")
+
+
+def node_object(name: str, **spec: Any) -> Json:
+    return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {"cpu": "15", "pods": "250"}}}
+
+
+def seen(document: Json) -> ScheduledPod:
+    return read_pod(json.dumps(document).encode())
+
+
+def filter_body(document: Json, names: list[str]) -> bytes:
+    return json.dumps({"Pod": document, "Nodes": None, "NodeNames": names}).encode()
+
+
+def asked(document: Json, names: list[str]) -> FilterRequest:
+    return read_filter(filter_body(document, names))
+
+
+class Bench:
+    """`placing` beside hollow nodes whose journals reach it at once; `fates` and `disputes` are what it was told of."""
+
+    def __init__(self, *names: str, heard: bool = True, policy: PlanPolicy = "compare") -> None:
+        self.now = 0.0
+        self.rooms = 0
+        self.fates: list[str] = []
+        self.disputes: list[NodeWord] = []
+        self.names = names
+        self.policy = policy
+        self.nodes = HollowNodes(names, None, like=LIKE)
+        self.journals = HollowJournals(self.nodes.source)
+        self.nodes.tell = self.journals.feed
+        self._pods: dict[str, ScheduledPod] = {}
+        self.begin_again()
+        if heard:
+            self.journals.catch_up(names)
+
+    def begin_again(self) -> None:
+        """The service is started: nodes and pods are listed, no journal has come yet."""
+        self.journals.nodes.clear()
+        self.placing = Placements(
+            ClusterModel(ModelLimits(best=1)),
+            schedulers=frozenset({"podslice"}),
+            clock=lambda: self.now,
+            room=self._room,
+            told=self._told,
+            policy=self.policy,
+        )
+        self.journals.on_applied = lambda name, stamped, applied: self.placing.journal(
+            name, stamped, applied, self.journals.nodes[name].replica
+        )
+        for name in self.names:
+            self.placing.node_news(None, read_node(json.dumps(node_object(name)).encode()))
+        for pod in self._pods.values():
+            self.placing.pod_news(None, pod)
+
+    def _told(self, word: NodeWord) -> None:
+        self.fates.append(word.told.fate)
+        if word.told.fate in ("disputed", "refused"):
+            self.disputes.append(word)
+
+    def _room(self) -> None:
+        self.rooms += 1
+
+    def tell(self, document: Json, *, node_hears: bool = True) -> None:
+        """The watch says so, to the service and, unless it is late, to the node."""
+        new = seen(document)
+        old = self._pods.get(new.uid)
+        self._pods[new.uid] = new
+        self.placing.pod_news(old, new)
+        if node_hears:
+            self.nodes.pod_news(None if old is None or not old.node else old, new)
+
+    def gone(self, name: str) -> None:
+        """The pod is deleted."""
+        old = self._pods.pop(f"uid-{name}")
+        self.placing.pod_news(old, None)
+        self.nodes.pod_news(old, None)

@@ -1,0 +1,85 @@
+"""Who stands for a node: its own stream, as long as it is heard. What that changes for pods that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from podslice.cluster.journal.pace import STALE_SECONDS
+from podslice.replica.talk import Beat, to_bytes
+from podslice.service.clusterobjects import read_node
+from tests.cluster.bench import LIKE, asked, node_object, pod_object, seen
+from tests.cluster.test_lying_agent import BAD, GOOD, HollowNode, LyingScene
+
+SILENT = "node state not confirmed by its agent"
+
+
+def beat(scene: LyingScene, name: str) -> None:
+    """The node says that it is there, with nothing new."""
+    replica = scene.journals.nodes[name].replica
+    scene.journals.nodes[name].heard = scene.now
+    scene.say(name, to_bytes(Beat(replica.epoch, replica.sequence, replica.digest.allocation, replica.digest.named)))
+
+
+def looked(scene: LyingScene) -> None:
+    """What the service does twice a second."""
+    asyncio.run(scene.service.placing.confirm_all(scene.journals.fresh))
+
+
+def test_an_object_confirms_nothing() -> None:
+    """A node of which only its NodeState is known takes no pod that wants something for itself, from the moment it is
+    read; once its own stream says the same it does."""
+    scene, name = LyingScene(), "seeded"
+    scene.service._node_news(None, read_node(json.dumps(node_object(name)).encode()))
+    scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.state_told())
+    assert scene.journals.nodes[name].replica.proven
+    document = pod_object("p")
+    answer = scene.service.placing.filter(asked(document, [name]))
+    assert (list(answer.nodes), answer.unresolvable) == ([], {name: SILENT})
+    assert scene.service.placing.choose(seen(document)) in (GOOD, BAD)
+
+
+@pytest.mark.parametrize("event", [False, True])
+def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
+    """A pod for which no node stood when it came is nominated as soon as one is heard again, though nothing else
+    happens, or one of its pods has come meanwhile."""
+    scene = LyingScene()
+    scene.now += 2 * STALE_SECONDS
+    looked(scene)
+    nominator = scene.service.nominator
+    scene.service._pod_news(None, seen(pod_object("p")))
+    pod = nominator._next()
+    assert pod is not None
+    nominator._nominate(pod)
+    assert nominator._next() is None
+    if event:
+        why, stamped = scene.nodes[GOOD].admit(seen(pod_object("other", "2")).pod)
+        assert not why
+        scene.journals.nodes[GOOD].heard = scene.now
+        scene.say(GOOD, to_bytes(stamped))
+    else:
+        beat(scene, GOOD)
+    looked(scene)
+    pod = nominator._next()
+    assert pod is not None
+    assert scene.service.placing.choose(pod) == GOOD
+    looked(scene)
+
+
+def test_heard_as_before_is_no_news() -> None:
+    """Nobody is asked again as long as nothing changes."""
+    scene, rooms = LyingScene(), list[int]()
+    scene.service.placing.room = lambda: rooms.append(1)
+    for name in (GOOD, BAD):
+        beat(scene, name)
+    looked(scene)
+    assert rooms == []
+    scene.now += 2 * STALE_SECONDS
+    looked(scene)
+    assert rooms == []
+    for name in (GOOD, BAD):
+        beat(scene, name)
+    looked(scene)
+    assert rooms == [1]

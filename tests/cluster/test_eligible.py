@@ -1,0 +1,136 @@
+"""Which nodes a pending pod is nominated to: labels, taints and cordons, and pods that are not nominated at all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from podslice.cluster.extender.eligible import Places, takes
+from podslice.service.clusterobjects import (
+    LARGEST_AHEAD,
+    MOST_TERMS,
+    PlacementTerms,
+    ScheduledNode,
+    Taint,
+    Toleration,
+    Tolerations,
+    read_node,
+)
+from tests.cluster.bench import Bench, node_object, pod_object, seen, shared_pod
+
+GPU = {"key": "gpu", "value": "a", "effect": "NoSchedule"}
+
+
+def node(name: str = "n", labels: dict[str, str] | None = None, **spec: Any) -> ScheduledNode:
+    document = node_object(name, **spec)
+    document["metadata"]["labels"] = labels or {}
+    return read_node(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "tolerated"),
+    [
+        ([], False),
+        ([{"operator": "Exists"}], True),
+        ([{"key": "gpu", "operator": "Exists"}], True),
+        ([{"key": "gpu", "operator": "Equal", "value": "a"}], True),
+        ([{"key": "gpu", "value": "a"}], True),
+        ([{"key": "gpu", "value": "b"}], False),
+        ([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}], False),
+        ([{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}], True),
+        ([{"key": "other", "operator": "Exists"}], False),
+        ([{"operator": "Equal", "value": "a"}], False),
+        ([{"key": "gpu", "operator": "Lt", "value": "a"}], False),
+    ],
+)
+def test_taints(tolerations: list[dict[str, str]], tolerated: bool) -> None:
+    """A taint keeps out who does not tolerate it by key, value and effect; a preference keeps nobody out."""
+    terms = seen(pod_object("p", tolerations=tolerations)).terms
+    assert takes(node(taints=[GPU]), terms) is tolerated
+    assert takes(node(taints=[GPU | {"effect": "PreferNoSchedule"}]), terms)
+
+
+def test_cordons_and_labels() -> None:
+    """A cordoned node takes nobody but who tolerates that; a selector wants every label."""
+    plain, selecting = seen(pod_object("p")).terms, seen(pod_object("q", nodeSelector={"a": "1", "b": "2"})).terms
+    assert not takes(node(unschedulable=True), plain)
+    cordon = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
+    assert takes(node(unschedulable=True), seen(pod_object("r", tolerations=cordon)).terms)
+    assert takes(node(labels={"a": "1", "b": "2", "c": "3"}), selecting)
+    assert not takes(node(labels={"a": "1"}), selecting)
+
+
+def test_all_nodes_need_no_list() -> None:
+    """While no node is special and a pod selects nothing, all nodes are meant; a taint that goes makes it so again."""
+    places = Places()
+    terms = seen(pod_object("p")).terms
+    places.put(node("a"))
+    places.put(node("b", taints=[GPU]))
+    assert places.among(terms) == ["a"]
+    places.put(node("b"))
+    assert places.among(terms) is None
+    places.put(node("c", unschedulable=True))
+    places.drop("c")
+    assert places.among(terms) is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"nodeAffinity": {}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1}]},
+        {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]},
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},
+        {"volumes": [{"name": "v", "ephemeral": {}}]},
+        {"schedulingGroup": {"podGroupName": "g"}},
+    ],
+)
+def test_pods_that_are_not_nominated(spec: dict[str, Any]) -> None:
+    """Whose place depends on other objects goes the ordinary way; so does a pod with a host port, and one that wants
+    nothing for itself."""
+    bench = Bench("a")
+    assert bench.placing.nominable(seen(pod_object("p")))
+    assert not bench.placing.nominable(seen(pod_object("p", **spec)))
+    port = pod_object("p")
+    port["spec"]["containers"][0]["ports"] = [{"containerPort": 1, "hostPort": 1}]
+    assert not bench.placing.nominable(seen(port))
+    assert not bench.placing.nominable(seen(shared_pod("p")))
+    emptied = pod_object("p", volumes=[{"name": "v", "emptyDir": {}}])
+    assert bench.placing.nominable(seen(emptied))
+
+
+def test_many_terms_are_not_looked_at() -> None:
+    """A pod with more tolerations or labels than anybody needs is left to its scheduler: no node is chosen ahead."""
+    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(MOST_TERMS + 1)]
+    told = seen(pod_object("p", tolerations=many)).terms
+    assert (told.simple, told.excess) == (
+        False,
+        f"the pod has {MOST_TERMS + 1} tolerations; {MOST_TERMS} are looked at",
+    )
+    selecting = seen(pod_object("q", nodeSelector={f"k{number}": "x" for number in range(MOST_TERMS + 1)})).terms
+    assert not selecting.simple
+    assert "labels in its node selector" in selecting.excess
+    large = seen(pod_object("r", tolerations=[{"key": "k" * LARGEST_AHEAD, "operator": "Exists"}])).terms
+    assert not large.simple
+    assert Places().among(told) is None
+
+
+def test_tolerations_cost_the_same_whatever_their_number() -> None:
+    """They are compared once with each kind of node, not with each node."""
+    places = Places()
+    for number in range(300):
+        places.put(node(f"gpu-{number}", taints=[GPU]))
+    places.put(node("plain"))
+    asked = 0
+
+    class Counting(Tolerations):
+        def tolerate(self, taint: Taint) -> bool:
+            nonlocal asked
+            asked += 1
+            return super().tolerate(taint)
+
+    other = [Toleration(f"k{number}", "Exists") for number in range(MOST_TERMS)]
+    assert places.among(PlacementTerms(tolerations=Counting.of(other))) == ["plain"]
+    assert asked == 1

@@ -1,0 +1,151 @@
+"""Nominations: who comes first, what a full cluster costs, and API servers that refuse or are away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from podslice.cluster.nominate.nominating import NominationLimits, Nominator
+from podslice.service.clusterobjects import ScheduledPod
+from tests.clock import run
+from tests.cluster.bench import pod_object, seen
+from tests.cluster.fake_api import FakeClusterApi
+
+
+class Line:
+    """A nominator with so many places on a node; `asked` counts questions by kind of pod."""
+
+    def __init__(self, places: int, **limits: int) -> None:
+        self.api = FakeClusterApi()
+        self.places = places
+        self.asked: Counter[str] = Counter()
+        self.released: list[str] = []
+        self.failures: list[str] = []
+        self.nominator = Nominator(
+            self.api,
+            choose=self._choose,
+            release=self.released.append,
+            kind_of=self._kind,
+            failed=self.failures.append,
+            limits=NominationLimits(**limits),
+        )
+
+    def _kind(self, pod: ScheduledPod) -> tuple[int, str]:
+        return pod.priority, pod.name.split("-")[0]
+
+    def _choose(self, pod: ScheduledPod) -> str:
+        self.asked[pod.name.split("-")[0]] += 1
+        if self.places == 0:
+            return ""
+        self.places -= 1
+        return "n"
+
+    def add(self, name: str, priority: int = 0) -> None:
+        self.nominator.add(seen(pod_object(name, priority=priority)))
+
+
+def lining(line: Line, test: Callable[[Line], Awaitable[None]]) -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(line.nominator.run())
+        try:
+            await test(line)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await line.nominator.close()
+
+    run(main())
+
+
+def names(line: Line) -> list[str]:
+    return [name for name, _ in line.api.nominated]
+
+
+def test_order() -> None:
+    """The most important pods first, and of equal ones those that came first, whatever their kind."""
+
+    async def test(line: Line) -> None:
+        for name, priority in (("a-1", 0), ("b-1", 0), ("a-2", 0), ("c-1", 9), ("b-2", 0)):
+            line.add(name, priority)
+        await asyncio.sleep(1)
+        assert names(line) == ["c-1", "a-1", "b-1", "a-2", "b-2"]
+        assert set(line.nominator.ahead) == {f"uid-{name}" for name in names(line)}
+
+    lining(Line(9), test)
+
+
+def test_full_cluster() -> None:
+    """Pods that no node takes cost one question for each kind, again whenever room comes, and none while nothing
+    happens."""
+
+    async def test(line: Line) -> None:
+        for number in range(50):
+            line.add(f"a-{number}")
+            line.add(f"b-{number}")
+        await asyncio.sleep(1)
+        assert line.asked == {"a": 1, "b": 1}
+        await asyncio.sleep(100)
+        line.add("a-99")
+        await asyncio.sleep(1)
+        assert line.asked == {"a": 1, "b": 1}
+        line.places = 1
+        line.nominator.room()
+        await asyncio.sleep(1)
+        assert names(line) == ["a-0"]
+        assert line.asked == {"a": 3, "b": 2}
+        assert line.nominator.waiting == 100
+
+    lining(Line(0), test)
+
+
+def test_not_too_far_ahead() -> None:
+    """No more than so many are nominated and not bound; each that is bound lets another in."""
+
+    async def test(line: Line) -> None:
+        for number in range(5):
+            line.add(f"a-{number}")
+        await asyncio.sleep(1)
+        assert names(line) == ["a-0", "a-1"]
+        line.nominator.drop("uid-a-0")
+        await asyncio.sleep(1)
+        assert names(line) == ["a-0", "a-1", "a-2"]
+
+    lining(Line(9, ahead=2), test)
+
+
+def test_refused_nominations() -> None:
+    """A pod that is gone or bound is let go without a word; a server that is away is told, and the pod waits again."""
+
+    async def test(line: Line) -> None:
+        line.api.refuse = 422
+        line.add("a-1")
+        await asyncio.sleep(1)
+        assert (line.released, line.nominator.ahead, line.nominator.waiting, line.failures) == (["uid-a-1"], {}, 0, [])
+        line.api.refuse, line.api.broken = 0, "connection refused"
+        line.places = 1
+        line.add("a-2")
+        await asyncio.sleep(1)
+        assert line.released[-1] == "uid-a-2"
+        assert line.failures == ["connection refused"]
+        assert line.nominator.waiting == 1
+        line.api.broken, line.places = "", 1
+        line.nominator.room()
+        await asyncio.sleep(1)
+        assert names(line) == ["a-2"]
+
+    lining(Line(9), test)
+
+
+def test_pods_that_leave() -> None:
+    """Who is gone from a line is not nominated, and a line without pods is forgotten."""
+
+    async def test(line: Line) -> None:
+        line.add("a-1")
+        line.add("a-2")
+        line.nominator.drop("uid-a-1")
+        await asyncio.sleep(1)
+        assert names(line) == ["a-2"]
+        assert line.nominator.waiting == 0
+
+    lining(Line(9), test)
