@@ -54,10 +54,10 @@ replay: $(READY) ## Compare with all recorded decisions beside the checkout
 	$(BIN)/podslice replay --check ../shared/vectors/*.jsonl.gz
 
 judge: $(READY) ## Hunt for differences from v1.36.2's own managers: make judge HUNT="--seconds 600"
-	$(BIN)/python -m judge $(HUNT)
+	$(BIN)/python -m tools.judge $(HUNT)
 
 predict: $(READY) ## A real kubelet beside podslice, as root: make predict TRIALS="--configurations 30"
-	$(BIN)/python -m prediction $(TRIALS)
+	$(BIN)/python -m tools.prediction $(TRIALS)
 
 e2e: $(READY) ## The agent in a virtual machine with a real containerd: a short set on one machine
 	$(BIN)/python -m e2e

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from judge.binary import VARIABLE, find
+from tools.judge.binary import VARIABLE, find
 
 from benchmarks import recorded
 from benchmarks.goals import in_words

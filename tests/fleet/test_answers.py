@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from judge.values import Counts, lockstep
+from tools.judge.values import Counts, lockstep
 
 from podslice import KubeletConfig, Node
 from podslice.machine.readers.synthetic import from_synthetic
@@ -15,7 +15,7 @@ from tests.conftest import make_pod
 @pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
 def test_lockstep_with_real_nodes(profile: str) -> None:
     """Drawn nodes, configurations, devices and pods: verdict, reason and whole state are the node's after every step
-    (`python -m judge.values` asks as many more as you like)."""
+    (`python -m tools.judge.values` asks as many more as you like)."""
     counts = Counts()
     seed = 1
     while counts.questions < (20_000 if profile == "podslice" else 2_000):

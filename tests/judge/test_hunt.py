@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from judge.__main__ import main
-from judge.binary import ask, find
-from judge.hunt import BATCH, DRAW, Batch, drawn, hunt, judged
-from judge.minimise import minimised
+from tools.judge import hunt as hunting
+from tools.judge.__main__ import main
+from tools.judge.binary import ask, find
+from tools.judge.hunt import BATCH, DRAW, Batch, drawn, hunt, judged
+from tools.judge.minimise import minimised
 
-from judge import hunt as hunting
 from podslice.replay.run import run_case
 from podslice.values.errors import InputError
 from podslice.values.quirks import KUBELET_1_36

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from e2e.packages import FetchError
 from e2e.programs import Programs, find_programs
-from prediction.kubelet import why_not
-from prediction.machine import Shape
-from prediction.node import OneNode, one_node
+from tools.prediction.kubelet import why_not
+from tools.prediction.machine import Shape
+from tools.prediction.node import OneNode, one_node
 
 
 @pytest.fixture(scope="session")

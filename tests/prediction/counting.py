@@ -10,8 +10,8 @@ from typing import Any
 
 from e2e.controlplane import ControlPlane, Settings
 from e2e.programs import Programs
-from prediction.machine import Shape
-from prediction.node import NODE, OneNode, node_of
+from tools.prediction.machine import Shape
+from tools.prediction.node import NODE, OneNode, node_of
 
 PODS = "/api/v1/namespaces/default/pods"
 GATES = {"DRANodeAllocatableResources": True}

@@ -27,9 +27,9 @@ from e2e.controlplane import Json, Settings
 from e2e.programs import Programs, find_programs
 from e2e.scheduling import PATIENCE, Pods, eventually, extender, pod, started
 from lightkube.config.kubeconfig import KubeConfig
-from prediction.kubelet import RealKubelet
-from prediction.machine import Shape
-from prediction.runtime import FakeRuntime
+from tools.prediction.kubelet import RealKubelet
+from tools.prediction.machine import Shape
+from tools.prediction.runtime import FakeRuntime
 
 from podslice import load_machine
 from podslice.agent.api_server.apiclient import HTTPApiServer

@@ -17,7 +17,7 @@ import pytest
 from e2e.controlplane import MERGE, StatusError
 from e2e.programs import Programs
 from lightkube.config.kubeconfig import KubeConfig
-from prediction.node import NODE, OneNode
+from tools.prediction.node import NODE, OneNode
 
 from podslice.agent.api_server.apiclient import RESOURCES, HTTPApiServer
 from podslice.agent.dra import service

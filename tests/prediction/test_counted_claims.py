@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from e2e.controlplane import MERGE
 from e2e.programs import Programs
-from prediction.compare import device_state
-from prediction.kubelet import cgroup_version
-from prediction.model import Model
-from prediction.node import NODE, OneNode, is_over
-from prediction.plugins import FOLDER, Plugins
+from tools.prediction.compare import device_state
+from tools.prediction.kubelet import cgroup_version
+from tools.prediction.model import Model
+from tools.prediction.node import NODE, OneNode, is_over
+from tools.prediction.plugins import FOLDER, Plugins
 
 from podslice.machine.devices import inventory_from_data
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 from e2e.guest import cri_pb2 as pb
 from e2e.programs import Programs
-from prediction.__main__ import main
-from prediction.compare import device_state, given
-from prediction.configurations import ALL, WITH_DEVICES, Configuration
-from prediction.devicelists import changed_list, without_chance
-from prediction.plugins import TellingPlugin
+from tools.prediction.__main__ import main
+from tools.prediction.compare import device_state, given
+from tools.prediction.configurations import ALL, WITH_DEVICES, Configuration
+from tools.prediction.devicelists import changed_list, without_chance
+from tools.prediction.plugins import TellingPlugin
 
 from podslice.machine.devices import inventory_from_data
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from e2e.programs import Programs
-from prediction.__main__ import main
-from prediction.configurations import NAMED
-from prediction.kubelet import KubeletEndedError, last_error
-from prediction.machine import Shape, write
-from prediction.node import OneNode
-from prediction.runtime import EXITED
+from tools.prediction.__main__ import main
+from tools.prediction.configurations import NAMED
+from tools.prediction.kubelet import KubeletEndedError, last_error
+from tools.prediction.machine import Shape, write
+from tools.prediction.node import OneNode
+from tools.prediction.runtime import EXITED
 
 from podslice import load_machine
 

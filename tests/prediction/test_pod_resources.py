@@ -13,8 +13,8 @@ import grpc
 import pytest
 from e2e.programs import Programs
 from google.protobuf.json_format import MessageToDict
-from prediction.machine import Shape
-from prediction.node import OneNode, one_node
+from tools.prediction.machine import Shape
+from tools.prediction.node import OneNode, one_node
 
 from podslice.agent.kubelet.kubeletresources import KubeletResources
 from podslice.agent.kubelet.podresources import PodResources

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prediction.node import OneNode
+from tools.prediction.node import OneNode
 
 from podslice.agent.kubelet.kubelet import HTTPKubelet
 from podslice.agent.kubelet.podsapi import PodsApiSource

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from e2e.controlplane import STRATEGIC
 from e2e.programs import Programs
-from prediction.machine import Shape
-from prediction.node import NODE, OneNode, one_node
-from prediction.runtime import FakeRuntime as CRIRuntime
+from tools.prediction.machine import Shape
+from tools.prediction.node import NODE, OneNode, one_node
+from tools.prediction.runtime import FakeRuntime as CRIRuntime
 
 from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.statuspatch import status_patch

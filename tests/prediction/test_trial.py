@@ -15,20 +15,20 @@ import pytest
 from click.testing import CliRunner
 from e2e.guest import cri_pb2 as pb
 from e2e.programs import Programs
-from prediction.__main__ import main
-from prediction.compare import as_kernel_shows, in_order, written
-from prediction.configurations import ALL, FOUR, NAMED, SHAPES, configuration, machine_of
-from prediction.kubelet import KubeletEndedError
-from prediction.machine import Shape, write
-from prediction.model import Model
-from prediction.node import OneNode
-from prediction.notes import Difference, Notes
-from prediction.shortage import ShortageError, shortage_in
-from prediction.table import row, table
-from prediction.trial import Trial
+from tools.prediction import trial
+from tools.prediction.__main__ import main
+from tools.prediction.compare import as_kernel_shows, in_order, written
+from tools.prediction.configurations import ALL, FOUR, NAMED, SHAPES, configuration, machine_of
+from tools.prediction.kubelet import KubeletEndedError
+from tools.prediction.machine import Shape, write
+from tools.prediction.model import Model
+from tools.prediction.node import OneNode
+from tools.prediction.notes import Difference, Notes
+from tools.prediction.shortage import ShortageError, shortage_in
+from tools.prediction.table import row, table
+from tools.prediction.trial import Trial
 
 from podslice import load_machine
-from prediction import trial
 
 
 @pytest.mark.slow
@@ -77,10 +77,10 @@ class Slow:
 def test_the_next_configuration_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kubelet that keeps a pod waiting ends its own configuration, not the campaign."""
     for name, value in (("why_not", None), ("find_programs", "programs")):
-        monkeypatch.setattr(f"prediction.__main__.{name}", lambda value=value: value)
+        monkeypatch.setattr(f"tools.prediction.__main__.{name}", lambda value=value: value)
     for name in ("control_plane", "node_of"):
-        monkeypatch.setattr(f"prediction.__main__.{name}", lambda *where: nullcontext())
-    monkeypatch.setattr("prediction.__main__.Trial", Slow)
+        monkeypatch.setattr(f"tools.prediction.__main__.{name}", lambda *where: nullcontext())
+    monkeypatch.setattr("tools.prediction.__main__.Trial", Slow)
     monkeypatch.setattr(Slow, "begun", 0)
     done = CliRunner().invoke(main, ["--seed", "3", "--pods", "5", "--configurations", "2"], catch_exceptions=False)
     assert done.exit_code == 1
@@ -193,10 +193,10 @@ class Short(Slow):
 def test_a_machine_that_has_too_little_is_said_once(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     """What the machine lacks is no difference: it is said, nothing is tried after it, and it is no success."""
     for name, value in (("why_not", None), ("find_programs", "programs")):
-        monkeypatch.setattr(f"prediction.__main__.{name}", lambda value=value: value)
+        monkeypatch.setattr(f"tools.prediction.__main__.{name}", lambda value=value: value)
     for name in ("control_plane", "node_of"):
-        monkeypatch.setattr(f"prediction.__main__.{name}", lambda *where: nullcontext())
-    monkeypatch.setattr("prediction.__main__.Trial", Short)
+        monkeypatch.setattr(f"tools.prediction.__main__.{name}", lambda *where: nullcontext())
+    monkeypatch.setattr("tools.prediction.__main__.Trial", Short)
     monkeypatch.setattr(Slow, "begun", 0)
     done = CliRunner().invoke(main, ["--seed", "3", "--pods", "5", *more], catch_exceptions=False)
     assert (done.exit_code, Slow.begun) == (2, 1)
@@ -230,7 +230,7 @@ def test_inotify_instances_that_are_taken() -> None:
     """A user who has taken all of them is told so, before any kubelet is started; those tried are given back."""
     code = (
         "import os, resource\n"
-        "from prediction.shortage import inotify_shortage\n"
+        "from tools.prediction.shortage import inotify_shortage\n"
         "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "assert inotify_shortage() == '', inotify_shortage()\n"
         "before = len(os.listdir('/proc/self/fd'))\n"

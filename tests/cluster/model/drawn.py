@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from judge.pods import PodDrawer
-from judge.values import draw_node
 from msgspec.structs import replace
+from tools.judge.pods import PodDrawer
+from tools.judge.values import draw_node
 
 from podslice import Node, Pod
 from podslice.api.pod.spec import pod_from_dict

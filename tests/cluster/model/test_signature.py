@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from judge.values import draw_node
 from msgspec.structs import replace
+from tools.judge.values import draw_node
 
 from podslice import ExtendedResourceClaim, ExtendedResourceRequest, Node, Pod
 from podslice.api.pod.spec import Container, map_containers, pod_from_dict

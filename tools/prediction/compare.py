@@ -15,9 +15,9 @@ from podslice.node.effects.resize_plan import LinuxValues
 from podslice.node.effects.sandbox import Sandbox
 from podslice.node.effects.tree import PodEffects
 from podslice.values.cpuset import bits_of, format_bits, parse_bits
-from prediction.kubelet import RealKubelet
-from prediction.runtime import RUNNING, FakeRuntime, Update
-from prediction.runtime import Sandbox as RuntimeSandbox
+from tools.prediction.kubelet import RealKubelet
+from tools.prediction.runtime import RUNNING, FakeRuntime, Update
+from tools.prediction.runtime import Sandbox as RuntimeSandbox
 
 Json = dict[str, Any]
 _PAGE = 4096

@@ -34,7 +34,7 @@ from podslice.values.cpuset import iter_bits
 from podslice.values.errors import Refusal, StartError, StartKind
 from podslice.values.quantity import ZERO
 from podslice.values.quirks import KUBELET_1_36
-from prediction.plugins import TellingPlugin
+from tools.prediction.plugins import TellingPlugin
 
 Json = dict[str, Any]
 FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED_STATE_FILE)

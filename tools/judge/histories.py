@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from random import Random
 
-from judge.chance import Json, often, pick
-from judge.kubelets import changed_kubelet, draw_kubelet, spare_lists
-from judge.machines import draw_machine
-from judge.pods import PodDrawer, changed_pod, container_names, cpus_asked
+from tools.judge.chance import Json, often, pick
+from tools.judge.kubelets import changed_kubelet, draw_kubelet, spare_lists
+from tools.judge.machines import draw_machine
+from tools.judge.pods import PodDrawer, changed_pod, container_names, cpus_asked
 
 _RESOURCES = ("example.com/nic", "example.com/gpu", "vendor.io/fpga")
 

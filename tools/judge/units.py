@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import combinations
 from random import Random
 
-from judge.chance import Json, cpu_list, often, pick
-from judge.kubelets import cpu_options
-from judge.machines import cpus_of, draw_machine, some_cpus
+from tools.judge.chance import Json, cpu_list, often, pick
+from tools.judge.kubelets import cpu_options
+from tools.judge.machines import cpus_of, draw_machine, some_cpus
 
 _MOST_CHOICES = 60_000
 

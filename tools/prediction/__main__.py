@@ -1,4 +1,4 @@
-"""`python -m prediction`: a real kubelet beside podslice, many pods in many configurations (docs/prediction.md)."""
+"""`python -m tools.prediction`: a real kubelet beside podslice, many pods in many configurations (docs/prediction.md)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import click
 from e2e.packages import FetchError
 from e2e.programs import find_programs
 
-from prediction.configurations import ALL, configuration
-from prediction.kubelet import KubeletEndedError, why_not
-from prediction.node import control_plane, node_of
-from prediction.shortage import ShortageError
-from prediction.table import row, table
-from prediction.trial import Trial
+from tools.prediction.configurations import ALL, configuration
+from tools.prediction.kubelet import KubeletEndedError, why_not
+from tools.prediction.node import control_plane, node_of
+from tools.prediction.shortage import ShortageError
+from tools.prediction.table import row, table
+from tools.prediction.trial import Trial
 
 
 @click.command()

@@ -6,7 +6,7 @@ import copy
 from random import Random
 from typing import Any
 
-from judge.chance import often, pick
+from tools.judge.chance import often, pick
 
 Json = dict[str, Any]
 _MIB = 1 << 20

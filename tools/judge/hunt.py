@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from judge.binary import ask
-from judge.chance import Json
-from judge.edits import draw_edit, draw_file
-from judge.histories import draw_history
-from judge.minimise import minimised
-from judge.units import draw_hints, draw_merge, draw_take
 from podslice.replay.run import ReplayedCase, case_type, compare
 from podslice.values.errors import InputError
 from podslice.values.quirks import KUBELET_1_36
+from tools.judge.binary import ask
+from tools.judge.chance import Json
+from tools.judge.edits import draw_edit, draw_file
+from tools.judge.histories import draw_history
+from tools.judge.minimise import minimised
+from tools.judge.units import draw_hints, draw_merge, draw_take
 
 DRAW: dict[str, Callable[[Random, str], Json]] = {
     "managers": draw_history,

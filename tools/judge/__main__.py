@@ -1,4 +1,4 @@
-"""`python -m judge`: hunt for differences between podslice and v1.36.2's own managers (docs/judge.md)."""
+"""`python -m tools.judge`: hunt for differences between podslice and v1.36.2's own managers (docs/judge.md)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 from e2e.places import place_of
 
-from judge.binary import VARIABLE, find
-from judge.hunt import BATCH, DRAW, Batch, Difference, Outcome, hunt
 from podslice.values.errors import PodsliceError
+from tools.judge.binary import VARIABLE, find
+from tools.judge.hunt import BATCH, DRAW, Batch, Difference, Outcome, hunt
 
 _COUNTED = (
     "cases", "admissions", "admitted", "re-admissions", "restarts", "other operations", "chance",

@@ -1,4 +1,4 @@
-"""`python -m tests.mutations`: does a test notice when one line of the core is wrong?
+"""`python -m tools.mutations`: does a test notice when one line of what decides is wrong?
 
 Each of `MUTATIONS` changes one line in a copy of `src`. The tests beside that code are asked first, those that name its
 module before the others, then the fast tests of everything. A failure counts when the same test passes without the
@@ -21,27 +21,28 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CORE = Path("podslice/core")
+SOURCE = Path("podslice")
 MOST_MISSED = 2
 BESIDE = {
-    "allocate": ("allocate", "managers", "resize"),
-    "merge": ("merge", "plugins"),
-    "hints": ("hints", "merge", "memory", "devices"),
-    "managers": ("managers", "memory", "devices", "plugins", "resize", "hotplug"),
-    "pod": ("pod", "api", "resize", "k8s"),
+    "node/cpu": ("node/cpu", "node", "node/resize"),
+    "node/topology": ("node/topology", "node/plugins", "node/memory", "node/devices", "node/cpu"),
+    "node/memory": ("node/memory", "node/topology", "node/resize"),
+    "node/devices": ("node/devices", "node/topology"),
+    "node/resize": ("node/resize",),
+    "node/effects": ("node/effects", "advise/inspect", "node/resize", "state_files"),
+    "node": ("node", "node/memory", "node/devices", "node/plugins", "node/resize", "node/hotplug"),
+    "api": ("api/pod", "api/server", "node/resize", "api"),
     "machine": ("machine",),
     "config": ("config",),
-    "resize": ("resize",),
-    "effects": ("effects", "inspect", "resize", "state"),
     "values": ("values", "config"),
 }
-"""The folders of tests that are asked first, for each room of the core."""
+"""The folders of tests that are asked first, by the folder of the changed line; the first that holds it counts."""
 JUDGES = ("replay", "properties", "scenarios")
 """The folders of tests that ask about the whole way of a pod."""
 
 
 class Mutation(NamedTuple):
-    """In `file` of the core, the one line that holds `before` gets `after` in its place."""
+    """In `file`, the one line that holds `before` gets `after` in its place."""
 
     file: str
     before: str
@@ -54,55 +55,55 @@ class Mutation(NamedTuple):
 MUTATIONS = tuple(
     Mutation(*one)
     for one in (
-        ("allocate/cpu_balance.py", "mean * mean - 2000", "mean * mean + 2000"),
-        ("allocate/cpu_bounded.py", "if len(rest) >= missing and (", "if len(rest) > missing and ("),
-        ("allocate/cpu_combinations.py", "if fullest < count:", "if fullest <= count:"),
-        ("allocate/cpu_packed.py", "topology.num_sockets >= len(", "topology.num_sockets > len("),
-        ("allocate/cpu_resize.py", "chosen |= min(fitting)[2]", "chosen |= max(fitting)[2]"),
-        ("allocate/pod_resize.py", "own = bubble & ~sidecars", "own = bubble & sidecars"),
-        ("merge/intersect.py", "return self._between(node, other) + ", "return self._between(node, other) - "),
-        ("merge/intersect.py", "if change < 0 or (change == 0", "if change <= 0 or (change == 0"),
-        ("merge/merge.py", "hint.mask is None or hint.mask.bit_count() == 1", "hint.mask is None"),
-        ("merge/scored.py", "self.smallest if self.smallest < size", "self.smallest if self.smallest > size"),
-        ("merge/split.py", "if rest and min(rest) < 0:", "if rest and max(rest) < 0:"),
+        ("node/cpu/picking/balance.py", "mean * mean - 2000", "mean * mean + 2000"),
+        ("node/cpu/picking/bounded.py", "if len(rest) >= missing and (", "if len(rest) > missing and ("),
+        ("node/cpu/picking/combinations.py", "if fullest < count:", "if fullest <= count:"),
+        ("node/cpu/picking/packed.py", "topology.num_sockets >= len(", "topology.num_sockets > len("),
+        ("node/cpu/resize.py", "chosen |= min(fitting)[2]", "chosen |= max(fitting)[2]"),
+        ("node/cpu/pod_resize.py", "own = bubble & ~sidecars", "own = bubble & sidecars"),
+        ("node/topology/intersect.py", "return self._between(node, other) + ", "return self._between(node, other) - "),
+        ("node/topology/intersect.py", "if change < 0 or (change == 0", "if change <= 0 or (change == 0"),
+        ("node/topology/merge.py", "hint.mask is None or hint.mask.bit_count() == 1", "hint.mask is None"),
+        ("node/topology/scored.py", "self.smallest if self.smallest < size", "self.smallest if self.smallest > size"),
+        ("node/topology/split.py", "if rest and min(rest) < 0:", "if rest and max(rest) < 0:"),
         (
-            "merge/spreads.py",
+            "node/topology/spreads.py",
             "return count * added + count * (count - 1)",
             "return count * added + count * (count + 1)",
         ),
-        ("hints/cores.py", "return there.bit_count() >= count and", "return there.bit_count() > count and"),
-        ("hints/devices.py", "set(on_node) & set(machine_nodes)", "set(on_node) | set(machine_nodes)"),
-        ("hints/memory.py", "short = short or free & U64 < amount", "short = short or free & U64 <= amount"),
-        ("hints/search.py", "if not self.sockets[place] & ~touched]", "if not self.sockets[place] & touched]"),
-        ("managers/context.py", "if counted or metric in", "if counted and metric in"),
-        ("managers/cpu.py", "there = held & ~self.state.offline", "there = held"),
-        ("managers/devices.py", "written=not context.quirks.dev", "written=context.quirks.dev"),
-        ("managers/devices.py", "return held is not None or count == 0", "return held is not None and count == 0"),
-        ("managers/memory_elastic.py", "and grows(held, request)", "and not grows(held, request)"),
-        ("managers/memory_state.py", "booked = min(size,", "booked = max(size,"),
+        ("node/cpu/core_hints.py", "return there.bit_count() >= count and", "return there.bit_count() > count and"),
+        ("node/devices/hints.py", "set(on_node) & set(machine_nodes)", "set(on_node) | set(machine_nodes)"),
+        ("node/memory/hints.py", "short = short or free & U64 < amount", "short = short or free & U64 <= amount"),
+        ("node/topology/search.py", "if not self.sockets[place] & ~touched]", "if not self.sockets[place] & touched]"),
+        ("node/context.py", "if counted or metric in", "if counted and metric in"),
+        ("node/cpu/manager.py", "there = held & ~self.state.offline", "there = held"),
+        ("node/devices/manager.py", "written=not context.quirks.dev", "written=context.quirks.dev"),
+        ("node/devices/manager.py", "return held is not None or count == 0", "return held is not None and count == 0"),
+        ("node/memory/elastic.py", "and grows(held, request)", "and not grows(held, request)"),
+        ("node/memory/state.py", "booked = min(size,", "booked = max(size,"),
         (
-            "managers/topology.py",
+            "node/topology/manager.py",
             "if not again or self.context.quirks.running",
             "if again or self.context.quirks.running",
         ),
         (
-            "pod/limitrange_check.py",
+            "api/server/limitrange_check.py",
             "request is not None and request > bound",
             "request is not None and request >= bound",
         ),
-        ("pod/resize.py", "!= len(ours.containers) or len(", "!= len(ours.containers) and len("),
-        ("pod/update.py", "return resources is not None and bool(", "return resources is not None or bool("),
-        ("pod/validate.py", "is_hugepages(name) and total > given", "is_hugepages(name) and total >= given"),
-        ("pod/validate_limitrange.py", "10**9) > largest", "10**9) >= largest"),
+        ("api/server/resize.py", "!= len(ours.containers) or len(", "!= len(ours.containers) and len("),
+        ("api/server/update.py", "return resources is not None and bool(", "return resources is not None or bool("),
+        ("api/server/validate.py", "is_hugepages(name) and total > given", "is_hugepages(name) and total >= given"),
+        ("api/server/validate_limitrange.py", "10**9) > largest", "10**9) >= largest"),
         ("machine/build.py", "pool.page_size_ki <= 0 or", "pool.page_size_ki < 0 or"),
-        ("machine/form.py", "if cpus > MAX_CPUS:", "if cpus >= MAX_CPUS:"),
+        ("machine/readers/form.py", "if cpus > MAX_CPUS:", "if cpus >= MAX_CPUS:"),
         ("machine/model.py", "core_id = min(core.threads)", "core_id = max(core.threads)"),
         ("config/policy_options.py", "and limit < DEFAULT_NUMA_LIMIT", "and limit <= DEFAULT_NUMA_LIMIT"),
         ("config/kubelet.py", "not 0 < factor <= 1", "not 0 <= factor <= 1"),
-        ("resize/allocation.py", "or not managed or pod_qos(", "or managed or pod_qos("),
-        ("resize/exclusive.py", "if whole and bool(allocated.cpus)", "if whole or bool(allocated.cpus)"),
-        ("effects/memory_qos.py", "top = limit or settings", "top = limit and settings"),
-        ("effects/oom.py", "_memory_request(container) + share", "_memory_request(container) - share"),
+        ("node/resize/allocation.py", "or not managed or pod_qos(", "or managed or pod_qos("),
+        ("node/resize/exclusive.py", "if whole and bool(allocated.cpus)", "if whole or bool(allocated.cpus)"),
+        ("node/effects/memory_qos.py", "top = limit or settings", "top = limit and settings"),
+        ("node/effects/oom.py", "_memory_request(container) + share", "_memory_request(container) - share"),
         ("values/cpuset.py", "low <= merged[-1][1] + 1:", "low <= merged[-1][1]:"),
         ("values/quantity.py", "scale = min(self.scale, other.scale)", "scale = max(self.scale, other.scale)"),
         ("values/quantity.py", "if INT64_MIN <= _unscale(", "if INT64_MIN < _unscale("),
@@ -122,7 +123,7 @@ def noticed(mutation: Mutation) -> str:
     near = _near(Path(mutation.file))
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
-        target = Path(folder, "src", CORE, mutation.file)
+        target = Path(folder, "src", SOURCE, mutation.file)
         target.write_text(mutated(mutation, target.read_text()))
         for tests, speed in ((near, "not slow"), (near, "slow"), (("tests",), "not slow")):
             unrelated: list[str] = []
@@ -134,7 +135,8 @@ def noticed(mutation: Mutation) -> str:
 
 
 def _near(file: Path) -> tuple[str, ...]:
-    beside = [one for folder in BESIDE[file.parts[0]] for one in Path(ROOT, "tests", folder).glob("test_*.py")]
+    folders = next(folders for room, folders in BESIDE.items() if file.is_relative_to(room))
+    beside = [one for folder in folders for one in Path(ROOT, "tests", folder).glob("test_*.py")]
     beside.sort(key=lambda one: re.search(rf"\b{file.stem}\b", one.read_text()) is None)
     return (*map(str, beside), *(f"tests/{one}" for one in JUDGES))
 

@@ -13,11 +13,11 @@ from podslice.node.effects.cpu_weight import MIN_SHARES
 from podslice.node.effects.resize_actions import Actuation
 from podslice.node.effects.resize_plan import ContainerResize, LinuxValues, NotifyRuntime, UpdateContainer
 from podslice.node.effects.tree import PodEffects
-from prediction import compare
-from prediction.model import Model
-from prediction.node import OneNode, soon
-from prediction.notes import Notes
-from prediction.runtime import RUNNING
+from tools.prediction import compare
+from tools.prediction.model import Model
+from tools.prediction.node import OneNode, soon
+from tools.prediction.notes import Notes
+from tools.prediction.runtime import RUNNING
 
 Json = dict[str, Any]
 _PATIENCE = 12.0

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from podslice.cli.main import cli
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE, place_of
-from prediction.kubelet import RealKubelet, cgroup_version
-from prediction.model import FILES
+from tools.prediction.kubelet import RealKubelet, cgroup_version
+from tools.prediction.model import FILES
 
 Json = dict[str, Any]
 _PROFILE = ("--profile", "kubelet-1.36")

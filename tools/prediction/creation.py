@@ -8,11 +8,11 @@ from typing import Any
 
 from podslice.node.effects.cgroup import pod_cgroup_path
 from podslice.values.cpuset import format_bits
-from prediction import commands, compare
-from prediction.kubelet import cgroup_version
-from prediction.model import Model
-from prediction.node import OneNode, soon
-from prediction.notes import Notes
+from tools.prediction import commands, compare
+from tools.prediction.kubelet import cgroup_version
+from tools.prediction.model import Model
+from tools.prediction.node import OneNode, soon
+from tools.prediction.notes import Notes
 
 Json = dict[str, Any]
 _PATIENCE = 12.0

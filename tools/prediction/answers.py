@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE, place_of
-from prediction import compare
-from prediction.kubelet import RealKubelet
-from prediction.model import Model
-from prediction.node import soon
-from prediction.notes import Notes
+from tools.prediction import compare
+from tools.prediction.kubelet import RealKubelet
+from tools.prediction.model import Model
+from tools.prediction.node import soon
+from tools.prediction.notes import Notes
 
 PATIENCE = 60.0
 """Seconds in which a kubelet catches up, on a busy machine too."""

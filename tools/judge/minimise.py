@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from judge.chance import Json
+from tools.judge.chance import Json
 
 _Path = tuple[str | int | slice, ...]
 _ROUNDS = 40

@@ -1,6 +1,6 @@
 """Nodes as a simulated cluster sees them beside real ones: the same questions, the same answers, the same states.
 
-`python -m judge.values --questions 1000000` asks drawn nodes (`judge.machines`, `judge.kubelets`, `judge.pods`) through
+`python -m tools.judge.values --questions 1000000` asks drawn nodes (`judge.machines`, `judge.kubelets`, `judge.pods`) through
 `node.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
 admission and removal. It prints counts, and the first difference with the seed that shows it again.
 """
@@ -16,11 +16,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from judge.chance import often
-from judge.histories import draw_devices
-from judge.kubelets import draw_kubelet
-from judge.machines import draw_machine
-from judge.pods import PodDrawer
 from podslice import Node
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import KubeletConfig
@@ -30,6 +25,11 @@ from podslice.node.answers import FleetState, Numbers, PodHolding, Remembered, V
 from podslice.node.state import NodeState
 from podslice.values.errors import InputError, StartError, UpstreamDefectError
 from podslice.values.quirks import Quirks
+from tools.judge.chance import often
+from tools.judge.histories import draw_devices
+from tools.judge.kubelets import draw_kubelet
+from tools.judge.machines import draw_machine
+from tools.judge.pods import PodDrawer
 
 _STEPS = 200
 _SHAPES = 12
@@ -142,7 +142,7 @@ def _compare_holding(theirs: PodHolding, ours: PodHolding, where: str) -> None:
 
 def main() -> int:
     """Ask so many questions; exit 1 at a difference."""
-    parser = argparse.ArgumentParser(prog="python -m judge.values", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.judge.values", description=__doc__)
     parser.add_argument("--questions", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first node")
     parser.add_argument("--profile", default="podslice", choices=["podslice", "kubelet-1.36"])

@@ -11,9 +11,9 @@ from typing import Any
 from e2e.controlplane import STRATEGIC, Api, ControlPlane, Settings, StatusError
 from e2e.programs import Programs
 
-from prediction.kubelet import RealKubelet
-from prediction.machine import Shape
-from prediction.runtime import FakeRuntime
+from tools.prediction.kubelet import RealKubelet
+from tools.prediction.machine import Shape
+from tools.prediction.runtime import FakeRuntime
 
 Json = dict[str, Any]
 NODE = "n1"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from judge.chance import pick
+from tools.judge.chance import pick
 
 Json = dict[str, Any]
 Devices = tuple[Json, ...]

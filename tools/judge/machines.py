@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from judge.chance import GIB, Json, cpu_list, often, pick
+from tools.judge.chance import GIB, Json, cpu_list, often, pick
 
 PAGE_NAMES = {2048: "hugepages-2Mi", 1048576: "hugepages-1Gi"}
 

@@ -6,16 +6,16 @@ import copy
 import json
 from random import Random
 
-from judge.chance import MIB, Json, cpu_list, often, pick
-from judge.histories import draw_history
-from judge.kubelets import spare_lists
-from judge.pods import PodDrawer
 from podslice.node.cpu import checkpoint as checkpoint_cpu
 from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.replay.run import run_case
 from podslice.values.cpuset import CPUSet, CPUSetError
 from podslice.values.go.gojson import CheckpointError
 from podslice.values.quirks import KUBELET_1_36
+from tools.judge.chance import MIB, Json, cpu_list, often, pick
+from tools.judge.histories import draw_history
+from tools.judge.kubelets import spare_lists
+from tools.judge.pods import PodDrawer
 
 _PIECES = (
     "{",

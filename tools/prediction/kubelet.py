@@ -31,9 +31,9 @@ import grpc
 from e2e.controlplane import free_port
 
 from podslice.service.proto import podresources_pb2 as podresources
-from prediction.machine import Shape, write
-from prediction.runtime import FakeRuntime
-from prediction.shortage import ShortageError, inotify_shortage, shortage_in
+from tools.prediction.machine import Shape, write
+from tools.prediction.runtime import FakeRuntime
+from tools.prediction.shortage import ShortageError, inotify_shortage, shortage_in
 
 Json = dict[str, Any]
 _PATIENCE = 60.0

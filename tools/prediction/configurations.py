@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import msgspec
-from judge.kubelets import changed_kubelet, draw_kubelet
 
-from prediction.machine import Shape
+from tools.judge.kubelets import changed_kubelet, draw_kubelet
+from tools.prediction.machine import Shape
 
 Json = dict[str, Any]
 _GIB_OF_MIB = 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from judge.chance import MIB, Json, cpu_list, memory_text, often, pick
-from judge.machines import cpus_of, reserved_cpus
+from tools.judge.chance import MIB, Json, cpu_list, memory_text, often, pick
+from tools.judge.machines import cpus_of, reserved_cpus
 
 OPTIONS = (
     "full-pcpus-only",

@@ -9,26 +9,26 @@ from random import Random
 from typing import Any
 
 from e2e.controlplane import StatusError
-from judge.chance import often, pick
-from judge.kubelets import spare_lists
-from judge.pods import PodDrawer, changed_pod
 
 from podslice.machine.devices import inventory_from_data
 from podslice.node.checkpoints.names import ACTUATED_STATE_FILE, MEMORY_STATE_FILE
 from podslice.values.errors import Refusal, StartError
-from prediction import commands, compare
-from prediction.answers import PATIENCE, compare_device_file, compare_pod_resources
-from prediction.configurations import Configuration, changed, machine_of
-from prediction.creation import compare_creation
-from prediction.devicelists import changed_list, without_chance
-from prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
-from prediction.model import FILES, Model
-from prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
-from prediction.notes import Notes
-from prediction.plugins import Plugins
-from prediction.resizable import ResizableDrawer
-from prediction.resizing import Resizing
-from prediction.runtime import RUNNING
+from tools.judge.chance import often, pick
+from tools.judge.kubelets import spare_lists
+from tools.judge.pods import PodDrawer, changed_pod
+from tools.prediction import commands, compare
+from tools.prediction.answers import PATIENCE, compare_device_file, compare_pod_resources
+from tools.prediction.configurations import Configuration, changed, machine_of
+from tools.prediction.creation import compare_creation
+from tools.prediction.devicelists import changed_list, without_chance
+from tools.prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
+from tools.prediction.model import FILES, Model
+from tools.prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
+from tools.prediction.notes import Notes
+from tools.prediction.plugins import Plugins
+from tools.prediction.resizable import ResizableDrawer
+from tools.prediction.resizing import Resizing
+from tools.prediction.runtime import RUNNING
 
 Json = dict[str, Any]
 _PREFIX = "Pod was rejected: "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from random import Random
 
-from judge.chance import MIB, Json, cpu_text, memory_text, often, pick
-from judge.machines import PAGE_NAMES, cpus_of, page_sizes
+from tools.judge.chance import MIB, Json, cpu_text, memory_text, often, pick
+from tools.judge.machines import PAGE_NAMES, cpus_of, page_sizes
 
 _Amounts = dict[str, int]
 """What a container asks for: `cpu` in thousandths, everything else in bytes or pieces."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from e2e.places import place_of, runnable, unpack, user_cache
 
-from judge.chance import Json
 from podslice.values.errors import InputError
+from tools.judge.chance import Json
 
 VARIABLE = "PODSLICE_JUDGE"
 
