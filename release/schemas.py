@@ -16,7 +16,7 @@ from podslice.values.quantity import Quantity
 from release.chart import values_schema
 
 CHART = Path(__file__).parents[1] / "deploy/helm/podslice/values.schema.json"
-STREAM = Path(__file__).parents[1] / "src/podslice/core/cluster/messages.schema.json"
+STREAM = Path(__file__).parents[1] / "src/podslice/replica/messages.schema.json"
 """What agents and the cluster's service say to each other."""
 _FOLDER = Path(__file__).parents[1] / "src/podslice/documents/schemas"
 

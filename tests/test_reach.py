@@ -11,8 +11,8 @@ import pytest
 import podslice
 
 ROOT = Path(podslice.__file__).parent
-DRIVERS = ("core", "advise/drive", "replay")
-"""Rooms that may: the core, the trials of advice, and the replay of recorded histories."""
+DRIVERS = ("node", "replica", "cluster/model", "fleet/engine", "advise/trial", "replay")
+"""Rooms that may: what decides, the trials of advice, and the replay of recorded histories."""
 INSIDES = {"kubelet", "manager"}
 CLASSES = {"Kubelet", "ContainerManager", "CPUManager", "MemoryManager", "DeviceManager", "TopologyManager"}
 POOLS, KEPT = {"default", "shared"}, "reserved"
@@ -51,7 +51,7 @@ def sources() -> Iterator[tuple[str, ast.AST]]:
 
 
 def test_only_drivers_reach_into_a_kubelet() -> None:
-    """Outside of the core, the trials and the replay nothing reaches through `.kubelet` or `.manager`."""
+    """Outside of what decides, the trials and the replay nothing reaches through `.kubelet` or `.manager`."""
     found = [
         f"{name}, {where}"
         for name, tree in sources()

@@ -121,7 +121,7 @@ def test_pages_cite_what_exists() -> None:
 
 def quirk_docstrings() -> dict[str, str]:
     """The docstring below each field of `Quirks`."""
-    tree = ast.parse((ROOT / "src" / "podslice" / "core" / "quirks.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "src" / "podslice" / "values" / "quirks.py").read_text(encoding="utf-8"))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Quirks")
     return {
         field.target.id: " ".join(text.value.value.split())

@@ -61,7 +61,7 @@ def test_kubelets_are_told_what_the_cluster_tests_tell_theirs() -> None:
 def kinds_of_trouble() -> set[str]:
     """What the agent's modules call a trouble, sources' names included."""
     found: set[str] = set()
-    for path in (ROOT / "src" / "podslice" / "agent").glob("*.py"):
+    for path in (ROOT / "src" / "podslice" / "agent").rglob("*.py"):
         text = path.read_text()
         found |= set(re.findall(r"trouble\(\s*\"(\w+)\"", text))
         found |= set(re.findall(r"^    name = \"(\w+)\"", text, re.MULTILINE)) if "Source" in text else set()
@@ -77,7 +77,7 @@ def test_every_trouble_is_in_the_table(kind: str) -> None:
 def test_every_alert_is_in_the_guide() -> None:
     """An alert is named where its failure is, and the guide names no alert that there is not."""
     named = set(re.findall(r"\bPodslice(?:\w+)", section("What goes wrong")))
-    modules = [*(ROOT / "src/podslice/agent").glob("*.py"), ROOT / "src/podslice/values/reasons.py"]
+    modules = [*(ROOT / "src/podslice/agent").rglob("*.py"), ROOT / "src/podslice/values/reasons.py"]
     events = {name for path in modules for name in re.findall(r'"(Podslice[A-Z]\w+)"', path.read_text())}
     alerts = {rule["alert"] for rule in rules()}
     assert alerts | events == named

@@ -340,7 +340,7 @@ def test_messages_with_other_values() -> None:
 
     scene.journals.on_applied = counted
     draw = Random(19)
-    recorded = (Path(__file__).parents[1] / "journal" / "events.jsonl").read_bytes().splitlines()
+    recorded = (Path(__file__).parents[1] / "replica" / "events.jsonl").read_bytes().splitlines()
     said = [*recorded, *(to_bytes(scene.nodes[name].journal.state_told()) for name in (GOOD, BAD))]
     true = to_bytes(scene.nodes[BAD].journal.state_told())
     for turn in range(4000):

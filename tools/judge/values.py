@@ -1,6 +1,6 @@
 """Nodes as a simulated cluster sees them beside real ones: the same questions, the same answers, the same states.
 
-`python -m tools.judge.values --questions 1000000` asks drawn nodes (`judge.machines`, `judge.kubelets`, `judge.pods`) through
+`python -m tools.judge.values --questions 1000000` asks nodes that `machines`, `kubelets` and `pods` draw through
 `node.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
 admission and removal. It prints counts, and the first difference with the seed that shows it again.
 """

@@ -48,7 +48,7 @@ class Timer(Protocol):
 
 
 class AgentPlugin:
-    """Implements `agent.runtime.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
+    """Implements `runtime.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
     `write` does so for a container. `ended` says whether a listed sandbox without containers has ended. With `observe`
     it decides and reports, and refuses and changes nothing."""
 

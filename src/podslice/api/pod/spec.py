@@ -1,7 +1,7 @@
 """The part of the v1 Pod that decides about resources, and what a kubelet granted of it, as frozen structs.
 
 Decoding is partial on purpose: a pod carries hundreds of fields, placement reads a few dozen. Unknown fields are
-ignored here; `api.manifests.manifest` is where a person is told about them. The difference between a missing map, an empty map
+ignored here; `manifests.manifest` reports them. The difference between a missing map, an empty map
 and a missing object is kept, because Kubernetes decides differently on each (pod-level-resources 6.3).
 """
 

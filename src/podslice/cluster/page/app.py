@@ -75,7 +75,7 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Asker:
 
 
 class ClusterPage:
-    """Implements `service.http.page_server.PageApp`. `ask` answers the watcher's questions; `token` is asked each time, because
+    """Implements `page_server.PageApp`. `ask` answers the watcher's questions; `token` is asked each time, because
     secrets are replaced, and empty where none is needed."""
 
     def __init__(
