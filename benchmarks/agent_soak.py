@@ -167,7 +167,7 @@ class Soak:
         await self.fake.create_container(sandbox, name)
 
     def check(self) -> None:
-        """No lost CPU, nobody on somebody else's CPUs, everybody where the books say."""
+        """No lost CPU, nobody on somebody else's CPUs, everybody where the ledgers say."""
         node = self.owner.node
         assert node is not None
         state = node.kubelet.manager.cpu.state

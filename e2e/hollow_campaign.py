@@ -130,10 +130,10 @@ class Campaign:
         problems += [f"digests met {one:.0f} s after {kind}" for one, kind in zip(met, faults, strict=True)
                      if one > MEETING_SECONDS]  # fmt: skip
         await self._clear()
-        fates = cluster.counts() - before
+        binding_outcomes = cluster.counts() - before
         return CampaignRound(
-            number, self.seed, len(cluster.nodes.nodes), result.running, fates["agreed"], fates["disputed"],
-            len(cluster.nodes.refused), faults, met, problems,
+            number, self.seed, len(cluster.nodes.nodes), result.running, binding_outcomes["agreed"],
+            binding_outcomes["disputed"], len(cluster.nodes.refused), faults, met, problems,
         )  # fmt: skip
 
     async def _meeting(self) -> float:

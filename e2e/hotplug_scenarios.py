@@ -25,7 +25,7 @@ def _switch(world: World, cpus: int, *, on: bool) -> None:
         world.vm.call("shell", command=f"echo {int(on)} > /sys/devices/system/cpu/cpu{cpu}/online")
 
 
-def _books(world: World) -> str:
+def _ledger(world: World) -> str:
     text: str = world.vm.call("read", path=f"{STATE}/cpu_manager_state")
     return text
 
@@ -47,16 +47,16 @@ def owner_runs_on_the_rest(world: World) -> None:
     """An owner of a CPU that goes runs on the other one, and has both again when it comes back: the state is as before,
     byte for byte."""
     shared, owner, owned = _two(world)
-    books, lost = _books(world), owned & -owned
+    ledger, lost = _ledger(world), owned & -owned
     _switch(world, lost, on=False)
     world.shared(owner, "c", owned & ~lost)
     _degraded(world, 1)
-    check(_books(world) == books, "the books say something else")
+    check(_ledger(world) == ledger, "the ledger says something else")
     world.shared(shared, "c", world.online & ~owned)
     _switch(world, lost, on=True)
     world.shared(owner, "c", owned)
     _degraded(world, 0)
-    check(_books(world) == books, "the books are not as before")
+    check(_ledger(world) == ledger, "the books are not as before")
     world.shared(shared, "c", world.online & ~owned)
 
 
@@ -95,7 +95,7 @@ def owner_without_any_gets_others(world: World) -> None:
 def cpus_go_while_the_agent_is_away(world: World) -> None:
     """An agent that comes back finds a CPU less, keeps the owner, and gives it back what returns."""
     shared, owner, owned = _two(world)
-    books, lost = _books(world), owned & -owned
+    ledger, lost = _ledger(world), owned & -owned
     world.kill_agent()
     _switch(world, lost, on=False)
     world.start_agent()
@@ -104,5 +104,5 @@ def cpus_go_while_the_agent_is_away(world: World) -> None:
     _switch(world, lost, on=True)
     world.shared(owner, "c", owned)
     _degraded(world, 0)
-    check(_books(world) == books, "the books are not as before")
+    check(_ledger(world) == ledger, "the books are not as before")
     world.shared(shared, "c", world.online & ~owned)

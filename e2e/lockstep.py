@@ -47,14 +47,14 @@ _MOST_WAITING = 24
 
 
 class LifeTold(msgspec.Struct, frozen=True):
-    """What became of a life. `placements`: pods of the service that started; `fates`: what it made of them, and why of
-    others it made nothing; `events`: those after which digests were compared."""
+    """What became of a life. `placements`: pods of the service that started; `binding_outcomes`: what it made of them,
+    and why of others it made nothing; `events`: those after which digests were compared."""
 
     seed: int
     policy: str
     placements: int
     events: int
-    fates: dict[str, int]
+    binding_outcomes: dict[str, int]
     faults: dict[str, int]
     problems: list[str]
 
@@ -142,7 +142,7 @@ class Life:
         self.news: deque[tuple[str, bytes | None]] = deque()
         """What the service's watch has not told yet: a pod as it was, None where it is gone."""
         self.now, self.count, self.placed, self.events = 0.0, 0, 0, 0
-        self.fates: Counter[str] = Counter()
+        self.binding_outcomes: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.problems: list[str] = []
         self.unheard: set[str] = set()
@@ -190,12 +190,12 @@ class Life:
         if isinstance(stamped.event, StateTold) and replica.state is not None:
             for uid in self.unheard & replica.state.pods.keys():
                 self.unheard.discard(uid)
-                self.fates["told by a whole state"] += 1
+                self.binding_outcomes["told by a whole state"] += 1
 
     def _told(self, word: NodeWord) -> None:
         if word.uid in self.unheard:
             self.unheard.discard(word.uid)
-            self.fates[word.told.fate] += 1
+            self.binding_outcomes[word.told.fate] += 1
             if word.told.fate == "disputed" and not self.restless:
                 self.problems.append(f"{word.uid} on {word.node}: {word.told}")
 
@@ -271,7 +271,7 @@ class Life:
         """A Binding, that may be lost on its way there or back."""
         request = BindRequest(pod.name, "default", pod.uid, node)
         if self.placing.bind(request).error:
-            self.fates["bind refused"] += 1
+            self.binding_outcomes["bind refused"] += 1
             return
         plan, luck = self.placing.plan(request), self.r.random()
         if luck < 0.01:
@@ -299,7 +299,7 @@ class Life:
     def _started(self, pod: LivingPod, why: str) -> None:
         self.placed += 1
         if why:
-            self.fates["refused"] += 1
+            self.binding_outcomes["refused"] += 1
             if not self.restless:
                 self.problems.append(f"{pod.name} on {pod.node}: {why}")
         else:
@@ -405,8 +405,8 @@ class Life:
             self.step()
             steps += 1
         self.end()
-        fates, faults = dict(sorted(self.fates.items())), dict(sorted(self.faults.items()))
-        return LifeTold(self.seed, self.policy, self.placed, self.events, fates, faults, self.problems[:5])
+        binding_outcomes, faults = dict(sorted(self.binding_outcomes.items())), dict(sorted(self.faults.items()))
+        return LifeTold(self.seed, self.policy, self.placed, self.events, binding_outcomes, faults, self.problems[:5])
 
     def end(self) -> None:
         """Nobody waits any more, all that is bound starts, all news are told: the model is the nodes."""
@@ -434,7 +434,7 @@ class Life:
         running = {uid for uid, pod in self.running.items() if pod.service}
         if self.unheard & running:
             yield f"{len(self.unheard & running)} pods that run have no verdict"
-        self.fates["gone before anybody heard"] += len(self.unheard - running)
+        self.binding_outcomes["gone before anybody heard"] += len(self.unheard - running)
 
 
 def campaign(placements: int, seed: int, file: Path | None = None) -> list[LifeTold]:
@@ -456,15 +456,15 @@ def campaign(placements: int, seed: int, file: Path | None = None) -> list[LifeT
 
 def summary(lives: list[LifeTold]) -> str:
     """What a campaign has shown, in a line."""
-    fates: Counter[str] = Counter()
+    binding_outcomes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     for one in lives:
-        fates.update(one.fates)
+        binding_outcomes.update(one.binding_outcomes)
         faults.update(one.faults)
     broken = [f"seed {one.seed}: {problem}" for one in lives for problem in one.problems]
     return (
         f"{len(lives)} lives, {sum(one.placements for one in lives)} placements, {sum(one.events for one in lives)} "
-        f"events with equal digests, {sum(faults.values())} faults; {dict(fates)}; "
+        f"events with equal digests, {sum(faults.values())} faults; {dict(binding_outcomes)}; "
         f"{len(broken)} broken promises{': ' + broken[0] if broken else ''}"
     )
 

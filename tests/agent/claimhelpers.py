@@ -33,7 +33,7 @@ def claim(name: str, *devices: tuple[int, int], pod: str = "", memory: dict[str,
 
 
 def with_memory() -> tuple[Any, PodslicePolicy]:
-    """A configuration with books of memory, and a policy that leaves some to claims."""
+    """A configuration with ledgers of memory, and a policy that leaves some to claims."""
     from podslice.config.kubelet import MemoryReservation
 
     config = agent_config(

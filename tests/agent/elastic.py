@@ -15,7 +15,7 @@ from podslice.agent.kubelet.sources import Sources
 from podslice.agent.moves.moverules import ThreadMasks
 from podslice.agent.moves.moving import Moving
 from podslice.agent.moves.movingmemory import MemoryMoves
-from podslice.agent.moves.running_move import Crossings
+from podslice.agent.moves.running_move import RunningMoves
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.resize.actuating import TreeCgroups
@@ -47,7 +47,7 @@ def elastic(**fields: Any) -> PodslicePolicy:
 
 
 class Elastic:
-    """A node. The runtime's books are `containers`, what holds is in `kernel`."""
+    """A node. The runtime's ledgers are `containers`, what holds is in `kernel`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Elastic:
         threads = lambda record: self.masks  # noqa: E731
         actuator = Actuator(self.owner, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock)
         self.resizing = Resizing(self.owner, sources, actuator, clock=clock)
-        crossings = Crossings(
+        running_moves = RunningMoves(
             self.owner,
             self.resizing,
             cgroups,
@@ -110,7 +110,7 @@ class Elastic:
             clock=clock,
             aside=at_once,
         )
-        self.moving = Moving(self.owner, crossings, clock=clock, aside=at_once)
+        self.moving = Moving(self.owner, running_moves, clock=clock, aside=at_once)
         self.plugin = AgentPlugin(
             self.owner,
             sources,
@@ -138,15 +138,15 @@ class Elastic:
             resources.cpu,
             f"kubepods/{self.containers[container].linux.cgroups_path.split('/')[-2]}/{container}",
         )
-        books = self.containers[container].linux.resources.cpu
+        ledger = self.containers[container].linux.resources.cpu
         if cpu.cpus:
-            books.cpus = cpu.cpus
+            ledger.cpus = cpu.cpus
             self.kernel.write_cpus(path, parse_bits(cpu.cpus))
         if cpu.mems:
-            books.mems = cpu.mems
+            ledger.mems = cpu.mems
             self.kernel.write_mems(path, parse_bits(cpu.mems))
         if cpu.HasField("quota"):
-            books.quota.value = cpu.quota.value
+            ledger.quota.value = cpu.quota.value
             period = cpu.period.value or 100_000
             self.kernel.write_quota(path, None if cpu.quota.value < 0 else cpu.quota.value, period)
         if resources.memory.limit.value:
@@ -291,7 +291,7 @@ class Elastic:
         return format_bits(self.view.owners.get(uid, {}).get(name, 0))
 
     def agrees(self) -> None:
-        """Everybody runs on what the books say, and nothing is left to do."""
+        """Everybody runs on what the ledgers say, and nothing is left to do."""
         self.kernel.check()
         for record in self.owner.containers.values():
             wanted = self.owner.placing.wanted(record)
@@ -299,7 +299,7 @@ class Elastic:
         left = self.reconciler.looking().run()
         assert left == [], left
         assert self.owner.placing.withheld == {}
-        assert self.owner.placing.crossing == {}
+        assert self.owner.placing.running_move == {}
 
 
 async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Claims in the agent's books: prepared and given back through kills, restarts and deletions; containers use them."""
+"""Claims in the agent's ledgers: prepared and given back through kills, restarts and deletions; containers use them."""
 
 from __future__ import annotations
 

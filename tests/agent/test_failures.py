@@ -1,4 +1,4 @@
-"""Failure at the wire: whatever dies, and whenever, nobody's exclusive CPUs move, no CPU is lost, the books agree."""
+"""Failure at the wire: whatever dies, and whenever, nobody's exclusive CPUs move, no CPU is lost, the ledgers agree."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def pods(world: World) -> None:
 
 
 def exclusive(world: World) -> dict[str, str]:
-    """What the containers with CPUs of their own have, by the runtime's books, not ours."""
+    """What the containers with CPUs of their own have, by the runtime's ledgers, not ours."""
     return {
         id: container.cpus
         for id, container in world.fake.containers.items()
@@ -87,7 +87,7 @@ def exclusive(world: World) -> dict[str, str]:
     }
 
 
-def books(world: World) -> dict[str, object]:
+def ledger(world: World) -> dict[str, object]:
     """Everything the owner and the state files hold."""
     owner = world.owner
     state = owner.node.kubelet.manager.cpu.state if owner.node else None
@@ -105,7 +105,7 @@ def books(world: World) -> dict[str, object]:
 
 
 def settled(world: World) -> None:
-    """After the updates that the next answer carries, everything must be as the books say."""
+    """After the updates that the next answer carries, everything must be as the ledgers say."""
     if world.fake.attached.is_set():
         world.fake._apply(world.owner.updates.take())
         world.check()
@@ -115,7 +115,7 @@ def at_the_end(world: World) -> None:
     """Nothing is left of the day."""
     settled(world)
     assert world.owner.placing.exclusive() == 0
-    found = books(world)
+    found = ledger(world)
     assert (found["containers"], found["pods"], found["files"]) == ({}, {}, [])
 
 
@@ -123,7 +123,7 @@ def at_the_end(world: World) -> None:
 @pytest.mark.parametrize("first", range(CALLS))
 def test_killed_before_any_two_calls(tmp_path: Path, first: int) -> None:
     """Every pair: the agent is killed before one call and again before a later one, and starts at once both times.
-    Its books are then exactly what they were, and nobody's CPUs change."""
+    Its ledgers are then exactly what they were, and nobody's CPUs change."""
 
     async def pair(folder: Path, kills: set[int]) -> None:
         world = World(folder, pod_level(), machine="pack:1 numa:1(memory=64GB) core:8 pu:2")
@@ -131,9 +131,9 @@ def test_killed_before_any_two_calls(tmp_path: Path, first: int) -> None:
         pods(world)
         for number, (name, call) in enumerate(day()):
             if number in kills:
-                before, had = books(world), {id: c.cpus for id, c in world.fake.containers.items()}
+                before, had = ledger(world), {id: c.cpus for id, c in world.fake.containers.items()}
                 await world.restart()
-                assert books(world) == before, name
+                assert ledger(world) == before, name
                 assert {id: c.cpus for id, c in world.fake.containers.items()} == had, name
             await call(world.fake)
             settled(world)
@@ -264,13 +264,13 @@ def test_runtime_restarts_before_any_call(tmp_path: Path, before: int) -> None:
         pods(world)
         for number, (_, call) in enumerate(day()):
             if number == before:
-                had, known = books(world), len(world.fake.registered)
+                had, known = ledger(world), len(world.fake.registered)
                 world.fake.stop()
                 await asyncio.sleep(0.03)
                 world.fake.start()
                 await asyncio.wait_for(world.fake.attached.wait(), 5)
                 assert len(world.fake.registered) == known + 1
-                assert books(world) == had
+                assert ledger(world) == had
             await call(world.fake)
             settled(world)
         at_the_end(world)
@@ -314,7 +314,7 @@ def test_200_pods_in_and_out(tmp_path: Path) -> None:
 
     async def test(world: World) -> None:
         long = await world.run(make_pod("long", ("own", "2"), ("side", "100m")))
-        before, had = books(world), {name: c.cpus for name, c in long.items()}
+        before, had = ledger(world), {name: c.cpus for name, c in long.items()}
         kinds = [
             lambda uid: make_pod(uid, ("app", "1")),
             lambda uid: make_pod(uid, ("app", "250m")),
@@ -331,7 +331,7 @@ def test_200_pods_in_and_out(tmp_path: Path) -> None:
         updates = world.owner.updates.take()
         world.fake._apply(updates)
         assert {name: c.cpus for name, c in long.items()} == had
-        assert books(world) == before
+        assert ledger(world) == before
         assert {path.name for path in (tmp_path / "containers").iterdir()} == set(world.owner.containers)
         world.check()
 
@@ -347,7 +347,7 @@ def test_damaged_state_file(tmp_path: Path, name: str, damage: str) -> None:
     async def test(world: World) -> None:
         await world.run(make_pod("a", ("app", "4")))
         await world.run(make_pod("b", ("x", "2"), ("y", None), budget="4"))
-        had, whole = exclusive(world), books(world)
+        had, whole = exclusive(world), ledger(world)
         await world.kill()
         file = tmp_path / "state" / name
         good = file.read_bytes()
@@ -378,7 +378,7 @@ def test_damaged_state_file(tmp_path: Path, name: str, damage: str) -> None:
         file.write_bytes(good)
         await world.start()
         assert world.owner.safe_mode == ""
-        assert books(world) == whole
+        assert ledger(world) == whole
         world.check()
 
     in_world(tmp_path, test, pod_level(**MEMORY))
@@ -400,7 +400,7 @@ def test_lost_state(tmp_path: Path, lost: str) -> None:
         await world.run(make_pod("b", ("x", "2"), ("y", None), budget="4"))
         await world.end("first")
         await world.run(make_pod("c", ("app", "1")))
-        had, whole = exclusive(world), books(world)
+        had, whole = exclusive(world), ledger(world)
         await world.kill()
         shutil.copytree(state, tmp_path / "good")
         if lost == "cpu_manager_state":
@@ -423,7 +423,7 @@ def test_lost_state(tmp_path: Path, lost: str) -> None:
         await asyncio.wait_for(world.fake.attached.wait(), 5)
         assert world.owner.safe_mode == ""
         assert exclusive(world) == had
-        assert books(world) == whole
+        assert ledger(world) == whole
         world.check()
 
     in_world(tmp_path, test, pod_level())

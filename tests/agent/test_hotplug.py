@@ -1,4 +1,4 @@
-"""The agent's machine changes: the books follow, then the cgroups, and people hear of it."""
+"""The agent's machine changes: the ledgers follow, then the cgroups, and people hear of it."""
 
 from __future__ import annotations
 

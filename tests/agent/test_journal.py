@@ -133,9 +133,9 @@ def test_a_plan_is_compared_or_honoured(tmp_path: Path, honours: bool, fate: str
         node.journal.plan(PlanGiven(pod.metadata.uid, plans[pod.metadata.uid]))
     for pod in reversed(pods):
         node.run(pod)
-    fates = [one.event.plan for one in node.news() if isinstance(one.event, PodAdmitted)]
-    assert fates[0] == fate
-    assert (node.journal.fates.get("honoured", 0) == 0) is not honours
+    binding_outcomes = [one.event.plan for one in node.news() if isinstance(one.event, PodAdmitted)]
+    assert binding_outcomes[0] == fate
+    assert (node.journal.binding_outcomes.get("honoured", 0) == 0) is not honours
     held = {uid: holding_of(model.state, uid) for uid in plans}
     assert (held == plans) is honours
     node.start()
@@ -149,7 +149,7 @@ def test_a_plan_that_fits_is_agreed_on(tmp_path: Path) -> None:
     pod = make_pod("a", ("c", "4"))
     node.journal.plan(PlanGiven("a", node.planned(pod)))
     node.run(pod)
-    assert node.journal.fates == {"agreed": 1}
+    assert node.journal.binding_outcomes == {"agreed": 1}
 
 
 def test_plans_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:

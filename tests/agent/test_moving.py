@@ -178,7 +178,7 @@ APP = "kubepods/poda/a-app"
 
 def test_memory_follows(tmp_path: Path) -> None:
     """It may come from both NUMA nodes while the container changes its CPUs, and is on the new one afterwards, in the
-    books too; and back."""
+    ledgers too; and back."""
 
     async def test(world: Elastic) -> None:
         await two_and_a_sharer(world)
@@ -234,7 +234,7 @@ def test_memory_that_takes_too_long(tmp_path: Path) -> None:
 
     async def test(world: Elastic) -> None:
         await two_and_a_sharer(world)
-        world.moving._crossings._memory._aside = slow  # type: ignore[union-attr]
+        world.moving._running_moves._memory._aside = slow  # type: ignore[union-attr]
         begun = asyncio.get_running_loop().time()
         result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23", memory="1")))
         assert 30 <= asyncio.get_running_loop().time() - begun < 40
@@ -264,7 +264,7 @@ def test_memory_stays_without_a_word_of_the_policy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("undo", [False, True], ids=["there", "back"])
 def test_killed_before_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undo: bool, memory: str) -> None:
     """Before whichever write to a cgroup or a file the process ends, the next one has the container where it was or
-    where it was to go, everybody runs on what the books say, and no two ever shared a CPU."""
+    where it was to go, everybody runs on what the ledgers say, and no two ever shared a CPU."""
     places, moment, killed = [], 0, True
     while killed:
         world = Elastic(tmp_path / str(moment), FOLLOWS, BOUND if memory else None)
@@ -706,7 +706,7 @@ def test_threads_with_an_affinity_of_their_own(
 
 
 def test_a_container_elsewhere_is_a_surprise(tmp_path: Path) -> None:
-    """Where the kernel has it on other CPUs than the books, the move does not begin."""
+    """Where the kernel has it on other CPUs than the ledgers, the move does not begin."""
 
     async def test(world: Elastic) -> None:
         await two_and_a_sharer(world)
@@ -715,14 +715,14 @@ def test_a_container_elsewhere_is_a_surprise(tmp_path: Path) -> None:
         result = await world.moving.carry_out(request)
         assert (ends(result), result.problem) == (
             ["notBegun"],
-            "container app runs on CPUs 2-4, the books say 2-5",
+            "container app runs on CPUs 2-4, the ledger says 2-5",
         )
 
     in_moving(tmp_path, test)
 
 
-def test_the_books_end_as_promised(tmp_path: Path) -> None:
-    """The state after the plan is the one that the plan's moves make of the books, of which the result has the
+def test_the_ledger_end_as_promised(tmp_path: Path) -> None:
+    """The state after the plan is the one that the plan's moves make of the ledgers, of which the result has the
     digest."""
 
     async def test(world: Elastic) -> None:

@@ -98,7 +98,7 @@ def test_what_was_not_carried_out_is(tmp_path: Path) -> None:
 def test_what_is_wrong_changes_nothing(
     tmp_path: Path, spec: dict[str, Any], fields: dict[str, Any], trouble: str
 ) -> None:
-    """A file with anything wrong in it leaves policy, books and files as they were, and is a trouble `policy`."""
+    """A file with anything wrong in it leaves policy, ledgers and files as they were, and is a trouble `policy`."""
 
     async def test(world: Elastic) -> None:
         editor = Editor(world, ELASTIC)

@@ -213,7 +213,7 @@ class Switched(Life):
 @pytest.mark.parametrize("seed", range(12))
 def test_no_life_on_a_machine_that_changes_puts_two_on_a_cpu(tmp_path: Path, seed: int, lost: str) -> None:
     """Whatever comes, grows, shrinks and goes, and whichever CPUs do: no CPU is ever of two, and in the end everybody
-    runs on what the books say."""
+    runs on what the ledgers say."""
     world = Elastic(tmp_path, policy(lost), pod_level(reserved_system_cpus="0-1"), machine=MACHINE)
 
     async def main() -> None:

@@ -102,7 +102,7 @@ class Life:
 @pytest.mark.parametrize("seed", range(6))
 def test_no_life_puts_two_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, delay: float) -> None:
     """Whatever comes, grows, shrinks, goes and is killed: no CPU is ever of two, none is lost, and in the end everybody
-    runs on what the books say."""
+    runs on what the ledgers say."""
     world = Elastic(
         tmp_path, elastic(shrink_delay_seconds=delay), pod_level(reserved_system_cpus="0-1"), machine=MACHINE
     )

@@ -36,7 +36,7 @@ def sized(cpu: str, gib: int) -> Pod:
 
 
 def nodes(world: Elastic) -> tuple[str, str]:
-    """Where the books say that the container's memory is, and where the kernel binds it to."""
+    """Where the ledgers say that the container's memory is, and where the kernel binds it to."""
     node = world.owner.node
     assert node is not None
     return format_bits(node.view.numa_nodes("a", "app")), world.kernel.files[PATH]["cpuset.mems"].replace(",", "-")

@@ -1,4 +1,4 @@
-"""Running containers get their sets between two answers, and the runtime's books follow."""
+"""Running containers get their sets between two answers, and the runtime's ledgers follow."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cgroups:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_cgroups_lead_and_the_books_follow(tmp_path: Path, seed: int) -> None:
+def test_cgroups_lead_and_the_ledger_follow(tmp_path: Path, seed: int) -> None:
     """Whatever comes and goes, every cgroup is right before the next call, those we cannot see with the next answer,
     and some answers later the runtime knows all of it."""
 

@@ -222,7 +222,7 @@ def test_a_node_starts_with_converted_and_repaired_files(tmp_path: Path) -> None
     assert memory.read_bytes() == node.files["memory_manager_state"]
 
 
-def test_repair_books_what_the_configuration_reserves(kubelet: Path, tmp_path: Path) -> None:
+def test_repair_ledger_what_the_configuration_reserves(kubelet: Path, tmp_path: Path) -> None:
     """With a configuration, a memory file that lost its reservations is repaired to one its kubelet starts with."""
     config = tmp_path / "kubelet.yaml"
     config.write_text(_CONFIG.format(policy="static", total=2, second=1))

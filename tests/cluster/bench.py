@@ -61,12 +61,13 @@ def asked(document: Json, names: list[str]) -> FilterRequest:
 
 
 class Bench:
-    """`placing` beside hollow nodes whose journals reach it at once; `fates` and `disputes` are what it was told of."""
+    """`placing` beside hollow nodes whose journals reach it at once; `binding_outcomes` and `disputes` are what it was
+    told of."""
 
     def __init__(self, *names: str, heard: bool = True, policy: PlanPolicy = "compare") -> None:
         self.now = 0.0
         self.rooms = 0
-        self.fates: list[str] = []
+        self.binding_outcomes: list[str] = []
         self.disputes: list[NodeWord] = []
         self.names = names
         self.policy = policy
@@ -98,7 +99,7 @@ class Bench:
             self.placing.pod_news(None, pod)
 
     def _told(self, word: NodeWord) -> None:
-        self.fates.append(word.told.fate)
+        self.binding_outcomes.append(word.told.fate)
         if word.told.fate in ("disputed", "refused"):
             self.disputes.append(word)
 

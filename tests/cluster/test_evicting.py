@@ -29,7 +29,7 @@ class Scene:
     def __init__(self, *names: str, **limits: float) -> None:
         self.bench = Bench(*names)
         self.api = FakeClusterApi()
-        self.fates: list[tuple[str, str]] = []
+        self.binding_outcomes: list[tuple[str, str]] = []
         placing = self.bench.placing
         self.nominator = Nominator(
             self.api, choose=placing.choose, release=placing.model.unbind, kind_of=placing.kind_of, failed=self._failed
@@ -43,7 +43,7 @@ class Scene:
         placing.awaited = lambda pod: self.nominator.reserve(pod, pod.nominated)
 
     def _told(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
-        self.fates.append((fate, victim.name))
+        self.binding_outcomes.append((fate, victim.name))
 
     def _failed(self, what: str) -> None:
         self.failures.append(what)
@@ -89,7 +89,7 @@ def test_least_important_leave_and_room_is_kept() -> None:
         scene.bench.tell(refused("big"))
         await scene.seconds()
         assert scene.api.evicted == [("q", True), ("q", False)]
-        assert scene.fates == [("evicted", "q")]
+        assert scene.binding_outcomes == [("evicted", "q")]
         assert scene.held == {"uid-big": "a"}
         assert scene.nominator.ahead == {"uid-big": "a"}
         scene.bench.gone("q")
@@ -136,7 +136,7 @@ def test_budgets_of_disruption() -> None:
         scene.bench.tell(refused("big", "7"))
         await scene.seconds(3)
         assert scene.api.evicted == [("p", True), ("q", True), ("q", False)]
-        assert scene.fates == [("spared", "p"), ("evicted", "q")]
+        assert scene.binding_outcomes == [("spared", "p"), ("evicted", "q")]
 
     playing(Scene("a"), test)
 

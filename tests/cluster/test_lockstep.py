@@ -15,8 +15,10 @@ def test_no_promise_is_broken(seed: int) -> None:
     told = Life(seed).run(150)
     assert told.problems == []
     assert told.placements >= 150
-    verdicts = sum(told.fates.get(name, 0) for name in ("agreed", "honoured", "disputed"))
-    elsewhere = told.fates.get("told by a whole state", 0) + told.fates["gone before anybody heard"]
+    verdicts = sum(told.binding_outcomes.get(name, 0) for name in ("agreed", "honoured", "disputed"))
+    elsewhere = (
+        told.binding_outcomes.get("told by a whole state", 0) + told.binding_outcomes["gone before anybody heard"]
+    )
     assert verdicts + elsewhere == told.placements
 
 

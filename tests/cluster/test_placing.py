@@ -131,7 +131,7 @@ def test_started_while_no_service_listened(again: bool) -> None:
         bench.begin_again()
     bench.journals.catch_up(["a"])
     model = bench.placing.model
-    assert (model.held(), bench.fates, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
+    assert (model.held(), bench.binding_outcomes, dict(model.counts)) == ((), [], {} if again else {"bound": 1})
     assert model.node("a").base.cpus == bench.nodes.nodes["a"].node.state.cpu.default
     assert bench.placing.filter(asked(pod_object("q", "8"), ["a"])).nodes == []
 

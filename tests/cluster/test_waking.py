@@ -13,7 +13,7 @@ from e2e.hollow_nodes import HollowJournals, HollowNodes
 
 from podslice.cluster.extender.messages import BindRequest
 from podslice.cluster.nominate.nominating import NominationLimits
-from podslice.cluster.nominate.requeuing import WakingLimits
+from podslice.cluster.nominate.requeuing import RequeueLimits
 from podslice.cluster.service import ClusterService, ServiceSettings
 from podslice.replica.events import encode
 from podslice.service.clusterobjects import ScheduledPod, read_node
@@ -268,7 +268,7 @@ def test_no_storm() -> None:
         for name in scene.names:
             scene.leave(name)
         for _ in range(60):
-            assert len(await scene.seconds(1)) <= WakingLimits().nodes
+            assert len(await scene.seconds(1)) <= RequeueLimits().nodes
         assert scene.api.woken == ["n0"] * 4
 
     playing(Scene(*(f"n{number}" for number in range(30))), test)
@@ -368,7 +368,7 @@ def test_so_many_kinds() -> None:
 
     async def test(scene: Scene) -> None:
         waker = scene.service.waker
-        waker.limits = WakingLimits(kinds=2)
+        waker.limits = RequeueLimits(kinds=2)
         scene.fill()
         for number in range(3):
             scene.refuse(picky(f"p{number}", priority=number))

@@ -95,7 +95,7 @@ def test_exactly_what_was_planned(programs: None, tmp_path: Path) -> None:
         assert alone(like, nodes, "second", "first") != plans
         nodes.start("second", "first")
         assert await got(nodes, pods, "first", "second") == plans
-        assert nodes.journals["n0"].fates == {"honoured": 1, "agreed": 1}
+        assert nodes.journals["n0"].binding_outcomes == {"honoured": 1, "agreed": 1}
 
     text = playing(tmp_path, like, scene, honours=True)
     for fate, count in (("honoured", 1), ("agreed", 1), ("disputed", 0), ("refused", 0)):
@@ -113,7 +113,7 @@ def test_compare_leaves_it_to_the_node(programs: None, tmp_path: Path) -> None:
         expected = alone(like, nodes, "second", "first")
         nodes.start("second", "first")
         assert await got(nodes, pods, "first", "second") == expected != plans
-        assert nodes.journals["n0"].fates == {"differs": 2}
+        assert nodes.journals["n0"].binding_outcomes == {"differs": 2}
 
     text = playing(tmp_path, like, scene, honours=False)
     assert 'placements_total{fate="agreed"} 2.0' in text
@@ -139,7 +139,7 @@ def test_a_worse_plan_is_declined(programs: None, tmp_path: Path) -> None:
         await soon(lambda: owners(nodes) == 4)
         nodes.start("wide")
         assert await got(nodes, pods, "wide") == {"wide": "2-3"}
-        assert nodes.journals["n0"].fates["declined"] == 1
+        assert nodes.journals["n0"].binding_outcomes["declined"] == 1
 
     text = playing(tmp_path, like, scene, honours=True)
     assert 'placements_total{fate="disputed"} 0.0' in text

@@ -1,4 +1,4 @@
-"""Claims that are prepared hold CPUs and memory in the books of the node: theirs are nobody else's."""
+"""Claims that are prepared hold CPUs and memory in the ledgers of the node: theirs are nobody else's."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def test_memory_is_kept() -> None:
         "reserved_memory": (MemoryReservation(0, {"memory": "1Gi"}),),
         "kube_reserved": {"memory": "924Mi"},
     }
-    books = node(rules=kept, **config).view.memory[0].memory_map["memory"].allocatable
-    assert books == node(rules=None, **config).view.memory[0].memory_map["memory"].allocatable - (1 << 30)
+    ledger = node(rules=kept, **config).view.memory[0].memory_map["memory"].allocatable
+    assert ledger == node(rules=None, **config).view.memory[0].memory_map["memory"].allocatable - (1 << 30)
     room = claim_memory(kept)
     held = [PreparedClaim("a", "d", "a", (PreparedDevice("r", "p", "d", 0, memory={"memory": 1 << 29}),))]
     check_memory(held[0], held, room)
@@ -184,7 +184,7 @@ def test_memory_is_kept() -> None:
         check_memory(
             PreparedClaim("b", "d", "b", (PreparedDevice("r", "p", "d", 1, memory={"memory": 1 << 30}),)), held, room
         )
-    with pytest.raises(StartError, match="needs books of memory"):
+    with pytest.raises(StartError, match="needs a memory ledger"):
         node(rules=kept)
 
 

@@ -46,7 +46,7 @@ def test_results_do_not_depend_on_what_is_remembered(policy: Any, seen: Any) -> 
 
 
 @pytest.mark.parametrize("policy", ["least-allocated", "most-allocated"])
-def test_books_add_up(policy: Any) -> None:
+def test_ledger_add_up(policy: Any) -> None:
     """At every sample pods are running, waiting, looping or gone, and no node has more than there is; at the end the
     pods' CPUs of a node are apart and, with its shared pool, all there are."""
     fleet, workload = fleet_of(4), churn(SHAPES, 400)
@@ -183,7 +183,7 @@ def test_loads_that_no_node_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("seed", "gap"), [(7, 700), (8, 300)])
 def test_a_pod_that_loops_again_is_not_bound_twice(seed: int, gap: int) -> None:
-    """A pod whose victims left in vain loops on; when it is bound at last, nobody tries it again, and books
+    """A pod whose victims left in vain loops on; when it is bound at last, nobody tries it again, and ledgers
     add up. After `limit` refusals it makes no pod leave any more, or the two would take turns for ever."""
     shapes = [shape("2", priority=1), shape("4", priority=1), shape("8", priority=9), shape("3")]
     options = CellOptions(preemption=True, limit=10)

@@ -191,7 +191,7 @@ def test_files_of_a_pod() -> None:
 
 
 def test_containers_that_share_their_pods_cpus() -> None:
-    """Of a pod that has CPUs as a whole, containers that share them own none, though its books name all of these for
+    """Of a pod that has CPUs as a whole, containers that share them own none, though its ledgers name all of these for
     each: the pod is one partition, and they are none."""
     settings = {"feature_gates": {"PodLevelResourceManagers": True}, "topology_manager_scope": "pod"}
     node = mixed.node(None, topology_manager_policy="restricted", **settings)

@@ -214,8 +214,8 @@ def test_recorded_machineinfo_gives_recorded_topology(path: Path) -> None:
     assert topology.num_sockets == recorded["NumSockets"]
 
 
-def test_s390x_kubelets_tell_books_apart(shared: Path) -> None:
-    """On s390x itself cores with equal ids in different books are different cores."""
+def test_s390x_kubelets_tell_ledger_apart(shared: Path) -> None:
+    """On s390x itself cores with equal ids in different ledgers are different cores."""
     from podslice.host.discover import discover
     from podslice.host.snapshot import open_snapshot
 

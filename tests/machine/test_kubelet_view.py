@@ -193,8 +193,8 @@ def test_unreadable_cache_stops_the_node(broken: Files) -> None:
     assert uncore(found)[3] == (3,)
 
 
-def test_system_z_reads_books_and_no_cache_ids() -> None:
-    """On s390x books and drawers are part of a core's identity, and every cache has id 0."""
+def test_system_z_reads_ledger_and_no_cache_ids() -> None:
+    """On s390x ledgers and drawers are part of a core's identity, and every cache has id 0."""
     files = merged(
         cpu(0, 0), cpu(1, 0), node(0, [0, 1]), cache(0, 3, level=3, cpus=0b1, cache_id=None),
         {f"{CPU}/cpu{c}/topology/book_id": f"{c}" for c in (0, 1)},

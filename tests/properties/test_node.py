@@ -1,4 +1,4 @@
-"""A node under any sequence of pods keeps its books: nothing owned twice, nothing lost."""
+"""A node under any sequence of pods keeps its ledgers: nothing owned twice, nothing lost."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class NodeMachine(RuleBasedStateMachine):
         assert dict(self.node.files) == before["files"]
 
     @invariant()
-    def books_balance(self) -> None:
+    def ledger_balance(self) -> None:
         manager = self.node.kubelet.manager.cpu
         state = manager.state
         everything = manager.topology.all_cpus & ~(manager.reserved if self.strict else 0)
@@ -191,13 +191,13 @@ class NodeMachine(RuleBasedStateMachine):
             blocks = memory.pod_assignments.get(uid) or [block for own in named.values() for block in own]
             held += sum(block.size for block in blocks)
         booked = 0
-        for books in memory.machine_state.values():
-            for table in (books.memory_map or {}).values():
+        for ledger in memory.machine_state.values():
+            for table in (ledger.memory_map or {}).values():
                 assert table.free + table.reserved == table.allocatable
                 assert 0 <= table.free <= table.allocatable
                 booked += table.reserved
-            if any(table.reserved for table in (books.memory_map or {}).values()):
-                assert books.number_of_assignments > 0
+            if any(table.reserved for table in (ledger.memory_map or {}).values()):
+                assert ledger.number_of_assignments > 0
         assert booked == held
 
     @invariant()

@@ -223,7 +223,7 @@ def test_terminal_has_memory_devices_and_distances() -> None:
 
 
 def test_devices_and_memory_are_at_their_node() -> None:
-    """Devices show holder and health, memory its books, on the node they belong to."""
+    """Devices show holder and health, memory its ledgers, on the node they belong to."""
     from podslice.config.kubelet import MemoryReservation
 
     devices = inventory_from_data(

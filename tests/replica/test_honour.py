@@ -91,7 +91,7 @@ def test_a_refused_pod_stays_refused() -> None:
     assert node.pods == ()
 
 
-class _Books(NodeMachine):
+class _Ledger(NodeMachine):
     """The invariants of random nodes, for a node of another making."""
 
     def __init__(self, node: Node) -> None:
@@ -103,7 +103,7 @@ class _Books(NodeMachine):
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_random_plans_keep_every_invariant_and_the_replica_follows(seed: int) -> None:
-    """Plans of another history of the same node: what is honoured keeps the books, and replicas come to the same."""
+    """Plans of another history of the same node: what is honoured keeps the ledgers, and replicas come to the same."""
     life, rng = Life(seed), random.Random(seed)
     if not life.node.rules.cpu.static:
         return
@@ -130,8 +130,8 @@ def test_random_plans_keep_every_invariant_and_the_replica_follows(seed: int) ->
         applied = replica.apply(journal.admitted(node.rules, before, node.state, pod, plan=fate))
         assert applied.outcome in ("equal", "adopted"), applied.why
         assert replica.digest == digest(node.state)
-        _Books(node).books_balance()
-        _Books(node).memory_is_booked_once()
+        _Ledger(node).ledger_balance()
+        _Ledger(node).memory_is_booked_once()
 
 
 def test_a_replica_follows_a_plan_that_was_used() -> None:

@@ -173,7 +173,7 @@ def test_memory_comes_back(apps: tuple[str | None, ...]) -> None:
         decision = fresh.admit(pod(uid, *apps, budget="6Gi"))
         nodes.append(mems(decision))
         booked = sum(
-            books.memory_map["memory"].reserved for books in fresh.kubelet.manager.memory.machine_state.values()
+            ledger.memory_map["memory"].reserved for ledger in fresh.kubelet.manager.memory.machine_state.values()
         )  # type: ignore[index]
         assert booked == 6 * GIB
         fresh.remove(uid)

@@ -82,7 +82,7 @@ def test_resize(level: str, direction: str, policy: str) -> None:
 
 
 def test_init_containers() -> None:
-    """A plain init container that has ended is resized in the books, and nothing is written for it."""
+    """A plain init container that has ended is resized in the ledgers, and nothing is written for it."""
     old, new = (sized(SMALL, LARGE, init=amounts) for amounts in (SMALL, LARGE))
     here = node(cpu_manager_policy="none", topology_manager_policy="none")
     here.admit(old)

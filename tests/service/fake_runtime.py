@@ -20,7 +20,7 @@ from podslice.service.proto import nri_pb2 as nri
 
 
 class FakeContainer:
-    """A container in the runtime's books; `cpus`, `mems`, `quota` are what its cgroup would say."""
+    """A container in the runtime's ledgers; `cpus`, `mems`, `quota` are what its cgroup would say."""
 
     def __init__(self, message: nri.Container) -> None:
         self.message = message

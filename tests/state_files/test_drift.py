@@ -35,9 +35,9 @@ def test_small_drift(delta: int) -> None:
     before = node.admit(pod).containers[0]
     again = Node(resized(delta), CONFIG, files=node.files)
     assert again.readmit([pod]) == []
-    books = again.kubelet.manager.memory.machine_state[0].memory_map
-    assert books is not None
-    assert books["memory"].total == MACHINE.nodes[0].memory + delta
+    ledger = again.kubelet.manager.memory.machine_state[0].memory_map
+    assert ledger is not None
+    assert ledger["memory"].total == MACHINE.nodes[0].memory + delta
     assert again.kubelet.manager.memory.numa_nodes("p", "c") == before.memory_nodes.bits
     with pytest.raises(StartError, match="the expected machine state is different from the real one"):
         Node(resized(delta), CONFIG, files=node.files, profile="kubelet-1.36")

@@ -189,7 +189,7 @@ def test_the_remembering_cpu_encoder_writes_the_same_bytes(
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1 << 40)), max_size=25))
 def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tuple[int, str, int]]) -> None:
-    """Books and blocks that are replaced are noticed."""
+    """Ledgers and blocks that are replaced are noticed."""
     machine: dict[int, NUMANodeState] = {}
     entries: dict[str, dict[str, list[Block]]] = {}
     pods: dict[str, list[Block]] = {}

@@ -67,7 +67,7 @@ def begun(store: ResizeStore, pod: Pod) -> None:
 
 
 def carry_out(store: ResizeStore, move: Move, *, undo: bool = False) -> None:
-    """Each step of a move on the books."""
+    """Each step of a move on the ledgers."""
     store.begin_move(UID, store.plan_move(UID, lambda node: apply_move(node, move)))
     if undo:
         store.undo_move(UID)

@@ -50,13 +50,14 @@ def pod_with_init() -> Pod:
 
 def reserved(node: Node) -> int:
     """Bytes of memory booked in the node's state file, in MiB."""
-    books = json.loads(node.files["memory_manager_state"])
-    return books["machineState"]["0"]["memoryMap"]["memory"]["reserved"] >> 20
+    ledger = json.loads(node.files["memory_manager_state"])
+    return ledger["machineState"]["0"]["memoryMap"]["memory"]["reserved"] >> 20
 
 
 @pytest.mark.parametrize(("profile", "after"), [("podslice", 300), ("kubelet-1.36", 400)])
 def test_init_memory_after_a_restart(profile: str, after: int) -> None:
-    """A restarted kubelet books a finished init container's memory again and keeps it, although nothing runs there."""
+    """A restarted kubelet charges a finished init container's memory again and keeps it, although nothing runs
+    there."""
     before = Node(MACHINE, CONFIG, profile=profile)
     assert before.admit(pod_with_init()).admitted
     assert reserved(before) == 300

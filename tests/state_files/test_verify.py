@@ -74,7 +74,7 @@ def test_reserved_cpus() -> None:
 
 
 def test_findings_in_memory_files() -> None:
-    """Books that do not balance, misplaced blocks and another machine's sizes are found."""
+    """Ledgers that do not balance, misplaced blocks and another machine's sizes are found."""
     unbalanced, misplaced, drifted = samples.memory(), samples.memory(), samples.memory_without_pods()
     assert unbalanced.machine_state and misplaced.entries and drifted.machine_state  # noqa: PT018
     unbalanced.machine_state[0] = replace(unbalanced.machine_state[0], number_of_assignments=7)

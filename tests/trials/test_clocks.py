@@ -25,7 +25,7 @@ from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import MACHINE, World, agent_config, pod_level
 from tests.agent.test_daemon import api_pod, get, with_agent
-from tests.agent.test_failures import books, exclusive
+from tests.agent.test_failures import exclusive, ledger
 from tests.agent.test_rejecting import known, on_node, pod
 from tests.agent.test_status_patches import Desk, at_desk
 from tests.clock import until
@@ -259,9 +259,9 @@ def test_files_from_another_time(tmp_path: Path, jump: float) -> None:
             path = tmp_path / "state" / "pods" / f"{uid}.json"
             at = time.time() + (jump if uid == "b" else 0.0)
             os.utime(path, (at, at))
-        before, had = books(world), exclusive(world)
+        before, had = ledger(world), exclusive(world)
         await world.restart()
-        assert (books(world), exclusive(world)) == (before, had)
+        assert (ledger(world), exclusive(world)) == (before, had)
         assert world.owner.safe_mode == ""
         await world.kill()
 

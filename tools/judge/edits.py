@@ -187,11 +187,11 @@ def _change_pod_cpus(r: Random, pods: Json) -> None:
 
 
 def _change_memory(r: Random, content: Json) -> None:
-    books: Json = content.get("machineState", {})
+    ledger: Json = content.get("machineState", {})
     entries: Json = content.get("entries", {})
     pods: Json = content.get("podEntries", {})
     kinds = [(5.0, "policy")]
-    if books:
+    if ledger:
         kinds += [(30, "table"), (10, "assignments"), (10, "cells"), (3, "node")]
     if entries:
         kinds += [(15, "drop"), (10, "size"), (8, "affinity")]
@@ -201,7 +201,7 @@ def _change_memory(r: Random, content: Json) -> None:
     if kind == "policy":
         content["policyName"] = r.choice(["None", "", "static"])
     elif kind in ("table", "assignments", "cells", "node"):
-        _change_books(r, books, kind)
+        _change_ledger(r, ledger, kind)
     elif kind == "drop":
         entries.pop(r.choice(list(entries)))
     elif kind in ("size", "affinity"):
@@ -219,15 +219,15 @@ def _change_memory(r: Random, content: Json) -> None:
             del pods[uid]
 
 
-def _change_books(r: Random, books: Json, kind: str) -> None:
-    node = r.choice(list(books))
+def _change_ledger(r: Random, ledger: Json, kind: str) -> None:
+    node = r.choice(list(ledger))
     if kind == "node":
-        del books[node]
+        del ledger[node]
     elif kind == "assignments":
-        books[node]["numberOfAssignments"] += r.choice([-1, 1])
+        ledger[node]["numberOfAssignments"] += r.choice([-1, 1])
     elif kind == "cells":
-        books[node]["cells"] = copy.copy(r.choice([[], [0], [0, 1], [1, 0]]))
+        ledger[node]["cells"] = copy.copy(r.choice([[], [0], [0, 1], [1, 0]]))
     else:
-        table = r.choice(list(books[node]["memoryMap"].values()))
+        table = r.choice(list(ledger[node]["memoryMap"].values()))
         field = r.choice(["free", "reserved", "allocatable", "total", "systemReserved"])
         table[field] = max(0, table[field] + r.choice([-1, 1, 4096, -MIB]))

@@ -238,13 +238,13 @@ def _headline(node: Node, profile: str) -> str:
 
 
 def _memory_table(node: Node) -> str:
-    """Memory and huge pages of every NUMA node as the Memory Manager has them in its books."""
+    """Memory and huge pages of every NUMA node as the Memory Manager has them in its ledgers."""
     from podslice.render.table import format_bytes, format_table
 
     rows = []
-    for numa, books in sorted(node.view.memory.items()):
-        group = ",".join(map(str, books.cells or ()))
-        for name, table in sorted((books.memory_map or {}).items(), reverse=True):
+    for numa, ledger in sorted(node.view.memory.items()):
+        group = ",".join(map(str, ledger.cells or ()))
+        for name, table in sorted((ledger.memory_map or {}).items(), reverse=True):
             if not table.total and name != "memory":
                 continue
             amounts = (table.total, table.system_reserved, table.allocatable, table.reserved, table.free)

@@ -55,11 +55,11 @@ def check_claims(
         container = names.get(message.name) or names.get(ANY_CONTAINER)
         given = 0 if container is None else view.affinity(pod.uid, container.name)
         known = {given, *(had.assignments.get(message.name, 0) for had in _sides(intents, pod.uid))}
-        books = 0 if container is None else view.assignment(pod.uid, container.name) or 0
-        if follows and not claim.owned & view.topology.all_cpus & ~books:
+        ledger = 0 if container is None else view.assignment(pod.uid, container.name) or 0
+        if follows and not claim.owned & view.topology.all_cpus & ~ledger:
             continue
-        if claim.isolation == "mixed" and claim.own not in known | {books}:
-            raise StateLostError(f"the state gives {who} CPUs {format_bits(books)}, it owns {format_bits(claim.own)}")
+        if claim.isolation == "mixed" and claim.own not in known | {ledger}:
+            raise StateLostError(f"the state gives {who} CPUs {format_bits(ledger)}, it owns {format_bits(claim.own)}")
         if claim.isolation == "container" and claim.cpus not in known:
             raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")
 

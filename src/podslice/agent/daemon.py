@@ -41,7 +41,7 @@ from podslice.agent.moves.automatic import Automatic
 from podslice.agent.moves.moverules import ThreadReader, kernel_release
 from podslice.agent.moves.moving import Moving
 from podslice.agent.moves.movingmemory import MemoryMoves, free_memory
-from podslice.agent.moves.running_move import Crossings
+from podslice.agent.moves.running_move import RunningMoves
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.owner import Owner
 from podslice.agent.reloading import Reloading
@@ -141,7 +141,7 @@ class Agent:
         self.vanished = Vanished(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         self.resizing = self._carrying_out(cgroups)
-        self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
+        self.moving = Moving(self.owner, self._running_moves(cgroups), observe=observe)
         self.guards = self._guarding(kernel, boot)
         self.isolation = self._sampling(kernel)
         self.usage = self._recording(kernel)
@@ -210,8 +210,8 @@ class Agent:
             observe=self.observe,
         )
 
-    def _crossings(self, cgroups: Cgroups) -> Crossings:
-        return Crossings(
+    def _running_moves(self, cgroups: Cgroups) -> RunningMoves:
+        return RunningMoves(
             self.owner,
             self.resizing,
             cgroups,

@@ -1,7 +1,7 @@
 """The agent's eye on its machine: CPUs, memory and NUMA nodes that come and go (docs/hotplug.md).
 
 The kernel announces changes, and the lists in sysfs say them in every pass over the node; a change counts when two
-readings agree, so that many CPUs that come one after the other are one change. Then the node's books follow, and the
+readings agree, so that many CPUs that come one after the other are one change. Then the node's ledgers follow, and the
 cgroups: who gives up CPUs is written before who gets them.
 """
 

@@ -32,7 +32,7 @@ class NodeJournal:
     """Events of the node since its state was opened; `journal` is None before that, and for ever where no `version` of
     the core is named: then nobody follows. With `honours`, pods get what their plan names where that is free and no
     worse; otherwise plans are compared with what the node decides by itself. `observed`: it tells of a kubelet that
-    decides by itself. `fates` counts what became of plans,
+    decides by itself. `binding_outcomes` counts what became of plans,
     `streams` are the addresses that follow now. `on_event` hears that there is something to send."""
 
     def __init__(
@@ -47,7 +47,7 @@ class NodeJournal:
         self.honours = honours
         self._observed = observed
         self.journal: Journal | None = None
-        self.fates: dict[PlanFate, int] = {}
+        self.binding_outcomes: dict[PlanFate, int] = {}
         self.streams: set[str] = set()
         self.on_event: list[Callable[[], None]] = []
         self._now = now
@@ -113,7 +113,7 @@ class NodeJournal:
             free.admit(pod)
             same = not self.honours or holding_of(free.state, decision.uid) == plan.holding
             fate = "agreed" if same else "honoured"
-        self.fates[fate] = self.fates.get(fate, 0) + 1
+        self.binding_outcomes[fate] = self.binding_outcomes.get(fate, 0) + 1
         return fate
 
     def declined(self, uid: str, reason: str, message: str) -> None:

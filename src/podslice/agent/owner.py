@@ -62,11 +62,11 @@ Found = Pod | ReportedRefusal | None
 
 
 class Owner:
-    """State, books and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
+    """State, ledgers and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
     `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
     is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
     by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs and NUMA nodes of a container by
-    its cgroup, which the runtime's books may not know. `will_resize`: a resize of the container is yet to be carried
+    its cgroup, which the runtime's ledgers may not know. `will_resize`: a resize of the container is yet to be carried
     out. `on_news` hears that one was refused, or that there is room; `on_policy` that the policy is another one."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Owner:
         self._tell_changes(store.followed)
 
     def serve_claims(self, book: ClaimBook) -> None:
-        """Prepared claims of devices are among the books from now on."""
+        """Prepared claims of devices are among the ledgers from now on."""
         self.claims = book
         self.placing.claimed = lambda record: book.pinning(record.claims)
         self.placing.limits_of_claims = lambda pod, record: book.limits(pod, record.name, record.claims)
@@ -332,8 +332,8 @@ class Owner:
     # The machine
 
     def change_machine(self, machine: Machine) -> None:
-        """CPUs, memory or NUMA nodes came or went: the node's books follow, and people hear of it. Raises `StartError`
-        for a machine on which nothing can run."""
+        """CPUs, memory or NUMA nodes came or went: the node's ledgers follow, and people hear of it. Raises
+        `StartError` for a machine on which nothing can run."""
         found = self.admitting.change_machine(machine)
         self.machine = machine
         self.placing.on_machine(machine)

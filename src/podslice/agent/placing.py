@@ -25,9 +25,9 @@ from podslice.values.cpuset import Bits, union
 
 
 class Placing:
-    """Reads `node`, None while the state cannot be trusted, for `containers`, the owner's books. `move_strangers` False
-    leaves containers alone that were created without us. It is told which containers run, for what init containers own
-    meanwhile."""
+    """Reads `node`, None while the state cannot be trusted, for `containers`, the owner's ledgers. `move_strangers`
+    False leaves containers alone that were created without us. It is told which containers run, for what init
+    containers own meanwhile."""
 
     def __init__(self, machine: Machine, containers: Mapping[str, ContainerRecord], *, move_strangers: bool) -> None:
         self.node: Node | None = None
@@ -38,7 +38,7 @@ class Placing:
         """CPUs that change hands in a resize, by the UID their pod was admitted under: it does not run on them."""
         self.upcoming: dict[str, Upcoming] = {}
         """The CPUs that containers, by id, are to be left with soon."""
-        self.crossing: dict[str, NodeView] = {}
+        self.running_move: dict[str, NodeView] = {}
         """Of pods that are being moved, by the UID they were admitted under, the node where they are to be now."""
         self.claimed: Callable[[ContainerRecord], Pinning | None] = lambda record: None
         """What a container has by its claims, None for nothing."""
@@ -102,7 +102,7 @@ class Placing:
         active, container = self._admitted(record)
         if active is None or container is None:
             return Pinning(cpus=self.pool())
-        view = self.crossing.get(active.uid, node.view)
+        view = self.running_move.get(active.uid, node.view)
         if view.assignment(active.uid, container.name) is None:
             view = node.view
         got = view.container(active, container)
@@ -212,8 +212,8 @@ class Placing:
 
 
 def _nodes_of_successors(view: NodeView, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
-    """The NUMA nodes of a plain init container whose memory the books have already given back: those of the containers
-    that took it over."""
+    """The NUMA nodes of a plain init container whose memory the ledgers have already given back: those of the
+    containers that took it over."""
     if not container.plain_init or not pod.guaranteed:
         return 0
     if not container_memory(pod, container) and not view.pod_blocks.get(pod.uid):

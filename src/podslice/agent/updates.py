@@ -2,8 +2,8 @@
 
 The runtime is told in the answers to its own calls, never unasked. A plugin's UpdateContainers takes the runtime's
 locks in the opposite order from its own calls; containerd (issue 13733) and CRI-O (pull request 9835) can then hang for
-ever. What cannot wait for an answer is written into the containers' cgroups, and the runtime's books follow with later
-answers, a few containers at a time.
+ever. What cannot wait for an answer is written into the containers' cgroups, and the runtime's ledgers follow with
+later answers, a few containers at a time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Updates:
         self._everyone = False
         self._units: set[str] = set()
         self._late: dict[str, None] = {}
-        """Ids of containers whose cgroup is ahead of the runtime's books."""
+        """Ids of containers whose cgroup is ahead of the runtime's ledgers."""
 
     def pool_changed(self) -> None:
         """The shared pool is another: who runs on it must get it."""
@@ -75,7 +75,7 @@ class Updates:
         self.pool_changed()
 
     def recheck(self) -> None:
-        """The runtime has said what it has in its books: anybody may have other sets than wanted."""
+        """The runtime has said what it has in its ledgers: anybody may have other sets than wanted."""
         self._due = self._everyone = True
         self._changes += 1
         self._late.clear()
@@ -138,7 +138,8 @@ class Updates:
             self._settled()
 
     def late(self, but: str = "") -> list[nri.ContainerUpdate]:
-        """Updates for an answer of some whose cgroup is ahead of the runtime's books; `but` one hears it otherwise."""
+        """Updates for an answer of some whose cgroup is ahead of the runtime's ledgers; `but` one hears it
+        otherwise."""
         self._late.pop(but, None)
         return self._take_late()
 

@@ -61,8 +61,8 @@ class Hotplug(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
     `new_cpus`: whether CPUs that come are shared. `lost_cpus`: an owner of CPUs that go runs on the rest (`degrade`),
     gets others for them (`replace`), or runs on the rest and should be drained by somebody (`drain`). `memory`: whether
-    the books follow the machine. `after_reboot`: what to do with state that does not fit a machine that changed over a
-    reboot. `drift_tolerance`: how much memory may have moved over a reboot: `auto` (KEP-6232), `off`, a quantity, or
+    the ledgers follow the machine. `after_reboot`: what to do with state that does not fit a machine that changed over
+    a reboot. `drift_tolerance`: how much memory may have moved over a reboot: `auto` (KEP-6232), `off`, a quantity, or
     `legacy` (the larger of 1 % and 64 MiB of each NUMA node).
     """
 

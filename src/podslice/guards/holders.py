@@ -46,7 +46,8 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
 
 
 def _share(pod: AdmissionPod) -> frozenset[str]:
-    """The containers of a pod with CPUs as a whole that own none of them; in its books each has all that they share."""
+    """The containers of a pod with CPUs as a whole that own none of them; in its ledgers each has all that they
+    share."""
     return frozenset(one.name for one in pod.containers if not one.exclusive_cpus)
 
 

@@ -1,7 +1,7 @@
 """What the hardware looks like, as the kernel's sibling masks tell it.
 
-The kubelet's own discovery (`kubelet_view`) loses facts: it ignores dies, books and core types, drops caches after the
-first unreadable file, and makes up NUMA nodes. People want the real picture beside it, so this module reads it, and
+The kubelet's own discovery (`kubelet_view`) loses facts: it ignores dies, ledgers and core types, drops caches after
+the first unreadable file, and makes up NUMA nodes. People want the real picture beside it, so this module reads it, and
 agrees with hwloc and lscpu where those agree with each other.
 """
 
@@ -70,7 +70,7 @@ class Hardware:
     # Groups of CPUs
 
     def groups(self) -> tuple[CPUGroup, ...]:
-        """Cores, clusters, dies, packages, books and drawers with their online CPUs, each kind by lowest CPU."""
+        """Cores, clusters, dies, packages, ledgers and drawers with their online CPUs, each kind by lowest CPU."""
         return (
             *self._groups("core", "core_id", "core_cpus", "thread_siblings"),
             *self._groups("cluster", "cluster_id", "cluster_cpus"),

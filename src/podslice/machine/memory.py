@@ -1,4 +1,4 @@
-"""The books of a machine's memory: what each NUMA node has, and who holds blocks of it (memory-device 1.4).
+"""The ledgers of a machine's memory: what each NUMA node has, and who holds blocks of it (memory-device 1.4).
 
 The structs are those of the Memory Manager's state file, so that what is decided and what is written cannot differ.
 They are values: nobody changes what is in them, and no cycle goes through them.

@@ -13,7 +13,7 @@ from podslice.values.quantity import hugepage_resource
 
 
 def default_machine_state(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> MachineState:
-    """The books of an empty machine; subtractions wrap at 64 bits as upstream's do (memory-device 1.4)."""
+    """The ledgers of an empty machine; subtractions wrap at 64 bits as upstream's do (memory-device 1.4)."""
     state: MachineState = {}
     for node in machine.nodes:
         kept = reserved.get(node.id, {})

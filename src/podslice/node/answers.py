@@ -1,8 +1,8 @@
 """What nodes answer, as values: states without names, what pods hold, and answers that are remembered.
 
-What a kubelet decides about a new pod depends on its free CPUs, the books of its memory and the devices in use, and on
-nothing of what its pods are called or when they came. So a node's state here is that and no more, and nodes of a class
-in the same state share it. Sums for the general predicates are the business of who asks.
+What a kubelet decides about a new pod depends on its free CPUs, the ledgers of its memory and the devices in use, and
+on nothing of what its pods are called or when they came. So a node's state here is that and no more, and nodes of a
+class in the same state share it. Sums for the general predicates are the business of who asks.
 
 With profile `kubelet-1.36` a refused pod leaves things behind, and a state without names is not enough: there
 `NamedAnswers` keep whole states and remember nothing.
@@ -51,14 +51,14 @@ class FleetState:
     """What decides about a node's next pod. Equal states of a class are one object, with one number. `named` is the
     whole state where that is needed."""
 
-    __slots__ = ("__weakref__", "books", "cpus", "machine", "named", "number", "used")
+    __slots__ = ("__weakref__", "cpus", "ledger", "machine", "named", "number", "used")
 
     def __init__(
         self,
         number: int,
         cpus: Bits,
         machine: MachineState,
-        books: tuple[object, ...],
+        ledger: tuple[object, ...],
         used: tuple[Bits, ...],
         named: NodeState | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class FleetState:
         self.cpus = cpus
         """The node's shared pool (DEFAULT)."""
         self.machine = machine
-        self.books = books
+        self.ledger = ledger
         """What is in `machine`, to compare."""
         self.used = used
         """Devices in use, by resource in the order of the class' state."""
@@ -181,7 +181,7 @@ class ValueAnswers:
         """A state of such a node, without names."""
         used = tuple(state.device.used.get(name, 0) for name in self._resources)
         machine = state.memory.machine_state
-        return self._state(state.cpu.default, machine, self._books(machine), used)
+        return self._state(state.cpu.default, machine, self._ledger(machine), used)
 
     def holding_of(self, state: NodeState, uid: str) -> PodHolding:
         """What a pod of such a node has."""
@@ -220,34 +220,34 @@ class ValueAnswers:
         refused = "" if unsupported is None else unsupported.reason
         return admission, AMOUNT_OVERFLOW if admission.overflow else refused
 
-    def _books(self, machine: MachineState, before: FleetState | None = None) -> tuple[object, ...]:
+    def _ledger(self, machine: MachineState, before: FleetState | None = None) -> tuple[object, ...]:
         """What is in the tables; those that are the very ones of a state before need no look."""
         if not self._static_memory:
             return ()
         if before is None:
             return tuple([_book(table) for table in machine.values()])
-        were = zip(machine.values(), before.machine.values(), before.books, strict=True)
+        were = zip(machine.values(), before.machine.values(), before.ledger, strict=True)
         return tuple([book if table is was else _book(table) for table, was, book in were])
 
     def _state(
-        self, cpus: Bits, machine: MachineState, books: tuple[object, ...], used: tuple[Bits, ...]
+        self, cpus: Bits, machine: MachineState, ledger: tuple[object, ...], used: tuple[Bits, ...]
     ) -> FleetState:
-        key = (cpus, books, used)
+        key = (cpus, ledger, used)
         known = self._states.get(key)
         if known is None:
-            machine, books = self._shared(machine, books)
-            known = self._states[cpus, books, used] = FleetState(self._numbers.next(), cpus, machine, books, used)
+            machine, ledger = self._shared(machine, ledger)
+            known = self._states[cpus, ledger, used] = FleetState(self._numbers.next(), cpus, machine, ledger, used)
         return known
 
-    def _shared(self, machine: MachineState, books: tuple[object, ...]) -> tuple[MachineState, tuple[object, ...]]:
+    def _shared(self, machine: MachineState, ledger: tuple[object, ...]) -> tuple[MachineState, tuple[object, ...]]:
         """The same tables, each of them there once however many states have it."""
-        if not books:
-            return machine, books
+        if not ledger:
+            return machine, ledger
         if len(self._tables) > _MOST_TABLES:
             self._tables.clear()
         shared = {
             name: self._tables.setdefault((name, book), (table, book))
-            for (name, table), book in zip(machine.items(), books, strict=True)
+            for (name, table), book in zip(machine.items(), ledger, strict=True)
         }
         return {name: table for name, (table, _) in shared.items()}, tuple([book for _, book in shared.values()])
 
@@ -268,16 +268,16 @@ class ValueAnswers:
         taken = any(have & more for have, more in zip(state.used, holding.devices, strict=True))
         if holding.cpus & ~state.cpus or taken:
             return None
-        machine, books = state.machine, state.books
+        machine, ledger = state.machine, state.ledger
         if self._static_memory and any(holding.blocks):
             entries = {str(number): blocks for number, blocks in enumerate(holding.blocks)}
             after = MemoryState(machine).put_all_back({_POD: PodMemory(entries)}, pod_level=False)
             if _POD not in after.assignments:
                 return None
             machine = after.machine_state
-            books = self._books(machine)
+            ledger = self._ledger(machine)
         used = tuple(have | more for have, more in zip(state.used, holding.devices, strict=True))
-        return self._state(state.cpus & ~holding.cpus, machine, books, used)
+        return self._state(state.cpus & ~holding.cpus, machine, ledger, used)
 
     def plan(self, state: FleetState, shape: int) -> Holding | None:
         """What each container of the pod would have, None where it is refused."""
@@ -372,8 +372,8 @@ class ValueAnswers:
             used = tuple([device.used.get(name, 0) for name in self._resources])
             taken = tuple([now & ~was for now, was in zip(used, before.used, strict=True)])
         machine = memory.machine_state
-        books = before.books if machine is before.machine else self._books(machine, before)
-        after = self._state(cpu.default, machine, books, used)
+        ledger = before.ledger if machine is before.machine else self._ledger(machine, before)
+        after = self._state(cpu.default, machine, ledger, used)
         return NodeAnswer(after, self._held(cpu, memory, _POD, taken))
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
@@ -381,11 +381,11 @@ class ValueAnswers:
         used = state.used
         if used:
             used = tuple([have & ~gone for have, gone in zip(used, holding.devices, strict=True)])
-        machine, books = state.machine, state.books
+        machine, ledger = state.machine, state.ledger
         if self._static_memory and any(holding.blocks):
             machine = given_back(machine, holding.blocks, settled=self._settles)
-            books = self._books(machine, state)
-        return self._state(state.cpus | holding.cpus, machine, books, used)
+            ledger = self._ledger(machine, state)
+        return self._state(state.cpus | holding.cpus, machine, ledger, used)
 
 
 class NamedAnswers:

@@ -53,7 +53,7 @@ from podslice.node.devices.checkpoint import load as load_devices
 from podslice.node.devices.manager import DeviceManager
 from podslice.node.devices.plugin import SimulatedPlugin
 from podslice.node.devices.records import DeviceContent, content_from
-from podslice.node.hotplug.offline_ledger import books_at_start, reserved_by_number
+from podslice.node.hotplug.offline_ledger import ledger_at_start, reserved_by_number
 from podslice.node.memory.manager import MemoryManager
 from podslice.node.rules import CPURules, MemoryRules, NodeRules
 from podslice.node.state import NodeState
@@ -351,7 +351,7 @@ class ContainerManager:
         """The machine changed while nobody looked: the state follows it."""
         if not self.config.reserved_system_cpus:
             cpu.rules = cpu.rules.reserving(reserved_by_number(cpu.state, cpu.rules))
-        cpu.state = books_at_start(cpu.state, cpu.rules, self.machine.offline.bits)
+        cpu.state = ledger_at_start(cpu.state, cpu.rules, self.machine.offline.bits)
 
     def _lends_reserved(self, cpu: CPUManager) -> bool:
         """True where all shared CPUs are offline, so that who shares has the reserved ones."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.node.plugins.api import CPUEffects, Remedy
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits
 from podslice.values.quirks import Quirks
 from podslice.values.series import Series, series
@@ -69,7 +69,7 @@ class NodeContext:
     nothing to drop is not in it.
 
     `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md);
-    `purse` is what its searches may cost; without one every search has its own.
+    `search_budget` is what its searches may cost; without one every search has its own.
     """
 
     __slots__ = (
@@ -81,10 +81,10 @@ class NodeContext:
         "metrics",
         "parts",
         "plugin_notes",
-        "purse",
         "quirks",
         "released",
         "resizing",
+        "search_budget",
         "sources_ready",
         "unaligned",
     )
@@ -107,7 +107,7 @@ class NodeContext:
         """In that resize no memory leaves its NUMA nodes."""
         self.metrics: defaultdict[Series, int] = defaultdict(int)
         """What was counted; a gauge goes down too."""
-        self.purse: Purse | None = None
+        self.search_budget: SearchBudget | None = None
         self.ended_early: tuple[str, ...] = ()
         self.plugin_notes: tuple[PluginNote, ...] = ()
         """Which plugins broke their contract in the latest admission, and how; and what plugins say would help."""
@@ -177,7 +177,9 @@ class NodeContext:
         """An admission begins."""
         self.ended_early = self.unaligned = self.plugin_notes = self.released = ()
         self.parts = _TOGETHER
-        self.purse = Purse() if self.quirks.searches_take_any_time else Purse(exact_nodes=_FEW_NODES)
+        self.search_budget = (
+            SearchBudget() if self.quirks.searches_take_any_time else SearchBudget(exact_nodes=_FEW_NODES)
+        )
 
     def end_early(self, search: str) -> None:
         """A search was given up: what it found will do, but something better may exist."""

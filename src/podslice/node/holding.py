@@ -131,8 +131,8 @@ def _encoded_holding(holding: Holding) -> bytes:
 
 def _node_facts(state: NodeState) -> tuple[object, ...]:
     tables = tuple(
-        (node, books.number_of_assignments, tuple(books.cells or ()), msgspec.to_builtins(books.memory_map or {}))
-        for node, books in sorted(state.memory.machine_state.items())
+        (node, ledger.number_of_assignments, tuple(ledger.cells or ()), msgspec.to_builtins(ledger.memory_map or {}))
+        for node, ledger in sorted(state.memory.machine_state.items())
     )
     used = tuple(
         (resource, tuple(pool.names(state.device.used.get(resource, 0))))

@@ -328,7 +328,7 @@ class Kubelet:
         other = Kubelet.of(self.rules, self.state, self.kept)
         other.preempted, other._device_content = self.preempted, self._device_content
         context, mine = other.manager.context, self.manager.context
-        context.metrics, context.purse = mine.metrics.copy(), mine.purse
+        context.metrics, context.search_budget = mine.metrics.copy(), mine.search_budget
         context.ended_early, context.unaligned = mine.ended_early, mine.unaligned
         if self._queue is not None:
             other.resizes.metrics = self._queue.metrics.copy()

@@ -77,8 +77,8 @@ def _free_memory(node: NodeView) -> str:
         return ""
     free = (
         f"NUMA {numa} {name}: {table.free >> 20} MiB"
-        for numa, books in sorted(node.memory.items())
-        for name, table in sorted((books.memory_map or {}).items(), reverse=True)
+        for numa, ledger in sorted(node.memory.items())
+        for name, table in sorted((ledger.memory_map or {}).items(), reverse=True)
     )
     return f" Free memory: {', '.join(free)}."
 

@@ -46,7 +46,7 @@ _NOTHING_RESERVED = StartKind(
 )
 _UNBOOKED_CLAIMS = StartKind(
     "claims-unbooked",
-    "claims.memory of the policy needs books of memory, memoryManagerPolicy is {policy}",
+    "claims.memory of the policy needs a memory ledger, memoryManagerPolicy is {policy}",
     "memoryManagerPolicy: Static, or leave claims.memory out",
 )
 _CLAIM_AMOUNT = StartKind("claims-memory", "{path} {problem}", "memory and huge pages of NUMA nodes of this machine")

@@ -92,7 +92,7 @@ def _asked(profile: PluginProfile, picker: Picker, random: Random, wrong: list[s
         left = profile.allowed(ask, free, node, note)
         if left.bit_count() < ask.count:
             return [left, profile.sort_key(pod, note)]
-        found = profile.propose(ask, left, None, node, picker, purse=None, on_broken=note)
+        found = profile.propose(ask, left, None, node, picker, search_budget=None, on_broken=note)
         effects = profile.effects(ask, found.pick.cpus, node, note)
     except AdmissionError as error:
         return error.message

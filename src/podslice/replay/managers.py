@@ -295,7 +295,7 @@ class _History:
             return {"memoryMachineState": None, "memoryAssignments": {}}
         state: Json = {
             "memoryMachineState": {
-                str(node): msgspec.to_builtins(books) for node, books in memory.machine_state.items()
+                str(node): msgspec.to_builtins(ledger) for node, ledger in memory.machine_state.items()
             },
             "memoryAssignments": {
                 uid: {name: _blocks(blocks) for name, blocks in named.items()}

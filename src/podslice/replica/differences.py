@@ -25,7 +25,7 @@ def _lines(mine: NodeState, theirs: NodeState) -> Iterator[str]:
         if here != there:
             yield f"pod {uid[:80]}: {here} here, {there} on the node"
     if mine.memory.machine_state != theirs.memory.machine_state:
-        yield "the books of memory differ"
+        yield "the memory ledgers differ"
     if mine.device.used != theirs.device.used:
         yield "the devices in use differ"
 

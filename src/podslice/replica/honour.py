@@ -122,7 +122,7 @@ def _nodes(topology: CPUTopology, holding: Holding) -> list[Bits]:
 
 
 def _moved(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeState:
-    """The pod has what the plan names, in all books; memory only where there is room."""
+    """The pod has what the plan names, in all ledgers; memory only where there is room."""
     names = [container.name for container in state.pods[uid].containers]
     containers = dict(zip(names, plan.containers, strict=True))
     cpus = {name: one.cpus for name, one in containers.items() if one.cpus is not None}

@@ -50,7 +50,7 @@ class MemoryAmounts(msgspec.Struct, frozen=True):
 
 
 class MemoryNode(msgspec.Struct, frozen=True):
-    """A NUMA node in the Memory Manager's books. `cells`: the nodes it forms a group with."""
+    """A NUMA node in the Memory Manager's ledgers. `cells`: the nodes it forms a group with."""
 
     cells: tuple[int, ...]
     assignments: int

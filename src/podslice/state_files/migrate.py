@@ -63,7 +63,7 @@ def migrate(
             return Migration("unchanged", {})
         if cpu is None or not isinstance(cpu.checkpoint, CPUCheckpoint) or cpu.checkpoint.policy_name != "static":
             return Migration("unchanged", {})
-        return _renumbered(files, _Books(cpu.checkpoint, before, after, mapping), cpu)
+        return _renumbered(files, _Ledger(cpu.checkpoint, before, after, mapping), cpu)
     except _DoesNotFitError as error:
         lost = tuple(_owners(files))
         return Migration("rebuilt", {}, str(error), lost=lost)
@@ -100,7 +100,7 @@ def _check_memory(
         raise _DoesNotFitError(f"memory differs by more than a reboot explains ({moved})")
 
 
-class _Books:
+class _Ledger:
     """A CPU state file under new numbers."""
 
     def __init__(
@@ -165,14 +165,14 @@ def _is_whole(cpus: Bits, cores: list[Bits]) -> bool:
     return all(core & cpus in (0, core) for core in cores)
 
 
-def _renumbered(files: Mapping[str, bytes], books: _Books, cpu: Content) -> Migration:
-    checkpoint = books.migrated()
-    changed = {CPU_STATE_FILE: _encoded(checkpoint, cpu, books.mapping)}
+def _renumbered(files: Mapping[str, bytes], ledger: _Ledger, cpu: Content) -> Migration:
+    checkpoint = ledger.migrated()
+    changed = {CPU_STATE_FILE: _encoded(checkpoint, cpu, ledger.mapping)}
     policy = files.get(POLICY_STATE_FILE)
     if policy is not None:
-        changed[POLICY_STATE_FILE] = _promises(policy, books.mapping, books.after)
+        changed[POLICY_STATE_FILE] = _promises(policy, ledger.mapping, ledger.after)
     changed = {name: data for name, data in changed.items() if data != files.get(name)}
-    return Migration("renumbered" if changed else "unchanged", changed, changes=tuple(books.changes))
+    return Migration("renumbered" if changed else "unchanged", changed, changes=tuple(ledger.changes))
 
 
 def _encoded(checkpoint: CPUCheckpoint, cpu: Content, mapping: Mapping[int, int]) -> bytes:

@@ -36,10 +36,10 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
     checkpoint = MemoryCheckpoint(policy)
     version = target.writes("memory")
     if policy == "Static":
-        books = _machine(members, facts)
+        ledger = _machine(members, facts)
         pods = nested(members.get("podentries")) if target.pod_level else {}
-        _take_memory(checkpoint, books, nested(members.get("entries")), pods, running, actions)
-        checkpoint.machine_state = books
+        _take_memory(checkpoint, ledger, nested(members.get("entries")), pods, running, actions)
+        checkpoint.machine_state = ledger
     if version == "v3":
         return Rewritten(checkpoint_data.MEMORY_V3.encode(checkpoint), version, actions)
     return Rewritten(checkpoint_memory.encode(checkpoint, version), version, actions)
@@ -70,7 +70,7 @@ def _table(entry: dict[str, Any]) -> MemoryTable:
 
 def _take_memory(
     checkpoint: MemoryCheckpoint,
-    books: MachineState,
+    ledger: MachineState,
     entries: dict[str, dict[str, Any]],
     pods: dict[str, dict[str, Any]],
     running: RunningPods | None,
@@ -82,7 +82,7 @@ def _take_memory(
             actions.append(f"entries.{pod}: does not run any more; dropped")
             continue
         own = _blocks({k.lower(): v for k, v in pods.get(pod, {}).items()}.get("memoryblocks"))
-        if own and not _book(books, own, f"podEntries.{pod}", actions):
+        if own and not _book(ledger, own, f"podEntries.{pod}", actions):
             continue
         if own:
             assert checkpoint.pod_entries is not None
@@ -94,7 +94,7 @@ def _take_memory(
                 continue
             known = running[pod][name].memory if running is not None else None
             blocks = list(known) if known is not None else _blocks(listed)
-            if own or _book(books, blocks, path, actions):
+            if own or _book(ledger, blocks, path, actions):
                 containers = taken.setdefault(pod, {})
                 assert containers is not None
                 containers[name] = blocks
@@ -112,20 +112,20 @@ def _blocks(value: Any) -> list[Block]:
     return blocks
 
 
-def _book(books: MachineState, blocks: list[Block], path: str, actions: list[str]) -> bool:
+def _book(ledger: MachineState, blocks: list[Block], path: str, actions: list[str]) -> bool:
     """Book all blocks if there is room for them."""
     needed: dict[tuple[tuple[int, ...], str], int] = {}
     for block in blocks:
-        missing = misplaced(books, block) if block.numa_affinity else "no NUMA node"
+        missing = misplaced(ledger, block) if block.numa_affinity else "no NUMA node"
         if missing:
             actions.append(f"{path}: uses {missing}, which the machine lacks; dropped")
             return False
         place = block.numa_affinity or (), block.type
         needed[place] = needed.get(place, 0) + block.size
     for (nodes, name), size in needed.items():
-        if sum((books[node].memory_map or {})[name].free for node in nodes) < size:
+        if sum((ledger[node].memory_map or {})[name].free for node in nodes) < size:
             actions.append(f"{path}: {bytes_text(size)} of {name} do not fit; dropped")
             return False
     for block in blocks:
-        charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)
+        charge(ledger, bits_of(block.numa_affinity or ()), block.type, block.size)
     return True

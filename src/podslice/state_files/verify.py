@@ -228,36 +228,36 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[S
         yield StateFinding(
             "warning", "policy", "policyName", f"{checkpoint.policy_name!r} is not a policy of the kubelet"
         )
-    books = checkpoint.machine_state or {}
-    yield from _tables(books)
+    ledger = checkpoint.machine_state or {}
+    yield from _tables(ledger)
     wrong = False
     for pod, container, block in held_blocks(checkpoint, pod_level=True):
         path = f"entries.{pod}.{container}" if container else f"podEntries.{pod}"
-        missing = misplaced(books, block)
+        missing = misplaced(ledger, block)
         if missing or not block.numa_affinity:
             nowhere = not any(
-                block.type in (books[n].memory_map or {}) for n in block.numa_affinity or () if n in books
+                block.type in (ledger[n].memory_map or {}) for n in block.numa_affinity or () if n in ledger
             )
-            unusable = nowhere or any(node not in books for node in block.numa_affinity or ())
+            unusable = nowhere or any(node not in ledger for node in block.numa_affinity or ())
             wrong = wrong or unusable
             level: Level = "error" if unusable else "warning"
             yield StateFinding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
     if not wrong:
-        yield from _unbalanced(books, rebuilt(books, checkpoint, pod_level=True))
-    if machine is not None and books:
-        yield from _other_machine(books, machine)
+        yield from _unbalanced(ledger, rebuilt(ledger, checkpoint, pod_level=True))
+    if machine is not None and ledger:
+        yield from _other_machine(ledger, machine)
 
 
-def _tables(books: MachineState) -> Iterator[StateFinding]:
-    for node, state in sorted(books.items()):
+def _tables(ledger: MachineState) -> Iterator[StateFinding]:
+    for node, state in sorted(ledger.items()):
         for name, table in sorted((state.memory_map or {}).items()):
             if table.reserved + table.free != table.allocatable:
                 text = f"reserved {table.reserved} and free {table.free} are not allocatable {table.allocatable}"
                 yield StateFinding("error", "table", f"machineState.{node}.memoryMap.{name}", text)
 
 
-def _unbalanced(books: MachineState, expected: MachineState) -> Iterator[StateFinding]:
-    for node, state in sorted(books.items()):
+def _unbalanced(ledger: MachineState, expected: MachineState) -> Iterator[StateFinding]:
+    for node, state in sorted(ledger.items()):
         wanted = expected[node]
         if state.number_of_assignments != wanted.number_of_assignments:
             text = f"is {state.number_of_assignments}, but {wanted.number_of_assignments} assignments use the node"
@@ -266,25 +266,25 @@ def _unbalanced(books: MachineState, expected: MachineState) -> Iterator[StateFi
             text = f"is {state.cells}, but the assignments make it {wanted.cells}"
             yield StateFinding("warning", "cells", f"machineState.{node}.cells", text)
     for group in {tuple(sorted(state.cells or (node,))) for node, state in expected.items()}:
-        for name in sorted({name for node in group if node in books for name in books[node].memory_map or {}}):
-            have, want = _reserved(books, group, name), _reserved(expected, group, name)
+        for name in sorted({name for node in group if node in ledger for name in ledger[node].memory_map or {}}):
+            have, want = _reserved(ledger, group, name), _reserved(expected, group, name)
             if have != want:
                 path = f"machineState.{','.join(map(str, group))}.memoryMap.{name}"
                 yield StateFinding("error", "reserved", path, f"reserves {have} bytes, but the assignments need {want}")
 
 
-def _reserved(books: MachineState, group: tuple[int, ...], name: str) -> int:
-    tables = ((books[node].memory_map or {}).get(name) for node in group if node in books)
+def _reserved(ledger: MachineState, group: tuple[int, ...], name: str) -> int:
+    tables = ((ledger[node].memory_map or {}).get(name) for node in group if node in ledger)
     return sum(table.reserved for table in tables if table is not None)
 
 
-def _other_machine(books: MachineState, machine: Machine) -> Iterator[StateFinding]:
+def _other_machine(ledger: MachineState, machine: Machine) -> Iterator[StateFinding]:
     nodes = {node.id: node for node in machine.nodes}
-    if set(nodes) != set(books):
-        text = f"has NUMA nodes {sorted(books)}, the machine has {sorted(nodes)}"
+    if set(nodes) != set(ledger):
+        text = f"has NUMA nodes {sorted(ledger)}, the machine has {sorted(nodes)}"
         yield StateFinding("error", "nodes", "machineState", text)
-    for number in sorted(set(nodes) & set(books)):
-        table = (books[number].memory_map or {}).get("memory")
+    for number in sorted(set(nodes) & set(ledger)):
+        table = (ledger[number].memory_map or {}).get("memory")
         if table is not None and table.total != nodes[number].memory:
             drift = nodes[number].memory - table.total
             text = f"is {table.total}, the machine has {nodes[number].memory} ({drift:+d} bytes)"

@@ -90,8 +90,8 @@ def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
     cpu.state = cpu.state.with_default(default)
     if memory.static:
         held = MemoryCheckpoint(entries=memory.assignments, pod_entries=memory.pod_assignments)
-        books = rebuilt(memory.machine_state, held, pod_level=copy.manager.pod_level)
-        memory.state = memory.state.with_machine(books)
+        ledger = rebuilt(memory.machine_state, held, pod_level=copy.manager.pod_level)
+        memory.state = memory.state.with_machine(ledger)
     return copy
 
 

@@ -813,7 +813,7 @@ def test_defect_of_upstream_is_reported() -> None:
 @pytest.mark.parametrize(("resource", "shown"), [("memory", "8Gi memory"), ("hugepages-2Mi", "64Mi hugepages-2Mi")])
 def test_an_empty_pool_of_memory(resource: str, shown: str) -> None:
     """PS201 names memory or huge pages where they are what the exclusive containers use up, and only where a node
-    books a pod's memory as a whole."""
+    ledgers a pod's memory as a whole."""
     pages = {"hugepages-2Mi": "64Mi"}
     budget = {"cpu": "4", "memory": "8Gi", **pages}
     own = {"cpu": "2", "memory": "8Gi" if resource == "memory" else "1Gi", "hugepages-2Mi": "32Mi"}

@@ -33,7 +33,7 @@ class Life:
         self.waiting: dict[str, Pod] = {}
         self.plans: dict[str, Holding] = {}
         self.bound: dict[str, tuple[str, Pod]] = {}
-        self.fates: Counter[str] = Counter()
+        self.binding_outcomes: Counter[str] = Counter()
         self.now = 0.0
 
     def step(self) -> None:
@@ -81,7 +81,7 @@ class Life:
         plan = self.plans.pop(uid, None) if self.policy == "honour" else None
         told = (node.admit(pod) if plan is None else admit_as(node, pod, plan).decision).admitted
         heard = self.model.admitted if told else self.model.refused
-        self.fates[heard(name, uid, node.state, self.now).fate] += 1
+        self.binding_outcomes[heard(name, uid, node.state, self.now).fate] += 1
 
     def remove(self) -> None:
         """A pod leaves. What becomes free can change where a kubelet puts the next pods, so in these lives nobody
@@ -135,20 +135,20 @@ class Life:
 
 def campaign(placements: int, seed: int) -> tuple[Counter[str], int]:
     """Lives until so many pods were placed: what nodes said of them, and how many lives it took."""
-    fates: Counter[str] = Counter()
+    binding_outcomes: Counter[str] = Counter()
     begun = seed
-    while sum(fates.values()) < placements:
+    while sum(binding_outcomes.values()) < placements:
         life = Life(seed, POLICIES[seed % len(POLICIES)], "podslice")
         for _ in range(200):
             life.step()
         life.check()
         life.end()
-        fates += life.fates
-        bad = life.fates.keys() - {"agreed", "honoured"}
+        binding_outcomes += life.binding_outcomes
+        bad = life.binding_outcomes.keys() - {"agreed", "honoured"}
         if bad:
-            print(f"seed {seed}, {life.policy}: {dict(life.fates)}", flush=True)
+            print(f"seed {seed}, {life.policy}: {dict(life.binding_outcomes)}", flush=True)
         seed += 1
-    return fates, seed - begun
+    return binding_outcomes, seed - begun
 
 
 def main() -> int:
@@ -157,9 +157,9 @@ def main() -> int:
     parser.add_argument("--placements", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     told = parser.parse_args()
-    fates, lives = campaign(told.placements, told.seed)
-    print(f"{sum(fates.values())} placements in {lives} lives: {dict(fates)}")
-    return 0 if set(fates) <= {"agreed", "honoured"} else 1
+    binding_outcomes, lives = campaign(told.placements, told.seed)
+    print(f"{sum(binding_outcomes.values())} placements in {lives} lives: {dict(binding_outcomes)}")
+    return 0 if set(binding_outcomes) <= {"agreed", "honoured"} else 1
 
 
 if __name__ == "__main__":

@@ -281,16 +281,16 @@ def test_lives(policy: PlanPolicy, profile: str, seeds: int, part: int) -> None:
     """Whatever happens in whatever order: after every step the model is the one that is made from scratch, no node ever
     refuses a pod that was bound or gives it something else, although pods start in another order than they came, and
     at last nothing is held."""
-    fates: Counter[str] = Counter()
+    binding_outcomes: Counter[str] = Counter()
     for seed in range(part, seeds, 4):
         life = Life(seed, policy, profile)
         for _ in range(80):
             life.step()
             life.check()
         life.end()
-        fates += life.fates
-    assert set(fates) <= {"agreed", "honoured"}
-    assert fates["agreed"] > seeds // 4
+        binding_outcomes += life.binding_outcomes
+    assert set(binding_outcomes) <= {"agreed", "honoured"}
+    assert binding_outcomes["agreed"] > seeds // 4
 
 
 @pytest.mark.slow
@@ -324,4 +324,4 @@ def test_lives_that_were_hard(seed: int) -> None:
     for _ in range(200):
         life.step()
     life.end()
-    assert set(life.fates) <= {"agreed", "honoured"}
+    assert set(life.binding_outcomes) <= {"agreed", "honoured"}

@@ -14,7 +14,7 @@ from podslice.node.cpu.picking.bounded import BoundedSearch
 from podslice.node.cpu.picking.combinations import Combinations, _overwritten_by_next
 from podslice.node.cpu.picking.distribute import Distributor
 from podslice.node.cpu.picking.packed import Accumulator, Packer
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.quirks import KUBELET_1_36, PODSLICE
@@ -24,10 +24,10 @@ SHAPES = ("pack:2 numa:4 core:4 pu:2", "pack:10 numa:1 core:3 pu:2", "pack:2 num
 
 def both_searches(topology: CPUTopology, available: Bits, count: int, group: int) -> None:
     work = Accumulator(Packer(topology, PODSLICE), available, count)
-    search = Combinations(work, Deal(count, group), PODSLICE, Purse(1 << 62))
+    search = Combinations(work, Deal(count, group), PODSLICE, SearchBudget(1 << 62))
     frees = [search.free[node] for node in search.numas]
     for size in range(1, len(frees) + 1):
-        bounded = BoundedSearch(frees, size, search.deal, search.balance, search.purse).run()
+        bounded = BoundedSearch(frees, size, search.deal, search.balance, search.search_budget).run()
         assert bounded == search._walk(size), (frees, size, count, group)
 
 
@@ -85,7 +85,7 @@ def test_many_nodes_end_soon() -> None:
 def test_an_ended_search_still_answers() -> None:
     """A search out of steps takes the fullest nodes, which can hold the request."""
     frees = [5, 1, 4, 8, 7]
-    found = BoundedSearch(frees, 2, Deal(10, 1), Balance(frees, 10), Purse(0)).run()
+    found = BoundedSearch(frees, 2, Deal(10, 1), Balance(frees, 10), SearchBudget(0)).run()
     assert found is not None
     assert found[0] == (3, 4)
 
@@ -94,6 +94,6 @@ def test_too_many_combinations_count_as_endless() -> None:
     """Where upstream would score 10**18 combinations one by one, its profile says that it does not come back."""
     topology = CPUTopology(from_synthetic("pack:2 numa:32 core:4 pu:2"))
     work = Accumulator(Packer(topology, KUBELET_1_36), topology.all_cpus, 256)
-    search = Combinations(work, Deal(256, 2), KUBELET_1_36, Purse())
+    search = Combinations(work, Deal(256, 2), KUBELET_1_36, SearchBudget())
     with pytest.raises(UpstreamDefectError, match="combinations of 32 NUMA nodes"):
         search._walk(32)

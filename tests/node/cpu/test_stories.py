@@ -12,7 +12,7 @@ from podslice.node.cpu.hints import cpu_topology_hints
 from podslice.node.cpu.picking.picker import Picker, check_smt_alignment
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.merge import Merger
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.cpuset import format_bits, parse_bits
 from podslice.values.errors import AdmissionError
@@ -89,11 +89,11 @@ def test_near_comes_first() -> None:
 
 
 def test_a_pick_says_whether_it_is_proven() -> None:
-    """With an empty purse CPUs are distributed as well, but not proven to be distributed best."""
+    """With an empty search budget CPUs are distributed as well, but not proven to be distributed best."""
     topology = CPUTopology(from_synthetic("pack:4 numa:5 core:4 pu:2"))
     picker = Picker(topology, EVEN, PODSLICE)
     uneven = topology.all_cpus & ~parse_bits("0-2,9,20-25,33,70-74,100,121-126")
-    proven, rough = picker.take(uneven, 90), picker.take(uneven, 90, Purse(0))
+    proven, rough = picker.take(uneven, 90), picker.take(uneven, 90, SearchBudget(0))
     assert (proven.proven, rough.proven) == (True, False)
     assert proven.cpus.bit_count() == rough.cpus.bit_count() == 90
 

@@ -1,4 +1,4 @@
-"""Devices over time: lists, disconnection, restarts, and books that always balance (memory-device 2.4, 2.11)."""
+"""Devices over time: lists, disconnection, restarts, and ledgers that always balance (memory-device 2.4, 2.11)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def cpus(made: Node, name: str) -> str:
 
 
 def test_degrade() -> None:
-    """An owner of a CPU that goes runs on the rest, its books say what it owns, and it gets the CPU back."""
+    """An owner of a CPU that goes runs on the rest, its ledgers say what it owns, and it gets the CPU back."""
     made = node()
     files = dict(made.files)
     (lost,) = made.change_machine(off("5"))

@@ -171,13 +171,13 @@ def used(manager: MemoryManager, resource: str = "memory") -> list[float]:
 def node_state(
     allocatable: int, free: int, *, assignments: int = 0, cells: tuple[int, ...], **tables: tuple[int, int]
 ) -> NUMANodeState:
-    """The books of one node, in GiB; `tables` are further resources as (allocatable, free)."""
+    """The ledgers of one node, in GiB; `tables` are further resources as (allocatable, free)."""
     amounts = {"memory": (allocatable, free), **{name.replace("_", "-"): pair for name, pair in tables.items()}}
-    books = {name: MemoryTable(a * GiB, 0, a * GiB, (a - f) * GiB, f * GiB) for name, (a, f) in amounts.items()}
-    return NUMANodeState(assignments, books, list(cells))
+    ledger = {name: MemoryTable(a * GiB, 0, a * GiB, (a - f) * GiB, f * GiB) for name, (a, f) in amounts.items()}
+    return NUMANodeState(assignments, ledger, list(cells))
 
 
-def check_books(manager: MemoryManager) -> None:
+def check_ledger(manager: MemoryManager) -> None:
     """Every byte is booked exactly once: per node, per resource, and against what pods and containers hold."""
     held: dict[tuple[int, str], int] = {}
     counted: dict[int, int] = {}
@@ -191,16 +191,16 @@ def check_books(manager: MemoryManager) -> None:
             for node in nodes:
                 counted[node] = counted.get(node, 0) + 1
     booked: dict[tuple[int, str], int] = {}
-    for node, books in state.items():
-        assert books.number_of_assignments == counted.get(node, 0)
-        assert node in (books.cells or ())
-        for other in books.cells or ():
-            assert state[other].cells == books.cells
-        for name, table in (books.memory_map or {}).items():
+    for node, ledger in state.items():
+        assert ledger.number_of_assignments == counted.get(node, 0)
+        assert node in (ledger.cells or ())
+        for other in ledger.cells or ():
+            assert state[other].cells == ledger.cells
+        for name, table in (ledger.memory_map or {}).items():
             assert table.free + table.reserved == table.allocatable
             assert 0 <= table.free <= table.allocatable <= table.total
             if table.reserved:
-                key = (bits_of(books.cells or ()), name)
+                key = (bits_of(ledger.cells or ()), name)
                 booked[key] = booked.get(key, 0) + table.reserved
     assert booked == {key: size for key, size in held.items() if size}
     assert set(manager.pod_assignments) <= set(manager.assignments)

@@ -1,4 +1,4 @@
-"""Taking memory for containers: nodes, books, init containers (memory-device 1.8 to 1.10)."""
+"""Taking memory for containers: nodes, ledgers, init containers (memory-device 1.8 to 1.10)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.node.memory.helpers import (
     POD_LEVEL,
     GiB,
     admit,
-    check_books,
+    check_ledger,
     counted,
     machine,
     manager,
@@ -47,7 +47,7 @@ def test_affinity_is_followed(quirks):
     assert used(memory_manager, HUGE) == [0, 1]
     assert memory_manager.machine_state[1].number_of_assignments == 2
     assert memory_manager.numa_nodes("u", "c0") == 0b10
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 @BOTH
@@ -94,7 +94,7 @@ REFUSALS = [
     ("others", "amount", "affinity", "expected"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS]
 )
 def test_refusals(quirks, others, amount, affinity, expected):
-    """Each way an allocation can fail has upstream's text, counts an error and books nothing."""
+    """Each way an allocation can fail has upstream's text, counts an error and ledgers nothing."""
     memory_manager = manager(machine(10, 9, 9), quirks=quirks)
     for number, (taken, where) in enumerate(others):
         assert admit(memory_manager, pod(f"other{number}", memory(taken)), where) == ""
@@ -112,7 +112,7 @@ def test_init_memory_is_reused(quirks):
     assert sizes(memory_manager, "u") == {"i0": {"memory": 0}, "c0": {"memory": 5}}
     assert used(memory_manager) == [0, 5]
     assert memory_manager.machine_state[1].number_of_assignments == 2
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 @BOTH
@@ -129,7 +129,7 @@ def test_init_memory_is_freed_when_the_next_container_starts(quirks):
     start(memory_manager, described, "c0")
     assert sizes(memory_manager, "u") == {"s0": {"memory": 1}, "c0": {"memory": 2}}
     assert used(memory_manager) == [0, 3]
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 @BOTH
@@ -141,12 +141,12 @@ def test_init_containers_beside_sidecars(quirks, order):
     assert admit(memory_manager, described, near(1)) == ""
     assert set(sizes(memory_manager, "u")) == {"i0", "s0", "c0"}
     assert used(memory_manager) == [0, 5 if order == "si" else 3]
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 @pytest.mark.parametrize(("quirks", "expected"), [(PODSLICE, 2), (KUBELET_1_36, 6)], ids=["podslice", "kubelet"])
 def test_finished_init_containers_after_a_restart(quirks, expected):
-    """Init containers that have ended stay ended; upstream books their memory again (memory-device 4.18)."""
+    """Init containers that have ended stay ended; upstream ledgers their memory again (memory-device 4.18)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     described = pod("u", memory("2Gi"), init=(memory("4Gi"),))
     assert admit(memory_manager, described, near(1)) == ""
@@ -184,7 +184,7 @@ def test_init_container_of_a_running_pod_stays_ended():
 
 
 @pytest.mark.parametrize(("quirks", "short"), [(PODSLICE, False), (KUBELET_1_36, True)], ids=["podslice", "kubelet"])
-def test_admitting_again_books_enough(quirks, short):
+def test_admitting_again_ledger_enough(quirks, short):
     """A container that is new in a pod admitted again is booked in full; upstream counts init memory that was given
     back long ago (memory-device 4.7, 4.9)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
@@ -220,7 +220,7 @@ def test_missing_huge_page_size():
     assert memory_manager.machine_state[1].memory_map[HUGE].free == 0
     fresh = restarted(memory_manager)
     assert fresh.machine_state == memory_manager.machine_state
-    check_books(fresh)
+    check_ledger(fresh)
 
 
 def test_unknown_huge_page_size_of_zero():

@@ -18,7 +18,7 @@ from tests.node.memory.helpers import (
     POD_LEVEL,
     GiB,
     admit,
-    check_books,
+    check_ledger,
     config,
     machine,
     manager,
@@ -113,7 +113,7 @@ def test_machines_out_of_reach():
 
 @BOTH
 def test_restart_restores_everything(quirks):
-    """A new kubelet on the same file has the same books and writes the same file."""
+    """A new kubelet on the same file has the same ledgers and writes the same file."""
     memory_manager = manager(machine(10, 9, huge={0: 2, 1: 2}), quirks=quirks)
     assert admit(memory_manager, pod("u", memory("12Gi", huge="1Gi"), init=(memory("1Gi"),)), near(0, 1)) == ""
     fresh = restarted(memory_manager)
@@ -181,7 +181,7 @@ BROKEN = [
 @BOTH
 @pytest.mark.parametrize(("change", "expected"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
 def test_broken_states_do_not_start(quirks, change, expected):
-    """A file whose books do not add up is refused with upstream's text."""
+    """A file whose ledgers do not add up is refused with upstream's text."""
     with pytest.raises(StartError) as error:
         manager(machine(10, 9), quirks=quirks, state=broken(change))
     assert error.value.message == expected
@@ -205,14 +205,14 @@ def in_a_group(quirks):
 
 
 def test_order_in_a_group_does_not_matter():
-    """Upstream's books say another node of a group after other pods came and went; only sums count at a restart."""
+    """Upstream's ledgers say another node of a group after other pods came and went; only sums count at a restart."""
     memory_manager = in_a_group(KUBELET_1_36)
     assert used(memory_manager) == [0, 3]
-    check_books(memory_manager)
+    check_ledger(memory_manager)
     assert restarted(memory_manager).encode() == memory_manager.encode()
 
 
-def test_books_of_a_group_know_no_history():
+def test_ledger_of_a_group_know_no_history():
     """What a group holds is booked as if it had come first, so a pod that comes and goes leaves no trace."""
     memory_manager = in_a_group(PODSLICE)
     assert used(memory_manager) == [3, 0]
@@ -223,12 +223,13 @@ def test_books_of_a_group_know_no_history():
     assert restarted(memory_manager).encode() == before
 
 
-def test_books_of_a_kubelet_are_settled_at_start():
-    """A state file with the history of a kubelet's pods in its books opens with the same sums, without the history."""
+def test_ledger_of_a_kubelet_are_settled_at_start():
+    """A state file with the history of a kubelet's pods in its ledgers opens with the same sums, without the
+    history."""
     file = in_a_group(KUBELET_1_36).encode()
     opened = manager(machine(10, 9), state=file)
     assert used(opened) == [3, 0]
-    check_books(opened)
+    check_ledger(opened)
 
 
 @pytest.mark.parametrize(("quirks", "kept"), [(PODSLICE, False), (KUBELET_1_36, True)], ids=["podslice", "kubelet"])
@@ -303,7 +304,7 @@ def test_undo(gates, affinity):
     assert undone(memory_manager, described, affinity) == ""
     assert memory_manager.encode() == file
     assert memory_manager.file_content == content
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 def test_undo_keeps_what_gone_pods_gave_back():
@@ -313,7 +314,7 @@ def test_undo_keeps_what_gone_pods_gave_back():
     memory_manager.context.deactivate("gone")
     assert undone(memory_manager, pod("u", memory("99Gi")), near(0)) != ""
     assert used(memory_manager) == [0, 0]
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 def test_undo_of_a_running_pod():

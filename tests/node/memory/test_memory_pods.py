@@ -16,7 +16,7 @@ from tests.node.memory.helpers import (
     POD_LEVEL,
     GiB,
     admit,
-    check_books,
+    check_ledger,
     counted,
     machine,
     manager,
@@ -77,7 +77,7 @@ def test_worked_example(quirks):
     assert [block.size for block in memory_manager.pod_blocks("u")] == [8 * GiB]
     assert used(memory_manager) == [8, 0]
     assert memory_manager.machine_state[0].number_of_assignments == 1
-    check_books(memory_manager)
+    check_ledger(memory_manager)
     assert counted(memory_manager) == {
         "memory_manager_pinning_requests_total": 6,
         "resource_manager_allocations_total{resource_name=memory,source=pod}": 7
@@ -140,7 +140,7 @@ def test_exhausted_huge_pages():
     ("quirks", "expected"), [(PODSLICE, [4, 0]), (KUBELET_1_36, [8, 0])], ids=["podslice", "kubelet"]
 )
 def test_admitting_again(quirks, expected):
-    """A running pod keeps what it has; upstream books it twice (memory-device 4.3)."""
+    """A running pod keeps what it has; upstream ledgers it twice (memory-device 4.3)."""
     memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL)
     described = slices(memory("1Gi"), {}, budget={"cpu": "4", "memory": "4Gi"})
     assert admit(memory_manager, described, near(0)) == ""
@@ -161,7 +161,7 @@ def test_pod_admitted_container_by_container_keeps_its_memory():
     fresh = restarted(memory_manager)
     fresh.allocate_pod(described, near(1))
     assert fresh.encode() == memory_manager.encode()
-    check_books(fresh)
+    check_ledger(fresh)
 
 
 OVER = [
@@ -188,7 +188,7 @@ def test_init_and_apps_share_the_budget_in_time():
     """Plain init containers run before the apps, so both may use the whole budget."""
     memory_manager = manager(machine(10, 9), gates=POD_LEVEL)
     assert admit(memory_manager, slices(memory("8Gi"), init=(memory("8Gi"),)), near(0)) == ""
-    check_books(memory_manager)
+    check_ledger(memory_manager)
 
 
 @pytest.mark.parametrize(("quirks", "refused"), [(PODSLICE, True), (KUBELET_1_36, False)], ids=["podslice", "kubelet"])

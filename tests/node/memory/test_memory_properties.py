@@ -11,7 +11,7 @@ from podslice.api.pod.spec import Pod
 from podslice.node import readmission
 from podslice.node.kubelet import Kubelet
 from podslice.values.quirks import PODSLICE
-from tests.node.memory.helpers import HUGE, check_books, config, machine, memory, pod
+from tests.node.memory.helpers import HUGE, check_ledger, config, machine, memory, pod
 
 SIZES = st.sampled_from(["1Gi", "2Gi", "3Gi", "5Gi", "9Gi", "12Gi"])
 AMOUNTS = st.builds(memory, SIZES) | st.builds(lambda size: memory(size, huge="1Gi"), SIZES)
@@ -50,7 +50,7 @@ class MemoryLife(RuleBasedStateMachine):
         return self.kubelet.files["memory_manager_state"]
 
     @property
-    def books(self):
+    def ledger(self):
         return self.kubelet.manager.memory
 
     @rule(
@@ -114,15 +114,15 @@ class MemoryLife(RuleBasedStateMachine):
         assert self.file == before
 
     @invariant()
-    def books_balance(self) -> None:
-        check_books(self.books)
+    def ledger_balance(self) -> None:
+        check_ledger(self.ledger)
 
     @invariant()
     def running_containers_have_their_memory(self) -> None:
         for uid, running in self.kubelet.active.items():
             if running.ignored or not running.guaranteed:
                 continue
-            held = self.books.assignments.get(uid, {})
+            held = self.ledger.assignments.get(uid, {})
             for container in running.containers:
                 if not container.plain_init and (container.guaranteed or not running.managed):
                     assert held[container.name]

@@ -149,7 +149,7 @@ def _kubelet_starts(one: Node, given_settings: dict[str, Any]) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(whole=st.integers(1, 12), remainder=st.integers(1, 999), others=st.lists(st.integers(1, 6), max_size=4))
-def test_books_are_those_of_exclusive_cpus(whole: int, remainder: int, others: list[int]) -> None:
+def test_ledger_are_those_of_exclusive_cpus(whole: int, remainder: int, others: list[int]) -> None:
     """A mixed container gets the very CPUs that one with only its exclusive part gets beside one with the rest, with
     the same verdict; those after it too."""
     mixed, plain = node(), node()

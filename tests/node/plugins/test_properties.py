@@ -230,7 +230,9 @@ def test_picks_follow_the_machine(machine: str) -> None:
     for plugin in (Ordered(), Mirrored()):
         profile = PluginProfile(CPUMachine(made, topology), [(PluginEntry("p"), plugin)])
         node = CPUNode(profile.machine, free=topology.all_cpus, default=topology.all_cpus, reserved=0)
-        found = profile.propose(ask, topology.all_cpus, None, node, picker, purse=None, on_broken=lambda *_: None)
+        found = profile.propose(
+            ask, topology.all_cpus, None, node, picker, search_budget=None, on_broken=lambda *_: None
+        )
         picks.append(found.pick.cpus)
     assert picks[0] == mirrored(picks[1])
 
@@ -331,7 +333,7 @@ def test_picks_follow_renumbered_machines(machine: str, r: Random, count: int, w
         picker = Picker(topology, CPUPolicyOptions(), PODSLICE)
         if count > free.bit_count():
             return
-        found = profile.propose(ask, there, None, node, picker, purse=None, on_broken=lambda *_: None).pick.cpus
+        found = profile.propose(ask, there, None, node, picker, search_budget=None, on_broken=lambda *_: None).pick.cpus
         back = {name: cpu for cpu, name in names.items()}
         picks.append({back[cpu] for cpu in iter_bits(found)})
     assert picks[0] == picks[1]

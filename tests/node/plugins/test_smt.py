@@ -42,8 +42,8 @@ def plain(policy: PodslicePolicy = CLASSES, **fields: Any) -> Node:
 
 
 def test_one_thread_of_each_core() -> None:
-    """It owns whole cores, in the books and for PodResources, and runs on the lower thread of each; a restart, another
-    pod and its end change nothing of that."""
+    """It owns whole cores, in the ledgers and for PodResources, and runs on the lower thread of each; a restart,
+    another pod and its end change nothing of that."""
     on = plain()
     on.admit(hiding("odd", "1", "use"))
     decision = on.admit(hiding("a", "4"))

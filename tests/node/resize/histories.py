@@ -190,7 +190,7 @@ def held(state: NodeState) -> tuple[object, ...]:
 
 
 def check(node: Node) -> None:
-    """Every CPU has one owner or is shared; each container has its size; what was promised is held; the books of
+    """Every CPU has one owner or is shared; each container has its size; what was promised is held; the ledgers of
     memory are what its holders have together."""
     check_cpus(node)
     if node.kubelet.manager.memory.static:
@@ -246,11 +246,11 @@ def check_memory(node: Node) -> None:
             for one in pod.containers:
                 if not one.plain_init and (request := container_memory(pod, one)):
                     assert fits(own.get(one.name, ()), {k: v for k, v in request.items() if v or not whole})
-    for id_, books in memory.machine_state.items():
-        cells = tuple(sorted(books.cells or ()))
-        assert books.number_of_assignments == holders[id_]
+    for id_, ledger in memory.machine_state.items():
+        cells = tuple(sorted(ledger.cells or ()))
+        assert ledger.number_of_assignments == holders[id_]
         assert all(set(cells) == set(nodes) for nodes, _ in booked if id_ in nodes)
-        for name in books.memory_map or {}:
+        for name in ledger.memory_map or {}:
             tables = [(memory.machine_state[cell].memory_map or {})[name] for cell in cells]
             assert sum(table.reserved for table in tables) == booked[cells, name]
             assert all(table.free + table.reserved == table.allocatable for table in tables)
@@ -260,7 +260,7 @@ def check_memory(node: Node) -> None:
 
 
 class Promises:
-    """The baselines of containers and bubbles as the rules have them, kept beside the node's own books."""
+    """The baselines of containers and bubbles as the rules have them, kept beside the node's own ledgers."""
 
     def __init__(self) -> None:
         self.containers: dict[tuple[str, str], Bits] = {}
@@ -556,14 +556,14 @@ class History:
             self.store.remove(uid)
         state = self.store.node.state
         assert (state.cpu.loans, state.cpu.bubble_loans, state.cpu.assignments, state.cpu.bubbles) == ({}, {}, {}, {})
-        assert not any(books.number_of_assignments for books in state.memory.machine_state.values())
+        assert not any(ledger.number_of_assignments for ledger in state.memory.machine_state.values())
 
 
 def _kinds(before: NodeState, after: NodeState, uid: str) -> list[str]:
     """What a resize was about."""
-    (had, own), (books, blocks) = ((one.cpu.of_pod(uid), one.memory.of_pod(uid)) for one in (before, after))
+    (had, own), (ledger, blocks) = ((one.cpu.of_pod(uid), one.memory.of_pod(uid)) for one in (before, after))
     found = {
-        "resizes of exclusive CPUs": had.assignments != books.assignments,
+        "resizes of exclusive CPUs": had.assignments != ledger.assignments,
         "resizes of pods with a bubble": bool(had.bubble),
         "resizes of memory": own != blocks,
         "resizes of memory on several nodes": any(

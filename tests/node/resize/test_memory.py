@@ -47,8 +47,8 @@ def held(here: Node, name: str = "p", container: str = "c0") -> tuple[str, str, 
 
 
 def free(here: Node) -> list[float]:
-    books = here.state.memory.machine_state
-    return [(state.memory_map or {})["memory"].free / GIB for _, state in sorted(books.items())]
+    ledger = here.state.memory.machine_state
+    return [(state.memory_map or {})["memory"].free / GIB for _, state in sorted(ledger.items())]
 
 
 def resized(here: Node, *sizes: tuple[str, str]) -> ResizeDecision:

@@ -1,4 +1,4 @@
-"""Resizes of pods on a node, from the wish to the books."""
+"""Resizes of pods on a node, from the wish to the ledgers."""
 
 from __future__ import annotations
 

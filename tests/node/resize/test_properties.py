@@ -31,7 +31,7 @@ def granted(one: Pod) -> int:
 
 
 @given(ACTIONS, st.sampled_from(["podslice", "kubelet-1.36"]))
-def test_books_balance(actions: list[tuple[str, str, int]], profile: str) -> None:
+def test_ledger_balance(actions: list[tuple[str, str, int]], profile: str) -> None:
     """The node never grants more than it has, a pod changes only when its resize is granted, who waits is here, and
     trying again without a reason grants nothing."""
     here = node(profile)

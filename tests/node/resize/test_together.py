@@ -83,7 +83,7 @@ def test_scores_count_for_growth_only() -> None:
 
 
 def test_an_init_container_that_has_ended() -> None:
-    """It is resized in the books only: the CPUs that it lent are those of who holds them now, who keeps them and what
+    """It is resized in the ledgers only: the CPUs that it lent are those of who holds them now, who keeps them and what
     was promised."""
     here = Node(MACHINE, CONFIG, policy=GROWS)
     assert here.admit(with_init("4", "4")).admitted

@@ -14,7 +14,7 @@ from podslice.node.topology.hint import Hint
 from podslice.node.topology.hintset import HintSet, ResourceHints
 from podslice.node.topology.merge import Merger
 from podslice.node.topology.needs import Need, Reach
-from podslice.node.topology.search import Purse, Span, fewest, lowest
+from podslice.node.topology.search import SearchBudget, Span, fewest, lowest
 from podslice.node.topology.split import Split
 from podslice.node.topology.spreads import Spreads
 from podslice.values.cpuset import bits_of
@@ -100,9 +100,9 @@ def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints],
 
 
 def both_ways(
-    merger: Merger, hints: list[ResourceHints], purse: Purse | None = None
+    merger: Merger, hints: list[ResourceHints], search_budget: SearchBudget | None = None
 ) -> tuple[tuple[Hint, bool], tuple[Hint, bool]]:
-    described = merger.merge([{str(i): one for i, one in enumerate(hints)}], purse)
+    described = merger.merge([{str(i): one for i, one in enumerate(hints)}], search_budget)
     listed = merger.merge([{str(i): None if one is None else list(one) for i, one in enumerate(hints)}])
     return described.verdict, listed.verdict
 
@@ -141,7 +141,7 @@ def test_an_ended_search_on_few_nodes_is_done_by_listing() -> None:
     """Up to 16 nodes a search that takes too long gives way to the lists, with the same result."""
     for seed in range(300):
         merger, hints, _, _ = some_merge(seed, 5)
-        described, listed = both_ways(merger, hints, Purse(0))
+        described, listed = both_ways(merger, hints, SearchBudget(0))
         assert described == listed, seed
 
 
@@ -160,7 +160,7 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
     assert found.mask
     assert isinstance(first, HintSet)
     assert isinstance(second, HintSet)
-    assert Split([first, second], Purse(1 << 30)).possible((1 << n) - 1 & ~found.mask)
+    assert Split([first, second], SearchBudget(1 << 30)).possible((1 << n) - 1 & ~found.mask)
     assert not proven
 
 
@@ -221,7 +221,7 @@ def test_spreads_come_closest_first() -> None:
             return 10 * len(groups) + sum(cross[a][b] for a, b in combinations(groups, 2))
 
         ways = [way for way in product(*[range(most + 1) for most in sizes]) if sum(way) == size]
-        for found in (list(spreads.walk(size, 10**9, Purse())), list(spreads.listed(size))):
+        for found in (list(spreads.walk(size, 10**9, SearchBudget())), list(spreads.listed(size))):
             assert sorted(found) == sorted((cost(way), way) for way in ways)
             assert [total for total, _ in found] == sorted(total for total, _ in found)
         assert spreads.number(size) == len(ways)

@@ -16,7 +16,7 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Decision
 from podslice.node.topology.intersect import ClosestFit
 from podslice.node.topology.needs import Need, enough
-from podslice.node.topology.search import Purse, Span, fewest, lowest
+from podslice.node.topology.search import SearchBudget, Span, fewest, lowest
 from podslice.values.cpuset import Bits, iter_bits, lowest_bits
 
 
@@ -75,7 +75,7 @@ def test_every_rehearsal_may_search_as_long() -> None:
     left = set()
     for _ in range(3):
         assert kubelet.rehearse(kubelet.admission(pod_of(79)))
-        left.add(kubelet.manager.context.purse.left)
+        left.add(kubelet.manager.context.search_budget.left)
     assert len(left) == 1
     assert kubelet.manager.context.ended_early == ()
 
@@ -100,8 +100,8 @@ def test_given_up_sizes_are_large_enough() -> None:
             values = {node: random.randint(0, 9) for node in range(n)}
             needs.append(Need(values, random.randint(1, max(1, sum(values.values())))))
         nodes = (1 << n) - 1
-        exact = fewest(nodes, needs, purse=Purse(1 << 40))
-        rough = fewest(nodes, needs, purse=Purse(0))
+        exact = fewest(nodes, needs, search_budget=SearchBudget(1 << 40))
+        rough = fewest(nodes, needs, search_budget=SearchBudget(0))
         if exact is None:
             assert rough is None
             continue
@@ -126,7 +126,7 @@ def test_socket_spans_by_definition() -> None:
             for mask in range(1, 1 << n)
             if mask.bit_count() == size and span.holds(mask) and all(need.met_by(mask) for need in needs)
         ]
-        found = lowest((1 << n) - 1, size, needs, Purse(1 << 40), span=span)
+        found = lowest((1 << n) - 1, size, needs, SearchBudget(1 << 40), span=span)
         assert found == min(fitting, default=None), (seed, list(iter_bits(found or 0)))
 
 
@@ -144,5 +144,5 @@ def test_ties_end_an_exchange(nodes: int, size: int) -> None:
         asked.append(among)
         return lowest_bits(among, size) if not needs and among.bit_count() >= size else None
 
-    assert fit.best((1 << nodes) - 1, size, find, Purse(exact_nodes=8)) == (1 << size) - 1
+    assert fit.best((1 << nodes) - 1, size, find, SearchBudget(exact_nodes=8)) == (1 << size) - 1
     assert len(asked) > 20, "no nodes were exchanged"

@@ -117,7 +117,7 @@ class Bound:
         moves = self._moves(missing, [sum(place.counts[node] for node in nodes) for place in state.places])
         if need.memory and len(nodes) == 1:
             node = self._ids[nodes[0]]
-            tables = state.books[node].memory_map or {}
+            tables = state.ledger[node].memory_map or {}
             for name, amount in need.memory.items():
                 lacking = amount - (tables[name].free if name in tables else 0)
                 moves = max(

@@ -175,7 +175,7 @@ WHOLE_POD = ""
 
 
 def apply_move(node: Node, move: Move, lent: Lent | None = None) -> None:
-    """Move the containers on the node itself: on its books, CPUs and memory. Of those that have more CPUs than they
+    """Move the containers on the node itself: on its ledgers, CPUs and memory. Of those that have more CPUs than they
     were promised the lowest are the promised ones, unless `lent` says which are not."""
     trial = Trial.on(node)
     _apply(trial, move)

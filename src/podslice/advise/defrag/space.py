@@ -43,12 +43,12 @@ class Place(NamedTuple):
 
 
 class State(NamedTuple):
-    """A node: the shared pool, each group's CPUs and place, and the memory books (shared with other states)."""
+    """A node: the shared pool, each group's CPUs and place, and the memory ledgers (shared with other states)."""
 
     default: Bits
     cpus: tuple[Bits, ...]
     places: tuple[Place, ...]
-    books: MachineState
+    ledger: MachineState
     free: Counts
 
 
@@ -166,12 +166,12 @@ class Space:
         """Sets of NUMA nodes that could hold the group's memory if it left where it is."""
         if not group.blocks:
             return frozenset((0,))
-        books = dict(state.books)
-        release(books, _at(group, now))
+        ledger = dict(state.ledger)
+        release(ledger, _at(group, now))
         request: dict[str, int] = {}
         for block in group.blocks:
             request[block.type] = request.get(block.type, 0) + block.size
-        hints = memory_hints(books, request, {}, crash=False)
+        hints = memory_hints(ledger, request, {}, crash=False)
         if hints is None:
             return frozenset((now,))
         return frozenset(mask for mask in self._masks(group.nodes.bit_count()) if mask in hints) | {now}
@@ -208,12 +208,12 @@ class Space:
     def drafted(self, state: State, step: Step) -> State:
         """The state after a step but for the CPUs themselves: `default` and `cpus` are still those before."""
         place = state.places[step.group]
-        books = state.books
+        ledger = state.ledger
         if step.to.nodes != place.nodes:
-            books = dict(books)
-            rebook(books, _at(self.groups[step.group], place.nodes), step.to.nodes)
+            ledger = dict(ledger)
+            rebook(ledger, _at(self.groups[step.group], place.nodes), step.to.nodes)
         free = tuple(f + was - will for f, was, will in zip(state.free, place.counts, step.to.counts, strict=True))
-        return state._replace(places=_with(state.places, step.group, step.to), books=books, free=free)
+        return state._replace(places=_with(state.places, step.group, step.to), ledger=ledger, free=free)
 
     def taken(self, draft: State, step: Step) -> State | None:
         """A draft with CPUs picked by the node's own policy; None if it finds none."""
@@ -252,16 +252,16 @@ class Space:
     def admits(self, state: State, pod: Pod) -> bool:
         """True when the node, in this state, admits the pod, or grants its resize."""
         with self._trial.undone():
-            self._trial.set_books(state.default, state.books)
+            self._trial.set_ledger(state.default, state.ledger)
             return self._trial.grants(pod) if self._resized else self._trial.takes(pod)
 
     def emptied(self, state: State) -> State:
         """The state without any movable group: what no move can surpass."""
-        default, books = state.default, dict(state.books)
+        default, ledger = state.default, dict(state.ledger)
         for index, group in enumerate(self.groups):
             default |= state.cpus[index]
-            release(books, _at(group, state.places[index].nodes))
-        return state._replace(default=default, books=books, free=self._free(default))
+            release(ledger, _at(group, state.places[index].nodes))
+        return state._replace(default=default, ledger=ledger, free=self._free(default))
 
 
 def put(node: Trial, group: Group, cpus: Bits, nodes: Bits) -> None:

@@ -85,8 +85,8 @@ def _rooms(view: NodeView) -> Mapping[str, Mapping[int, int]]:
     if view.pins_cpus:
         free = view.assignable
         rooms[_CPU] = {node: (cpus & free).bit_count() for node, cpus in view.topology.numa_nodes.items()}
-    for node, books in (view.memory if view.binds_memory else {}).items():
-        for name, table in (books.memory_map or {}).items():
+    for node, ledger in (view.memory if view.binds_memory else {}).items():
+        for name, table in (ledger.memory_map or {}).items():
             rooms.setdefault(name, {})[node] = table.free
     return rooms
 

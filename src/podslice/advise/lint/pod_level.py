@@ -47,7 +47,7 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
             f"raise the budget to at least {least} CPUs, or give every container whole CPUs",
             ERROR if subject.node is not None else WARNING,
         )
-    elif _books_pods_memory(subject) and (pool := empty_memory_pool(admission)) is not None:
+    elif _ledger_pods_memory(subject) and (pool := empty_memory_pool(admission)) is not None:
         sum_text = " + ".join(f"{name} {pool.shown(size)}" for name, size in pool.owners)
         yield Problem(
             f"spec.resources.requests[{pool.resource}]",
@@ -59,8 +59,8 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
-def _books_pods_memory(subject: PodSubject) -> bool:
-    """True where the node books a pod's memory as a whole, or may: no configuration is known."""
+def _ledger_pods_memory(subject: PodSubject) -> bool:
+    """True where the node charges a pod's memory as a whole, or may: no configuration is known."""
     if subject.node is None:
         return True
     config = subject.node.config

@@ -25,7 +25,7 @@ from podslice.values.cpuset import Bits
 class HintRound(msgspec.Struct):
     """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
 
-    `memory` are the books as they were; the Memory Manager replaces the records of nodes and never changes them.
+    `memory` are the ledgers as they were; the Memory Manager replaces the records of nodes and never changes them.
     `held` names the providers of which the pod holds something already.
     """
 

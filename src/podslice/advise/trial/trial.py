@@ -212,7 +212,7 @@ class Trial:
         """The memory of containers of a pod is booked on other NUMA nodes."""
         self._kubelet.manager.memory.relocate(uid, containers, nodes)
 
-    def set_books(self, shared: Bits, memory: MachineState) -> None:
+    def set_ledger(self, shared: Bits, memory: MachineState) -> None:
         """The node has another shared pool and other memory accounts."""
         cpu, accounts = self._kubelet.manager.cpu, self._kubelet.manager.memory
         cpu.state = cpu.state.with_default(shared)

@@ -1,4 +1,4 @@
-"""Claims in the owner's books: prepared, used by containers, given back.
+"""Claims in the owner's ledgers: prepared, used by containers, given back.
 
 Preparing writes the claim's record, then the state with its CPUs, then its CDI file, and only then anybody hears of it;
 giving back undoes this in the other order. So whoever is killed in between leaves a claim that is known, whose CPUs are

@@ -1,4 +1,4 @@
-"""The driver put together: claims of this node in the agent's books, the kubelet's sockets, and slices.
+"""The driver put together: claims of this node in the agent's ledgers, the kubelet's sockets, and slices.
 
 All of it hangs on the setting `dra`; without it nothing here is made.
 """

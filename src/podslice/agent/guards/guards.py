@@ -1,8 +1,8 @@
 """Changing files of the kernel for exclusive CPUs (docs/guards.md).
 
 The plan is `node.checkpoints.guard_files`; here it is carried out. Old values are stored before the first write, a file
-that refuses is not asked again for an hour, and one that somebody else keeps changing is left to them. Nothing here fails
-a container.
+that refuses is not asked again for an hour, and one that somebody else keeps changing is left to them. Nothing here
+fails a container.
 """
 
 from __future__ import annotations

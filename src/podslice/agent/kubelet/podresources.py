@@ -279,8 +279,8 @@ def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.Conta
 def allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
     """Per NUMA node and memory type what the Memory Manager may give away; nothing with policy None."""
     if view.binds_memory:
-        for numa, books in sorted(view.memory.items()):
-            for name, table in sorted((books.memory_map or {}).items()):
+        for numa, ledger in sorted(view.memory.items()):
+            for name, table in sorted((ledger.memory_map or {}).items()):
                 if table.allocatable:
                     yield _memory(name, table.allocatable, (numa,))
 

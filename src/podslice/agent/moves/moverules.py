@@ -1,4 +1,4 @@
-"""Which moves the agent makes, and why not another one: questions about the books, without any write."""
+"""Which moves the agent makes, and why not another one: questions about the ledgers, without any write."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def kernel_release(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def books_problem(view: NodeView, move: Move) -> str:
-    """Why the books do not bear a move out; empty if they do."""
+def ledger_problem(view: NodeView, move: Move) -> str:
+    """Why the ledgers do not bear a move out; empty if they do."""
     pod = view.pods.get(move.uid)
     if pod is None:
         return "the pod is not on this node"

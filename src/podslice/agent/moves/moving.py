@@ -16,7 +16,7 @@ from podslice.advise.defrag.moves import DefragmentationResult, MoveOutcome, Mov
 from podslice.advise.defrag.plan import problem_in_moves
 from podslice.advise.trial.trial import Trial
 from podslice.agent.moves.movingmemory import Aside
-from podslice.agent.moves.running_move import Crossings
+from podslice.agent.moves.running_move import RunningMoves
 from podslice.agent.owner import Owner
 from podslice.agent.resize.actuating import POLL_SECONDS
 from podslice.agent.status.trying import on_paper
@@ -41,14 +41,14 @@ class Moving:
     def __init__(
         self,
         owner: Owner,
-        crossings: Crossings,
+        running_moves: RunningMoves,
         *,
         observe: bool = False,
         clock: Callable[[], float] = time.monotonic,
         aside: Aside = asyncio.to_thread,
     ) -> None:
         self._owner = owner
-        self._crossings = crossings
+        self._running_moves = running_moves
         self._observe = observe
         self._clock = clock
         self._aside = aside
@@ -73,7 +73,7 @@ class Moving:
 
     async def close(self) -> None:
         """No further move begins, and the delay of one is cut short."""
-        self._crossings.stopping.set()
+        self._running_moves.stopping.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_END):
                 while self._busy:
@@ -99,7 +99,7 @@ class Moving:
         if rules.carry_out == "never":
             raise MovesRefusedError("the policy of this node says defrag.carryOut: never")
         store = self._store
-        await self._crossings.release_stuck()
+        await self._running_moves.release_stuck()
         before = self._digest()
         stale = f"the plan was made on the state {request.state[:40] or 'of nobody knows what'}, now it is {before}"
         if request.state != before:
@@ -131,14 +131,14 @@ class Moving:
         """What became of each move, and what stopped them."""
         outcomes, problem, expected = list[MoveOutcome](), "", self._digest()
         for number, move in enumerate(request.moves, 1):
-            if not problem and self._crossings.stopping.is_set():
+            if not problem and self._running_moves.stopping.is_set():
                 problem = "the agent is being stopped"
             elif not problem and self._digest() != expected:
                 problem = "somebody else's CPUs or memory changed meanwhile"
             if problem:
                 outcomes.append(MoveOutcome(move, "notBegun"))
                 continue
-            outcome, expected, count = await self._crossings.one(
+            outcome, expected, count = await self._running_moves.one(
                 move, request.lent[number - 1] if request.lent else None
             )
             self._moved.extend([self._clock()] * (count if outcome.result == "done" else 0))

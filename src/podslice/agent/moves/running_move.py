@@ -1,9 +1,9 @@
 """One move of running containers, on its way: what is written in which order, read back, and taken back.
 
-While it lasts the pod owns the CPUs that it leaves and those that it is to have, in the books and on the disk, so at
-every moment a CPU is effective for one owner's containers at most, or for the shared ones. Until the books say that it
-is done everything can be taken back, and is at the first surprise; a process killed anywhere starts with the move done
-or never begun.
+While it lasts the pod owns the CPUs that it leaves and those that it is to have, in the ledgers and on the disk, so at
+every moment a CPU is effective for one owner's containers at most, or for the shared ones. Until the ledgers say that
+it is done everything can be taken back, and is at the first surprise; a process killed anywhere starts with the move
+done or never begun.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from podslice.advise.defrag.moves import MoveOutcome, Result, lent_of, lent_problem, move_text
 from podslice.advise.defrag.plan import Lent, Move, apply_move
 from podslice.agent.contract import MoveNews
-from podslice.agent.moves.moverules import Threads, books_problem, permission_problem, pinned_problem
+from podslice.agent.moves.moverules import Threads, ledger_problem, permission_problem, pinned_problem
 from podslice.agent.moves.movingmemory import Aside, MemoryMoves
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
@@ -45,7 +45,7 @@ class SurpriseError(Exception):
     """Something is not as the plan has it."""
 
 
-class CrossingStep(NamedTuple):
+class MoveStep(NamedTuple):
     """A container that goes from what it had to what it is to have."""
 
     record: ContainerRecord
@@ -53,7 +53,7 @@ class CrossingStep(NamedTuple):
     after: Pinning
 
 
-class Crossing(NamedTuple):
+class RunningMove(NamedTuple):
     """A move on its way: the node as it was and as it is to be, and who goes; `known` are all
     containers of the pod, `promised` is the digest of the state it leads to."""
 
@@ -63,7 +63,7 @@ class Crossing(NamedTuple):
     before: NodeView
     after: NodeView
     place: Callable[[Node], None]
-    steps: tuple[CrossingStep, ...]
+    steps: tuple[MoveStep, ...]
     known: frozenset[str]
     promised: str
 
@@ -87,7 +87,7 @@ class Crossed(NamedTuple):
     went: int
 
 
-class Crossings:
+class RunningMoves:
     """Makes moves on one node, one after the other. `find` knows what pods say now; `threads` the affinities of a
     container's; `kernel` is its release. Once `stopping` is set the delay of a move is cut short."""
 
@@ -114,9 +114,9 @@ class Crossings:
         self._kernel = kernel
         self._clock = clock
         self._aside = aside
-        self._stuck: dict[str, Crossing] = {}
+        self._stuck: dict[str, RunningMove] = {}
         self.stopping = asyncio.Event()
-        resizing.is_moving = lambda unit: unit in owner.placing.crossing
+        resizing.is_moving = lambda unit: unit in owner.placing.running_move
 
     @property
     def _store(self) -> ResizeStore:
@@ -127,8 +127,8 @@ class Crossings:
 
     async def release_stuck(self) -> None:
         """Take back what could not be taken back before."""
-        for crossing in list(self._stuck.values()):
-            await self._taken_back(crossing)
+        for running_move in list(self._stuck.values()):
+            await self._taken_back(running_move)
 
     async def one(self, move: Move, lent: Lent | None) -> Crossed:
         """Make it, or leave everything as it was."""
@@ -138,9 +138,9 @@ class Crossings:
         result: Result = "notBegun"
         promised, problem, count = "", "", 0
         try:
-            crossing = await self._begun(identity, move, lent)
-            promised, count = crossing.promised, len(crossing.steps)
-            result, problem = await self._through(crossing)
+            running_move = await self._begun(identity, move, lent)
+            promised, count = running_move.promised, len(running_move.steps)
+            result, problem = await self._through(running_move)
         except (SurpriseError, StateWriteError, InputError) as error:
             problem = str(error)
         seconds = self._clock() - started
@@ -148,30 +148,30 @@ class Crossings:
         self._owner.reporter.moved(identity, MoveNews(result, text, seconds))
         return Crossed(MoveOutcome(move, result, problem, int(seconds * 1000), had), promised, count)
 
-    async def _begun(self, identity: Identity, move: Move, lent: Lent | None) -> Crossing:
-        """A move that nothing stands in the way of, in the books. Raises `SurpriseError`, `StateWriteError`."""
-        crossing = self._planned(identity, move, lent)
+    async def _begun(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
+        """A move that nothing stands in the way of, in the ledgers. Raises `SurpriseError`, `StateWriteError`."""
+        running_move = self._planned(identity, move, lent)
         pod = self._pod(move)
-        for step in crossing.steps:
+        for step in running_move.steps:
             too = movable(self._owner.admitting.policy, pod).get(step.record.member) == "pinned-too"
             threads = await self._aside(self._threads, step.record)
             _surprise(pinned_problem(step.record, step.before.cpus, threads, too=too, kernel=self._kernel))
-        crossing = self._planned(identity, move, lent)
-        self._owner.placing.crossing[move.uid] = crossing.before
+        running_move = self._planned(identity, move, lent)
+        self._owner.placing.running_move[move.uid] = running_move.before
         try:
-            self._store.begin_move(move.uid, crossing.intent)
+            self._store.begin_move(move.uid, running_move.intent)
         except StateWriteError:
-            del self._owner.placing.crossing[move.uid]
+            del self._owner.placing.running_move[move.uid]
             raise
         self._owner.admitting.journal.moved()
-        return crossing
+        return running_move
 
-    def _planned(self, identity: Identity, move: Move, lent: Lent | None) -> Crossing:
+    def _planned(self, identity: Identity, move: Move, lent: Lent | None) -> RunningMove:
         """Raises `SurpriseError`."""
         store = self._store
-        if move.uid in self._owner.placing.crossing:
+        if move.uid in self._owner.placing.running_move:
             raise SurpriseError("an earlier move of the pod is not undone yet")
-        _surprise(books_problem(store.node.view, move))
+        _surprise(ledger_problem(store.node.view, move))
         _surprise(permission_problem(self._owner.admitting.policy, self._pod(move), move))
         if self._resizing.waits(move.uid) or move.uid in store.unfinished:
             raise SurpriseError("a resize of the pod waits or is on its way")
@@ -193,97 +193,99 @@ class Crossings:
         after, promised = seen[0]
         steps = tuple(self._steps(move.uid, before, after))
         known = frozenset(record.id for record in self._resizing.actuator.records(move.uid))
-        crossing = Crossing(move, identity, intent, before, after, place, steps, known, promised)
-        if crossing.takes & ~before.assignable:
-            raise SurpriseError(f"CPUs {format_bits(crossing.takes & ~before.assignable)} are not free")
-        self._check_running(crossing)
-        return crossing
+        running_move = RunningMove(move, identity, intent, before, after, place, steps, known, promised)
+        if running_move.takes & ~before.assignable:
+            raise SurpriseError(f"CPUs {format_bits(running_move.takes & ~before.assignable)} are not free")
+        self._check_running(running_move)
+        return running_move
 
     def _pod(self, move: Move) -> Pod:
         """What the pod says by now, as far as it can be known."""
         return movable_now(self._owner, self._store.node.view.pods[move.uid].spec, self._find)
 
-    def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[CrossingStep]:
+    def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[MoveStep]:
         """Its containers that run and get other sets."""
         placing, records = self._owner.placing, self._resizing.actuator.records(unit)
         wanted = []
         for view in (before, after):
-            placing.crossing[unit] = view
+            placing.running_move[unit] = view
             wanted.append([placing.wanted(record) for record in records])
-        del placing.crossing[unit]
-        steps = [CrossingStep(*one) for one in zip(records, *wanted, strict=True)]
+        del placing.running_move[unit]
+        steps = [MoveStep(*one) for one in zip(records, *wanted, strict=True)]
         return [one for one in steps if one.before != one.after]
 
-    def _check_running(self, crossing: Crossing) -> None:
-        """Who is to go is where the books say. Raises `SurpriseError`."""
-        for record, before, _ in crossing.steps:
+    def _check_running(self, running_move: RunningMove) -> None:
+        """Who is to go is where the ledgers say. Raises `SurpriseError`."""
+        for record, before, _ in running_move.steps:
             found = self._cgroups.effective(record) if record.started else None
             if found is None:
                 raise SurpriseError(f"container {record.name} is being made, or its cgroup cannot be seen")
             if found != before.cpus:
                 raise SurpriseError(
-                    f"container {record.name} runs on CPUs {format_bits(found)}, the books say {before.cpu_list}"
+                    f"container {record.name} runs on CPUs {format_bits(found)}, the ledger says {before.cpu_list}"
                 )
 
-    # Crossing
+    # RunningMove
 
-    async def _through(self, crossing: Crossing) -> tuple[Result, str]:
+    async def _through(self, running_move: RunningMove) -> tuple[Result, str]:
         """What became of it: the result, and what was the matter."""
         try:
-            remark = await self._cross(crossing)
-            self._check_still(crossing)
-            self._store.commit_move(crossing.unit, crossing.place)
+            remark = await self._cross(running_move)
+            self._check_still(running_move)
+            self._store.commit_move(running_move.unit, running_move.place)
         except Exception as error:
-            problem = self._said(crossing, error)
-            left = await self._taken_back(crossing)
+            problem = self._said(running_move, error)
+            left = await self._taken_back(running_move)
             return "failed", f"{problem}; {left}" if left else problem
         except asyncio.CancelledError:
-            await self._taken_back(crossing)
+            await self._taken_back(running_move)
             raise
-        self._settle(crossing)
+        self._settle(running_move)
         return "done", remark
 
-    def _said(self, crossing: Crossing, error: Exception) -> str:
+    def _said(self, running_move: RunningMove, error: Exception) -> str:
         """What is wrong; an error that nobody expects is this pod's failure."""
         if isinstance(error, (OSError, PodsliceError, SurpriseError)):
             return error_text(error)
-        self._owner.reporter.failed(crossing.identity, failure_of("move", error))
+        self._owner.reporter.failed(running_move.identity, failure_of("move", error))
         return f"{type(error).__name__}: {error}"
 
-    async def _cross(self, crossing: Crossing) -> str:
-        """All writes up to the books; what is to be said of it besides. Raises `OSError`, `SurpriseError`."""
+    async def _cross(self, running_move: RunningMove) -> str:
+        """All writes up to the ledgers; what is to be said of it besides. Raises `OSError`, `SurpriseError`."""
         owner = self._owner
-        await self._leaving.leave(crossing.takes, owner.containers.values())
-        await self._announce(crossing)
+        await self._leaving.leave(running_move.takes, owner.containers.values())
+        await self._announce(running_move)
         await self._answers_written()
-        await self._memory.widen(crossing.steps)
-        self._check_still(crossing)
-        self._check_free(crossing)
-        owner.placing.crossing[crossing.unit] = crossing.after
-        for record, before, after in crossing.steps:
+        await self._memory.widen(running_move.steps)
+        self._check_still(running_move)
+        self._check_free(running_move)
+        owner.placing.running_move[running_move.unit] = running_move.after
+        for record, before, after in running_move.steps:
             if before.cpus == after.cpus:
                 continue
             if not self._cgroups.narrow(record, after.cpus):
                 raise SurpriseError(f"container {record.name} has no cgroup any more")
             owner.updates.narrowed(record, after.cpus)
-        for record, _, after in crossing.steps:
+        for record, _, after in running_move.steps:
             await self._on(record, after.cpus)
-        return await self._memory.follow(crossing.steps)
+        return await self._memory.follow(running_move.steps)
 
-    async def _announce(self, crossing: Crossing) -> None:
+    async def _announce(self, running_move: RunningMove) -> None:
         """Containers that are to go are told where, and left time."""
-        seconds = self._resizing.actuator.delay_of(crossing.before.pods[crossing.unit].spec, crossing.intent)
+        seconds = self._resizing.actuator.delay_of(
+            running_move.before.pods[running_move.unit].spec, running_move.intent
+        )
         if not seconds:
             return
         placing, updates = self._owner.placing, self._owner.updates
         at = self._owner.admitting.now() + seconds
-        for record, _, after in crossing.steps:
+        for record, _, after in running_move.steps:
             placing.upcoming[record.id] = Upcoming(after.exclusive or after.cpus, at)
             updates.on_placed(record)
         try:
             await self._resizing.actuator.until(self.stopping, seconds)
         finally:
-            for record, _, _ in crossing.steps:
+            for record, _, _ in running_move.steps:
                 placing.upcoming.pop(record.id, None)
                 updates.on_placed(record)
         if self.stopping.is_set():
@@ -298,27 +300,27 @@ class Crossings:
             if self.stopping.is_set():
                 raise SurpriseError("the agent is being stopped")
 
-    def _check_still(self, crossing: Crossing) -> None:
+    def _check_still(self, running_move: RunningMove) -> None:
         """The pod, its containers and its CPUs are those that the move began with. Raises `SurpriseError`."""
         node = self._store.node
-        if crossing.unit not in node.view.pods:
+        if running_move.unit not in node.view.pods:
             raise SurpriseError("the pod has gone")
-        now = {record.id for record in self._resizing.actuator.records(crossing.unit)}
-        gone = [step.record.name for step in crossing.steps if step.record.id not in now]
-        if gone or now != crossing.known:
+        now = {record.id for record in self._resizing.actuator.records(running_move.unit)}
+        gone = [step.record.name for step in running_move.steps if step.record.id not in now]
+        if gone or now != running_move.known:
             raise SurpriseError(f"container {gone[0]} has ended" if gone else "the pod has another container by now")
-        both, has = crossing.intent.both, node.state.cpu.of_pod(crossing.unit)
+        both, has = running_move.intent.both, node.state.cpu.of_pod(running_move.unit)
         if (has.assignments, has.bubble) != (both.assignments, both.bubble):
             raise SurpriseError("the pod's CPUs were changed meanwhile")
-        had, gets = crossing.intent.sides
-        if had.memory != gets.memory and node.view.memory != crossing.before.memory:
+        had, gets = running_move.intent.sides
+        if had.memory != gets.memory and node.view.memory != running_move.before.memory:
             raise SurpriseError("memory of the node was given to others or freed meanwhile")
 
-    def _check_free(self, crossing: Crossing) -> None:
+    def _check_free(self, running_move: RunningMove) -> None:
         """By the kernel's word nobody is left on the CPUs that it is to have. Raises `SurpriseError`."""
-        going = {step.record.id for step in crossing.steps}
+        going = {step.record.id for step in running_move.steps}
         for record in self._owner.containers.values():
-            if record.id not in going and (found := (self._cgroups.effective(record) or 0) & crossing.takes):
+            if record.id not in going and (found := (self._cgroups.effective(record) or 0) & running_move.takes):
                 raise SurpriseError(
                     f"container {record.name} runs again on CPUs {format_bits(found)}, which it had left"
                 )
@@ -335,18 +337,18 @@ class Crossings:
             patience -= POLL_SECONDS
             await asyncio.sleep(POLL_SECONDS)
 
-    def _settle(self, crossing: Crossing) -> None:
-        """The books say that it is done: its containers are told, and the others may have what it left."""
+    def _settle(self, running_move: RunningMove) -> None:
+        """The ledgers say that it is done: its containers are told, and the others may have what it left."""
         owner = self._owner
-        owner.placing.crossing.pop(crossing.unit, None)
-        for record in self._resizing.actuator.records(crossing.unit):
+        owner.placing.running_move.pop(running_move.unit, None)
+        for record in self._resizing.actuator.records(running_move.unit):
             owner.updates.write_started(record, self._cgroups.write)
             self._resizing.actuator.tell(record)
         try:
-            self._store.end_resize(crossing.unit)
+            self._store.end_resize(running_move.unit)
         except StateWriteError as error:
             owner.reporter.trouble("stateWrite", str(error))
-        self._open_up(crossing.unit)
+        self._open_up(running_move.unit)
 
     def _open_up(self, unit: str) -> None:
         self._owner.admitting.journal.moved()
@@ -356,32 +358,34 @@ class Crossings:
 
     # The way back
 
-    async def _taken_back(self, crossing: Crossing) -> str:
+    async def _taken_back(self, running_move: RunningMove) -> str:
         """Everything is as it was; else what is not. Then nobody else gets the CPUs, and it is tried again before the
         next plan."""
         owner = self._owner
-        owner.placing.crossing[crossing.unit] = crossing.before
+        owner.placing.running_move[running_move.unit] = running_move.before
         try:
-            for record, before, after in reversed(crossing.steps):
+            for record, before, after in reversed(running_move.steps):
                 there = owner.containers.get(record.id) is record and before.cpus != after.cpus
                 if there and not self._is_on(record, before.cpus) and self._cgroups.narrow(record, before.cpus):
                     owner.updates.narrowed(record, before.cpus)
-            live = [step.record for step in crossing.steps if owner.containers.get(step.record.id) is step.record]
-            await until_left(self._cgroups, [(record, crossing.takes) for record in live])
-            await self._memory.back(crossing.steps)
+            live = [step.record for step in running_move.steps if owner.containers.get(step.record.id) is step.record]
+            await until_left(self._cgroups, [(record, running_move.takes) for record in live])
+            await self._memory.back(running_move.steps)
         except OSError as error:
-            self._stuck[crossing.unit] = crossing
-            text = f"it could not be undone: {error_text(error)}; CPUs {format_bits(crossing.takes)} stay its own too"
-            owner.reporter.trouble("move", f"{crossing.identity}: {text}")
+            self._stuck[running_move.unit] = running_move
+            text = (
+                f"it could not be undone: {error_text(error)}; CPUs {format_bits(running_move.takes)} stay its own too"
+            )
+            owner.reporter.trouble("move", f"{running_move.identity}: {text}")
             return text
-        self._stuck.pop(crossing.unit, None)
-        owner.placing.crossing.pop(crossing.unit, None)
-        if crossing.unit in self._store.node.view.pods:
+        self._stuck.pop(running_move.unit, None)
+        owner.placing.running_move.pop(running_move.unit, None)
+        if running_move.unit in self._store.node.view.pods:
             try:
-                self._store.undo_move(crossing.unit)
+                self._store.undo_move(running_move.unit)
             except StateWriteError as error:
                 owner.reporter.trouble("stateWrite", str(error))
-        self._open_up(crossing.unit)
+        self._open_up(running_move.unit)
         return ""
 
     def _is_on(self, record: ContainerRecord, cpus: Bits) -> bool:

@@ -231,7 +231,7 @@ class Actuator:
             self._owner.reporter.trouble("resize", error_text(error))
 
     def _undo(self, store: ResizeStore, ongoing: ResizeInProgress) -> None:
-        """Everything is as it was: books, files, and, with the next writes, cgroups."""
+        """Everything is as it was: ledgers, files, and, with the next writes, cgroups."""
         self._owner.placing.withheld.pop(ongoing.unit, None)
         try:
             if self.active(ongoing.unit) is not None:

@@ -1,7 +1,7 @@
 """In-place resizes of exclusive CPUs, asked for by the kubelet beside the agent (docs/resize.md): whether, and when
 again.
 
-The kubelet has granted the resize by its own books before it calls the runtime; here the node's CPUs decide. A growth
+The kubelet has granted the resize by its own ledgers before it calls the runtime; here the node's CPUs decide. A growth
 is done within the runtime's call, which may be refused; a shrink is answered at once and follows.
 """
 
@@ -88,7 +88,7 @@ class Resizing:
     # The runtime's calls
 
     def resume(self) -> None:
-        """What an earlier process was writing is in the books, as done or as never begun; the containers are told."""
+        """What an earlier process was writing is in the ledgers, as done or as never begun; the containers are told."""
         store = self._owner.store
         if store is None:
             return

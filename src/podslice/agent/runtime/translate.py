@@ -1,4 +1,4 @@
-"""Between the runtime's messages and the agent's books: what a container has, and what it is told."""
+"""Between the runtime's messages and the agent's ledgers: what a container has, and what it is told."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class Metrics:
         )
         plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
         for fate in get_args(PlanFate)[1:]:
-            plans.labels(fate).set_function(functools.partial(_counted, journal.fates, fate))
+            plans.labels(fate).set_function(functools.partial(_counted, journal.binding_outcomes, fate))
 
     def _count(self, isolation: str) -> float:
         return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))

@@ -1,6 +1,6 @@
 """Claims of CPUs among the holders of a node: their UIDs and containers, and the classes of their CPUs (docs/dra.md).
 
-A claim that is prepared holds CPUs as a pod does, in the same books: its holder is a pod of one container for each
+A claim that is prepared holds CPUs as a pod does, in the same ledgers: its holder is a pod of one container for each
 device of the allocation. Its UID is that of the claim with a prefix that no pod's has, its containers name the part of
 the CPUs for claims that the devices stand for: a NUMA node, or a part of `podslice.node.plugins.claim_parts`.
 """

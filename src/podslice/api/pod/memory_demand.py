@@ -17,7 +17,7 @@ _NOT_INT64 = RefusalKind("not-int64", "[memorymanager] failed to represent quant
 
 def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Quirks | None = None) -> Amounts:
     """Bytes of a container's own request; nothing for the containers that share a pod's memory, nor for claims, whose
-    memory is kept from the books.
+    memory is kept from the ledgers.
 
     Raises `AdmissionError` for an amount that upstream cannot represent; with `quirks`, also for a whole amount because
     of how it was written (quirk `inexact_memory_is_refused`).

@@ -107,9 +107,9 @@ class NodeKind:
         return {**others.used, PODS: len(others.pods)}
 
 
-def _free(books: NUMANodeState | None) -> int:
+def _free(ledger: NUMANodeState | None) -> int:
     """Bytes of ordinary memory that are free on a NUMA node."""
-    table = None if books is None else (books.memory_map or {}).get(_MEMORY)
+    table = None if ledger is None else (ledger.memory_map or {}).get(_MEMORY)
     return 0 if table is None else table.free
 
 

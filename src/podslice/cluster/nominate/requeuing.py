@@ -27,13 +27,13 @@ _GONE = 404
 """The node is not there any more."""
 
 
-class WakingApi(Protocol):
+class RequeueAPI(Protocol):
     """What is asked of an API server."""
 
     async def wake(self, node: str, value: str) -> None: ...
 
 
-class WakingLimits(NamedTuple):
+class RequeueLimits(NamedTuple):
     """`kinds` of pods, at most; in a turn so many of them get `looks`, and so many `nodes` are said to have room.
     Seconds: `pause` between turns, and of a kind that was woken, which doubles up to `longest` and begins anew after a
     `calm` in which it had nothing to wake for; `each`: what the scheduler is given to try one waiting pod again."""
@@ -61,7 +61,7 @@ class RefusedKind:
         """One of them has a node."""
         self.rest = self.until = 0.0
 
-    def woken(self, now: float, limits: WakingLimits) -> None:
+    def woken(self, now: float, limits: RequeueLimits) -> None:
         """They rest longer each time."""
         again = self.rest and now < self.until + limits.calm
         self.rest = min(2 * self.rest, limits.longest) if again else limits.pause
@@ -75,14 +75,14 @@ class Waker:
     def __init__(
         self,
         placing: Placements,
-        api: WakingApi,
+        api: RequeueAPI,
         *,
         others: Callable[[], int] = lambda: 0,
         failed: Callable[[str], None] = lambda what: None,
         clock: Callable[[], float] = time.monotonic,
-        limits: WakingLimits | None = None,
+        limits: RequeueLimits | None = None,
     ) -> None:
-        self.limits = limits or WakingLimits()
+        self.limits = limits or RequeueLimits()
         self._placing, self._api, self._others, self._failed, self._clock = placing, api, others, failed, clock
         self._kinds: OrderedDict[Hashable, RefusedKind] = OrderedDict()
         """Those that were looked at last come last."""

@@ -1,8 +1,8 @@
 """A cell in the middle of its run as bytes, and back: what went on goes on, to the same end.
 
 Whatever the parts of a run keep is taken, but for what they have of the cell's inputs (`_OF_INPUTS`), so that a new
-attribute is never forgotten; one that cannot be told as plain data is an error at once. The scheduler's books and all
-that is remembered are not taken: books are made again of the pods that run, and what is forgotten is computed again.
+attribute is never forgotten; one that cannot be told as plain data is an error at once. The scheduler's ledgers and all
+that is remembered are not taken: ledgers are made again of the pods that run, and what is forgotten is computed again.
 
 With profile `kubelet-1.36` nodes keep whole states, which are no plain data: such cells begin anew.
 """

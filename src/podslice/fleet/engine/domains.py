@@ -87,7 +87,7 @@ class _Rules(NamedTuple):
 
 class PodDomains:
     """The rules of all shapes of a workload. `constrained`: shapes whose pods may have to wait for other pods.
-    `scores`: shapes whose nodes are scored by more than books and taints."""
+    `scores`: shapes whose nodes are scored by more than ledgers and taints."""
 
     def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape]) -> None:
         self._fleet = fleet

@@ -1,4 +1,4 @@
-"""The nodes of a running simulation: each a state, and its column in the scheduler's books."""
+"""The nodes of a running simulation: each a state, and its column in the scheduler's ledgers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LiveNodes:
         self.book(node, shape, gpus)
 
     def book(self, node: int, shape: int, gpus: Sequence[int]) -> None:
-        """A pod is on the books of its node, whose state has it already."""
+        """A pod is on the ledgers of its node, whose state has it already."""
         self.columns.book(node, shape, gpus)
         self._count(shape, 1)
 

@@ -25,7 +25,7 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Nodes of one machine and configuration. `rules` and `state`: of a `Node` that has started and has no pods.
 
     `allocatable` is what the scheduler counts with, the Node object's numbers: milli CPUs, bytes, whole units, `pods`
-    among them. `gpus` GPUs of one `gpu_model` are what the scheduler books milli of. `source`: where the machine is
+    among them. `gpus` GPUs of one `gpu_model` are what the scheduler ledgers milli of. `source`: where the machine is
     known from. `kept`: the same numbers as its own kubelet would say them, by the configuration that it has here.
     """
 

@@ -1,6 +1,6 @@
 """What becomes of refused pods: owners make new ones, and pods that loop are counted without being simulated.
 
-A refused pod is terminal; its owner makes another. It meets the same books, and without a change anywhere it goes to
+A refused pod is terminal; its owner makes another. It meets the same ledgers, and without a change anywhere it goes to
 one of the same best nodes again. When all of these refuse it, the pod is parked until something changes; the attempts
 in between are arithmetic. Attempts come on a grid of `delay` after the refusal that began the loop.
 """

@@ -194,10 +194,10 @@ def _memory_configuration(memory: MemoryCheckpoint) -> dict[str, Any]:
     kept = {
         node: {
             name: str(table.system_reserved)
-            for name, table in (books.memory_map or {}).items()
+            for name, table in (ledger.memory_map or {}).items()
             if table.system_reserved
         }
-        for node, books in (memory.machine_state or {}).items()
+        for node, ledger in (memory.machine_state or {}).items()
     }
     reserved = [{"numaNode": node, "limits": limits} for node, limits in sorted(kept.items()) if limits]
     return {"memoryManagerPolicy": memory.policy_name} | ({"reservedMemory": reserved} if reserved else {})

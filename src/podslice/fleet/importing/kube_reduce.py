@@ -176,12 +176,12 @@ def reduced_file(data: bytes, names: Names, source: str) -> bytes:
                 return checkpoint_data.CPU_V4.encode(changed)
             return checkpoint_cpu.encode(changed, content.version)
         case MemoryCheckpoint() as memory:
-            books = replace(
+            ledger = replace(
                 memory, entries=_renamed(memory.entries, names), pod_entries=_pods(memory.pod_entries, names)
             )
             if content.version == "v3":
-                return checkpoint_data.MEMORY_V3.encode(books)
-            return checkpoint_memory.encode(books, content.version)
+                return checkpoint_data.MEMORY_V3.encode(ledger)
+            return checkpoint_memory.encode(ledger, content.version)
         case DeviceCheckpoint() as device:
             registered = {name: [*map(names.of, ids or ())] for name, ids in (device.registered or {}).items()}
             return checkpoint_devices.encode([_entry(one, names) for one in device.entries or ()], registered)

@@ -1,4 +1,4 @@
-"""The scheduler's books: a load for each node (`loads`), and what of a node is not in its load, as columns.
+"""The scheduler's ledgers: a load for each node (`loads`), and what of a node is not in its load, as columns.
 
 Who changes a node writes it into a log.
 """

@@ -1,6 +1,6 @@
-"""What is booked on a node, as a number: nodes with the same books have the same load.
+"""What is booked on a node, as a number: nodes with the same ledgers have the same load.
 
-What a scheduler's filter and scores make of a node depends on its class and its books alone, so both are worked out
+What a scheduler's filter and scores make of a node depends on its class and its ledgers alone, so both are worked out
 once for each load, and a pod that comes or goes takes a node from one load to another by a look-up. Amounts are 64-bit
 integers: milli CPUs, bytes, whole units.
 """
@@ -120,7 +120,7 @@ class LoadTable:
         return found
 
     def as_class(self, load: int, kind: int) -> int:
-        """The same books on a node of another class, with the GPUs as they were."""
+        """The same ledgers on a node of another class, with the GPUs as they were."""
         return self._number(kind, self.used[load], self.non_zero[load], self.gpus[load], self.kinds[load])
 
     def might_fit(self, load: int) -> list[int]:

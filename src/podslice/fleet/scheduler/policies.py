@@ -37,7 +37,7 @@ class FleetPolicy(Protocol):
 
 
 class _OnColumns:
-    """What policies share: the books, and GPUs with least room first."""
+    """What policies share: the ledgers, and GPUs with least room first."""
 
     def __init__(self, loads: LoadTable) -> None:
         self.loads = loads

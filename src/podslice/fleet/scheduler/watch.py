@@ -53,7 +53,7 @@ class LoopWatch:
 
     def begin_everywhere(self, shape: int) -> bool:
         """All nodes on which a pod of this shape fits refuse it: only one that does not matters, as long as it fits on
-        any, since it goes on being sent there. False where it fits on none, or where more than books decides."""
+        any, since it goes on being sent there. False where it fits on none, or where more than ledgers decides."""
         if not self._can_watch(shape):
             return False
         fits: Bools = self._scheduler.scores(shape) >= 0

@@ -86,7 +86,7 @@ class ResizeStore(NodeStore):
     # Moves
 
     def plan_move(self, uid: str, place: Callable[[Node], None]) -> Intent:
-        """What a pod has, and what it has once `place` has moved it on the books; nothing changes."""
+        """What a pod has, and what it has once `place` has moved it on the ledgers; nothing changes."""
         before = self.node.state
         try:
             place(self.node)
@@ -109,7 +109,7 @@ class ResizeStore(NodeStore):
             raise self._unwritten(error) from error
 
     def commit_move(self, uid: str, place: Callable[[Node], None]) -> None:
-        """The pod has what it was to have, by the books; `end_resize` ends it. Raises `StateWriteError`, and what
+        """The pod has what it was to have, by the ledgers; `end_resize` ends it. Raises `StateWriteError`, and what
         `place` raises; it is then as after `begin_move`."""
         before = self.node.state
         try:

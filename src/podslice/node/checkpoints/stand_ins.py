@@ -24,7 +24,7 @@ _SOME_CPU, _SOME_MEMORY = Quantity.milli(1), Quantity.of(1 << 20, BINARY_SI)
 
 def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset()) -> list[Pod]:
     """One pod per UID in the files that is not in `known`, in order of UID."""
-    held = _Held({}, {}, {}, any(map(_keeps_books, contents.values())))
+    held = _Held({}, {}, {}, any(map(_keeps_ledger, contents.values())))
     for content in contents.values():
         match content.checkpoint:
             case CPUCheckpoint() as cpu if not content.by_container_id:
@@ -38,7 +38,7 @@ def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset
 
 class _Held(NamedTuple):
     """What the files say: amounts by pod, container and resource; CPUs by pod and container; amounts of whole pods;
-    and whether a Memory Manager keeps books."""
+    and whether a Memory Manager keeps ledgers."""
 
     amounts: dict[str, dict[str, dict[str, Quantity]]]
     cpus: dict[str, dict[str, Bits]]
@@ -46,7 +46,7 @@ class _Held(NamedTuple):
     booked: bool
 
 
-def _keeps_books(content: Content) -> bool:
+def _keeps_ledger(content: Content) -> bool:
     return isinstance(content.checkpoint, MemoryCheckpoint) and bool(content.checkpoint.machine_state)
 
 

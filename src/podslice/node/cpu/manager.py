@@ -399,7 +399,7 @@ class CPUManager:
         if self.rules.plugins is None:
             count = pod.cpus if container is None else container.exclusive_cpus
             pool = assignable(self.state.default, self.rules.reserved) | reusable
-            pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse)
+            pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.search_budget)
         else:
             pick = self._proposed(pod, container, affinity)
         cpus = self._noted(pick)
@@ -460,7 +460,7 @@ class CPUManager:
         pod_level.check_shared_pool(pod, self.context.quirks)
 
     def _take(self, available: Bits, count: int) -> Bits:
-        return self._noted(self.rules.picker.take_near(available, count, None, self.context.purse))
+        return self._noted(self.rules.picker.take_near(available, count, None, self.context.search_budget))
 
     def _noted(self, pick: Pick) -> Bits:
         if not pick.proven:

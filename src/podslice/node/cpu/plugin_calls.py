@@ -108,7 +108,7 @@ class PluginTalk:
             mask,
             self.node(state),
             self.rules.picker,
-            purse=self.context.purse,
+            search_budget=self.context.search_budget,
             on_broken=self.broken,
         )
 

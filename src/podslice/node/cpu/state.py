@@ -60,7 +60,7 @@ class PodMemory(msgspec.Struct, frozen=True):
     whole: tuple[Block, ...] = ()
 
     def booked(self, *, pod_level: bool) -> tuple[Block, ...]:
-        """The blocks the books count."""
+        """The blocks the ledgers count."""
         if pod_level and self.whole:
             return self.whole
         return tuple(block for own in self.containers.values() for block in own)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from podslice.node.topology.hintset import HintSet
 from podslice.node.topology.needs import Need, Reach, all_met
-from podslice.node.topology.search import Purse, Size, fewest
+from podslice.node.topology.search import SearchBudget, Size, fewest
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 
@@ -57,7 +57,9 @@ class Coverage:
         found = self._sizes[count] = fewest(self._mask, (self._reach(-1, count),)) or Size(len(self.nodes), True)
         return found
 
-    def hints(self, available: Bits, count: int, *, reusable: Bits = 0, purse: Purse | None = None) -> HintSet | None:
+    def hints(
+        self, available: Bits, count: int, *, reusable: Bits = 0, search_budget: SearchBudget | None = None
+    ) -> HintSet | None:
         """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
         (memory-device 2.6).
 
@@ -74,7 +76,15 @@ class Coverage:
             return None
         open_nodes = self._mask if len(self.nodes) > 1 else 0
         smallest, proven = self._sizes.get(count) or self._smallest(count)
-        return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, proven=proven, purse=purse)
+        return HintSet(
+            self.nodes,
+            smallest,
+            singles,
+            open_nodes=open_nodes,
+            needs=needs,
+            proven=proven,
+            search_budget=search_budget,
+        )
 
     def _reach(self, devices: Bits, amount: int) -> Need:
         if self._apart:

@@ -187,7 +187,7 @@ class DeviceManager:
 
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
         pool = self.state.pools[resource]
-        purse = self.context.purse
+        search_budget = self.context.search_budget
         if not pool.coverage.placed or (count <= 0 and self._none_is_nothing):
             return None
         if held:
@@ -196,14 +196,14 @@ class DeviceManager:
             if held & ~pool.known:
                 self._crash(resource, held & ~pool.known)
                 return None
-            return pool.coverage.hints(held, count, purse=purse) or []
+            return pool.coverage.hints(held, count, search_budget=search_budget) or []
         free = self.state.free(resource)
         if (free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
             self._crash(resource, reusable & ~pool.known)
         relevant = pool.with_topology if self.context.quirks.nodeless_device_blocks_hints else pool.coverage.placed
-        return pool.coverage.hints(free, count, reusable=reusable & relevant, purse=purse) or []
+        return pool.coverage.hints(free, count, reusable=reusable & relevant, search_budget=search_budget) or []
 
     @property
     def _none_is_nothing(self) -> bool:

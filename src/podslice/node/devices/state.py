@@ -1,4 +1,4 @@
-"""All that a Device Manager knows, as a value: the plugins' lists and two books (memory-device 2.4, 2.11 to 2.14).
+"""All that a Device Manager knows, as a value: the plugins' lists and two ledgers (memory-device 2.4, 2.11 to 2.14).
 
 `records` say which container was given which devices; `used` says which devices count as in use. The second is marked
 as soon as a device is taken and is recomputed from the first whenever something is released, so after a failed

@@ -1,7 +1,7 @@
-"""A node whose machine changes while it runs: rules for the new machine, and books that follow it (docs/hotplug.md).
+"""A node whose machine changes while it runs: rules for the new machine, and ledgers that follow it (docs/hotplug.md).
 
 A v1.36.2 kubelet reads the machine once per start. KEP-3953 (hotplug) and KEP-5578 (unplug) are not merged; what
-happens here is ours. Books change first and owners last, so that no CPU is ever anybody's twice.
+happens here is ours. Ledgers change first and owners last, so that no CPU is ever anybody's twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podslice.node.context import EXCLUSIVE, SHARED_POOL
 from podslice.node.cpu.resize import ResizePicker
 from podslice.node.cpu.state import CPUState, OwnCPUs
 from podslice.node.hotplug.lost_cpus import LostCPUs
-from podslice.node.hotplug.offline_ledger import books_on
+from podslice.node.hotplug.offline_ledger import ledger_on
 from podslice.node.rules import CPURules, NodeRules
 from podslice.values.cpuset import Bits, CPUSet, format_bits
 from podslice.values.errors import StartError, StartKind
@@ -133,7 +133,7 @@ class MachineChange:
     def _pools(self) -> Iterator[MachineConsequence]:
         cpu = self._manager.cpu
         before, gone = cpu.state, self._delta.offline.bits
-        cpu.state = books_on(before, cpu.rules, self._topology_before.all_cpus)
+        cpu.state = ledger_on(before, cpu.rules, self._topology_before.all_cpus)
         grown, shrunk = cpu.state.default & ~before.default, before.default & ~cpu.state.default
         shared = CPUSet.from_bits(cpu.state.default)
         if shrunk:

@@ -1,4 +1,4 @@
-"""Books of CPUs on a machine that is not the one they were written on (docs/hotplug.md)."""
+"""Ledgers of CPUs on a machine that is not the one they were written on (docs/hotplug.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podslice.node.rules import CPURules
 from podslice.values.cpuset import Bits
 
 
-def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
+def ledger_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
     """The state on the machine of these rules, where it was on one with the CPUs `before`. CPUs that come belong to
     whom they are assigned to, else to DEFAULT; where nothing else is left, DEFAULT is what is reserved."""
     online = rules.topology.all_cpus
@@ -20,7 +20,7 @@ def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
     return replace(state, default=default, offline=offline)
 
 
-def books_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> CPUState:
+def ledger_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> CPUState:
     """What a state file holds, on the machine of these rules, in the same boot. `listed_offline` are the CPUs that the
     kernel lists as offline; the state stays as it is where it names one that is neither online nor there."""
     filed = state.default | state.owned()
@@ -30,7 +30,7 @@ def books_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> CP
     hidden = rules.reserved if strict else 0
     if strict and state.default & rules.reserved and assignable(state.default, rules.reserved):
         return state
-    return books_on(state, rules, filed | hidden)
+    return ledger_on(state, rules, filed | hidden)
 
 
 def reserved_by_number(state: CPUState, rules: CPURules) -> Bits:

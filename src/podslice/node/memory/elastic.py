@@ -17,7 +17,7 @@ from podslice.node.memory.reuse import Entries
 from podslice.node.memory.state import Blocks, MemoryState
 from podslice.node.topology.hint import NO_AFFINITY, Hint
 from podslice.node.topology.hintset import HintSet, ProviderHints
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits, ids_of
 
 
@@ -36,20 +36,24 @@ def shrinks(blocks: Blocks, request: Amounts) -> bool:
     return _same_types(blocks, request) and not grows(blocks, request) and not fits(blocks, request)
 
 
-def hints(state: MemoryState, blocks: Blocks, request: Amounts, purse: Purse | None = None) -> HintSet | None:
+def hints(
+    state: MemoryState, blocks: Blocks, request: Amounts, search_budget: SearchBudget | None = None
+) -> HintSet | None:
     """Where blocks that grow to these amounts could be; None: nowhere."""
-    return grown_hints(state.without(blocks), numa_nodes(blocks), request, purse)
+    return grown_hints(state.without(blocks), numa_nodes(blocks), request, search_budget)
 
 
-def hints_of_growing(state: MemoryState, pod: AdmissionPod, own: Own, purse: Purse | None = None) -> ProviderHints:
+def hints_of_growing(
+    state: MemoryState, pod: AdmissionPod, own: Own, search_budget: SearchBudget | None = None
+) -> ProviderHints:
     """Where the first container of a pod could be that has to leave its NUMA nodes to grow; None where none has to."""
     for container in pod.containers:
         held, request = state.blocks(pod.uid, container.name), own(container)
         if not container.plain_init and grows(held, request):
-            found = hints(state, held, request, purse)
+            found = hints(state, held, request, search_budget)
             if found is None or found.support != numa_nodes(held):
                 return dict.fromkeys(request, found or [])
-            state = grown(state, pod.uid, container.name, request, NO_AFFINITY, purse)
+            state = grown(state, pod.uid, container.name, request, NO_AFFINITY, search_budget)
     return None
 
 
@@ -79,20 +83,20 @@ def shrunk_pod(state: MemoryState, uid: str, request: Amounts, *, near: Bits, fo
 
 
 def grown(
-    state: MemoryState, uid: str, name: str, request: Amounts, affinity: Hint, purse: Purse | None = None
+    state: MemoryState, uid: str, name: str, request: Amounts, affinity: Hint, search_budget: SearchBudget | None = None
 ) -> MemoryState:
     """With a container that holds these larger amounts. Raises `AdmissionError`."""
     held = state.blocks(uid, name)
-    nodes = grown_nodes(hints(state, held, request, purse), affinity)
+    nodes = grown_nodes(hints(state, held, request, search_budget), affinity)
     return state.resize(uid, name, blocks_on(nodes, request))
 
 
 def grown_pod(
-    state: MemoryState, uid: str, request: Amounts, affinity: Hint, purse: Purse | None = None
+    state: MemoryState, uid: str, request: Amounts, affinity: Hint, search_budget: SearchBudget | None = None
 ) -> MemoryState:
     """The same of a pod that holds memory as a whole. Raises `AdmissionError`."""
     held = state.pod_assignments[uid]
-    nodes = grown_nodes(hints(state, held, request, purse), affinity)
+    nodes = grown_nodes(hints(state, held, request, search_budget), affinity)
     return state.resize_pod(uid, blocks_on(nodes, request), _moved(state.entries(uid), nodes))
 
 

@@ -49,8 +49,8 @@ def misplaced(machine: MachineState, block: Block) -> str:
 
 
 def rebuilt(machine: MachineState, checkpoint: MemoryCheckpoint, *, pod_level: bool) -> MachineState:
-    """The books of `machine` with everything booked that `checkpoint` holds; blocks must not be misplaced."""
-    books = emptied(machine)
+    """The ledgers of `machine` with everything booked that `checkpoint` holds; blocks must not be misplaced."""
+    ledger = emptied(machine)
     for _, _, block in held_blocks(checkpoint, pod_level=pod_level):
-        charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)
-    return books
+        charge(ledger, bits_of(block.numa_affinity or ()), block.type, block.size)
+    return ledger

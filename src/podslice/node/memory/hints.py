@@ -15,7 +15,7 @@ from podslice.machine.memory import NO_TABLE, MachineState
 from podslice.node.topology.hint import enumerate_masks
 from podslice.node.topology.hintset import HintSet
 from podslice.node.topology.needs import Need, all_met
-from podslice.node.topology.search import ALONE, Purse, Size, fewest, purse_over
+from podslice.node.topology.search import ALONE, SearchBudget, Size, fewest, search_budget_over
 from podslice.values.cpuset import Bits, bits_of, ids_of, iter_bits
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.golang import U64
@@ -67,7 +67,7 @@ def memory_hints(
     *,
     crash: bool,
     wraps: bool = False,
-    purse: Purse | None = None,
+    search_budget: SearchBudget | None = None,
 ) -> HintSet | None:
     """The hints that every requested resource shares; None when nothing fits.
 
@@ -83,7 +83,7 @@ def memory_hints(
         return _wrapped_hints(machine, request, reuse)
     groups = Groups.of(machine)
     room = _Room(machine, request, groups.nodes)
-    smallest = ALONE if room.large else room.smallest(purse)
+    smallest = ALONE if room.large else room.smallest(search_budget)
     if smallest is None:
         return None
     singles = room.alone & ~groups.grouped
@@ -108,13 +108,13 @@ def memory_hints(
         open_nodes=open_nodes,
         needs=needs,
         proven=smallest.proven,
-        purse=purse,
+        search_budget=search_budget,
     )
 
 
-def fewest_nodes(machine: MachineState, request: Request, purse: Purse | None = None) -> Size | None:
+def fewest_nodes(machine: MachineState, request: Request, search_budget: SearchBudget | None = None) -> Size | None:
     """How many nodes that hold nothing are large enough for a request at least; None when even all are not."""
-    return _Room(machine, request, bits_of(machine)).smallest(purse)
+    return _Room(machine, request, bits_of(machine)).smallest(search_budget)
 
 
 class _Room:
@@ -156,9 +156,13 @@ class _Room:
             for name, amount in self._request.items()
         )
 
-    def smallest(self, purse: Purse | None) -> Size | None:
+    def smallest(self, search_budget: SearchBudget | None) -> Size | None:
         """How many nodes are large enough at least; None when even all are not."""
-        return ALONE if self.large else fewest(self.nodes, self.sizes, purse=purse_over(self.nodes, purse))
+        return (
+            ALONE
+            if self.large
+            else fewest(self.nodes, self.sizes, search_budget=search_budget_over(self.nodes, search_budget))
+        )
 
     def holds(self, mask: Bits, reuse: Request | None) -> bool:
         """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""

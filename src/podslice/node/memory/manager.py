@@ -78,7 +78,7 @@ class MemoryManager:
         self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, *, tracks: bool = False
     ) -> None:
         """Go to work on a state file, or without one (memory-device 1.13.2, 1.14); `tracks`: on a machine with other
-        memory the books are made anew. Raises `StartError`."""
+        memory the ledgers are made anew. Raises `StartError`."""
         found = restored(self.rules, data, containers, path, self.context.quirks, tracks=tracks)
         self.state, self.rules = found.state, found.rules
         self.filed = self.file_content if found.as_filed else None
@@ -107,7 +107,7 @@ class MemoryManager:
 
     @property
     def machine_state(self) -> MachineState:
-        """The machine's books by NUMA node."""
+        """The machine's ledgers by NUMA node."""
         return self.state.machine_state
 
     @property
@@ -213,14 +213,14 @@ class MemoryManager:
         growing = None
         if self.rules.elastic:
             requests = partial(self._request, pod)
-            growing = memory_elastic.hints_of_growing(self.state, pod, requests, self.context.purse)
+            growing = memory_elastic.hints_of_growing(self.state, pod, requests, self.context.search_budget)
         return growing or held_by_pod(held, request)
 
     def _hints_of_held(self, held: Blocks, request: Amounts) -> ProviderHints:
         """Where blocks are, or where they could be when they grow to what is asked for."""
         if not self.rules.elastic or not memory_elastic.grows(held, request):
             return held_blocks_as_hints(held, request)
-        return dict.fromkeys(request, memory_elastic.hints(self.state, held, request, self.context.purse) or [])
+        return dict.fromkeys(request, memory_elastic.hints(self.state, held, request, self.context.search_budget) or [])
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
         hints = self._fitting(request, reuse)
@@ -235,7 +235,7 @@ class MemoryManager:
             reuse,
             crash=self.rules.crashes,
             wraps=self.rules.sums_wrap,
-            purse=self.context.purse,
+            search_budget=self.context.search_budget,
         )
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer, held: memory_reuse.Entries) -> bool:
@@ -274,9 +274,9 @@ class MemoryManager:
 
     def _grow(self, pod: AdmissionPod, container: AdmissionContainer, held: Blocks, affinity: Hint) -> None:
         if self.rules.elastic and not container.plain_init:
-            request, purse = self._request(pod, container), self.context.purse
+            request, search_budget = self._request(pod, container), self.context.search_budget
             if memory_elastic.grows(held, request):
-                self.state = memory_elastic.grown(self.state, pod.uid, container.name, request, affinity, purse)
+                self.state = memory_elastic.grown(self.state, pod.uid, container.name, request, affinity, search_budget)
 
     def shrink(self, pod: AdmissionPod, near: Callable[[str], Bits]) -> None:
         """Take back what containers, or the pod as a whole, have beyond what the pod asks for now. `near` names the
@@ -402,7 +402,7 @@ class MemoryManager:
         memory_pod.check_budget(pod, request, own)
         state = self.state
         if memory_elastic.grows(self.pod_blocks(pod.uid), request):
-            state = memory_elastic.grown_pod(state, pod.uid, request, affinity, self.context.purse)
+            state = memory_elastic.grown_pod(state, pod.uid, request, affinity, self.context.search_budget)
         slices = memory_pod.partition(pod, request, own, lambda event: None)
         self.state = memory_elastic.divided_again(state, pod.uid, slices)
 
@@ -480,7 +480,7 @@ class MemoryManager:
             self.follow_machine()
 
     def follow_machine(self) -> None:
-        """The books are those of the machine, whatever it was before. Where pods hold more than there is, what one of
+        """The ledgers are those of the machine, whatever it was before. Where pods hold more than there is, what one of
         them gives back is another's."""
         rules = self.rules
         if not fits(rules.machine, rules.reserved, self.state):

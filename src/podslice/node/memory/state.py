@@ -65,13 +65,13 @@ class MemoryState(msgspec.Struct, frozen=True):
         return self.entries(uid).get(container, ())
 
     def booked(self, uid: str, containers: Iterable[str], *, pod_level: bool) -> Blocks:
-        """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
+        """The blocks the ledgers count for containers of a pod; a pod entry counts instead of its containers."""
         if pod_level and self.pod_assignments.get(uid):
             return self.pod_assignments[uid]
         return tuple(block for name in containers for block in self.blocks(uid, name))
 
     def without(self, blocks: Iterable[Block]) -> MachineState:
-        """The books as if nobody held these blocks."""
+        """The ledgers as if nobody held these blocks."""
         return given_back(self.machine_state, (tuple(blocks),), settled=True)
 
     def of_pod(self, uid: str) -> PodMemory:
@@ -85,30 +85,30 @@ class MemoryState(msgspec.Struct, frozen=True):
         left = dict(pods)
         while left:
             now = [block for uid in left for block in self.booked(uid, self.entries(uid), pod_level=pod_level)]
-            books = self.without(now)
+            ledger = self.without(now)
             alone = None
             for uid, blocks in {uid: had.booked(pod_level=pod_level) for uid, had in left.items()}.items():
-                alone = uid if alone is None and _lacks(books, blocks) else alone
-                books = books if alone else _booked(books, blocks)
+                alone = uid if alone is None and _lacks(ledger, blocks) else alone
+                ledger = ledger if alone else _booked(ledger, blocks)
             if alone is None:
-                return self._with_back(left, books)
+                return self._with_back(left, ledger)
             del left[alone]
         return self
 
-    def _with_back(self, pods: Mapping[str, PodMemory], books: MachineState) -> MemoryState:
+    def _with_back(self, pods: Mapping[str, PodMemory], ledger: MachineState) -> MemoryState:
         assignments, wholes = self.assignments, self.pod_assignments
         for uid, had in pods.items():
             assignments = put(assignments, uid, had.containers) if had.containers else drop(assignments, uid)
             wholes = put(wholes, uid, had.whole) if had.whole else drop(wholes, uid)
-        return replace(self, machine_state=books, assignments=assignments, pod_assignments=wholes)
+        return replace(self, machine_state=ledger, assignments=assignments, pod_assignments=wholes)
 
     def resize(self, uid: str, name: str, blocks: Blocks) -> MemoryState:
         """A container holds these blocks in place of those it held; none: it holds nothing."""
-        books = _booked(self.without(self.blocks(uid, name)), blocks)
+        ledger = _booked(self.without(self.blocks(uid, name)), blocks)
         entries = {**self.entries(uid), name: blocks} if blocks else drop(self.entries(uid), name)
         return replace(
             self,
-            machine_state=books,
+            machine_state=ledger,
             assignments=put(self.assignments, uid, entries) if entries else drop(self.assignments, uid),
         )
 
@@ -122,7 +122,7 @@ class MemoryState(msgspec.Struct, frozen=True):
         )
 
     def with_machine(self, machine: MachineState) -> MemoryState:
-        """Other books of the machine."""
+        """Other ledgers of the machine."""
         return replace(self, machine_state=machine)
 
     def assign(self, uid: str, entries: Entries, machine: MachineState) -> MemoryState:
@@ -148,7 +148,7 @@ class MemoryState(msgspec.Struct, frozen=True):
         return replace(self, pod_assignments=drop(self.pod_assignments, uid))
 
     def give_back(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
-        """What blocks hold is free again; `settled` books groups as if what is left had just come."""
+        """What blocks hold is free again; `settled` ledgers groups as if what is left had just come."""
         return replace(self, machine_state=given_back(self.machine_state, (tuple(blocks),), settled=settled))
 
     def leave_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
@@ -203,7 +203,7 @@ class MemoryState(msgspec.Struct, frozen=True):
 
 
 def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
-    """The books after one holder after the other gave its blocks back; `settled` as in `MemoryState.give_back`."""
+    """The ledgers after one holder after the other gave its blocks back; `settled` as in `MemoryState.give_back`."""
     machine = machine.copy()
     for blocks in held:
         if release(machine, blocks) and settled:
@@ -211,28 +211,28 @@ def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) 
     return machine
 
 
-def _lacks(books: MachineState, blocks: Blocks) -> bool:
+def _lacks(ledger: MachineState, blocks: Blocks) -> bool:
     """True when the nodes of a block are not there, are used by others in another way, or have too little."""
     wanted: dict[tuple[Bits, str], int] = {}
     for block in blocks:
         key = bits_of(block.numa_affinity or ()), block.type
         wanted[key] = wanted.get(key, 0) + block.size
-    groups, nodes = Groups.of(books), bits_of(books)
+    groups, nodes = Groups.of(ledger), bits_of(ledger)
     return any(
         mask & ~nodes
         or groups.violated_by(mask)
         or groups.broken_by(mask)
-        or is_short(books, mask, {name: size}, crash=False)
+        or is_short(ledger, mask, {name: size}, crash=False)
         for (mask, name), size in wanted.items()
     )
 
 
-def _booked(books: MachineState, blocks: Blocks) -> MachineState:
-    """These books, which are used up, with blocks that come to them."""
+def _booked(ledger: MachineState, blocks: Blocks) -> MachineState:
+    """These ledgers, which are used up, with blocks that come to them."""
     for block in blocks:
-        charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)
-    settle(books)
-    return books
+        charge(ledger, bits_of(block.numa_affinity or ()), block.type, block.size)
+    settle(ledger)
+    return ledger
 
 
 def _on(blocks: Iterable[Block], nodes: Bits) -> Blocks:
@@ -312,8 +312,8 @@ def _tracked(rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mappi
 def rebooked(
     host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState, *, pod_level: bool
 ) -> MemoryState:
-    """The state with the books of this machine, of which bytes are reserved by NUMA node and resource."""
-    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    """The state with the ledgers of this machine, of which bytes are reserved by NUMA node and resource."""
+    machine = {node: _possible(ledger) for node, ledger in default_machine_state(host, reserved).items()}
     for block in _held(state, pod_level=pod_level):
         charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
     settle(machine)
@@ -321,29 +321,29 @@ def rebooked(
 
 
 def fits(host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState) -> bool:
-    """True where the books are of this machine already, and nothing is short."""
-    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    """True where the ledgers are of this machine already, and nothing is short."""
+    machine = {node: _possible(ledger) for node, ledger in default_machine_state(host, reserved).items()}
     return not state.short and _sizes(machine) == _sizes(state.machine_state)
 
 
-def _possible(books: NUMANodeState) -> NUMANodeState:
+def _possible(ledger: NUMANodeState) -> NUMANodeState:
     """Without amounts below nothing, which wrap at 64 bits: more is reserved than there is."""
-    tables = {name: table if table.allocatable <= U64 >> 1 else _none(table) for name, table in _tables(books)}
-    return replace(books, memory_map=tables)
+    tables = {name: table if table.allocatable <= U64 >> 1 else _none(table) for name, table in _tables(ledger)}
+    return replace(ledger, memory_map=tables)
 
 
 def _none(table: MemoryTable) -> MemoryTable:
     return MemoryTable(table.total, table.system_reserved)
 
 
-def _tables(books: NUMANodeState) -> list[tuple[str, MemoryTable]]:
-    return list((books.memory_map or {}).items())
+def _tables(ledger: NUMANodeState) -> list[tuple[str, MemoryTable]]:
+    return list((ledger.memory_map or {}).items())
 
 
 def _sizes(machine: MachineState) -> dict[int, dict[str, tuple[int, int, int]]]:
     return {
-        node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in _tables(books)}
-        for node, books in machine.items()
+        node: {name: (table.total, table.system_reserved, table.allocatable) for name, table in _tables(ledger)}
+        for node, ledger in machine.items()
     }
 
 
@@ -360,7 +360,7 @@ def _short(machine: MachineState, state: MemoryState, *, pod_level: bool) -> dic
         nodes = tuple(sorted(node for node in block.numa_affinity or () if node in machine))
         if nodes:
             wanted[nodes, block.type] = wanted.get((nodes, block.type), 0) + block.size
-    reserved = {(node, name): table.reserved for node, books in machine.items() for name, table in _tables(books)}
+    reserved = {(node, name): table.reserved for node, ledger in machine.items() for name, table in _tables(ledger)}
     for (nodes, name), size in sorted(wanted.items()):
         for node in nodes:
             booked = min(size, reserved.get((node, name), 0))

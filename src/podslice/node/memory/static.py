@@ -1,4 +1,4 @@
-"""Choosing NUMA nodes for memory, and the books of the nodes (memory-device 1.4, 1.8, 1.9)."""
+"""Choosing NUMA nodes for memory, and the ledgers of the nodes (memory-device 1.4, 1.8, 1.9)."""
 
 from __future__ import annotations
 

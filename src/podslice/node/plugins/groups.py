@@ -8,7 +8,7 @@ from podslice.machine.model import whole_objects
 from podslice.node.cpu.picking.distribute import Pick
 from podslice.node.cpu.picking.picker import Picker
 from podslice.node.plugins.api import CPUMachine, Layer
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits, union
 
 
@@ -39,7 +39,9 @@ def whole_cores(machine: CPUMachine, groups: Sequence[Bits]) -> list[Bits]:
     return found[::-1]
 
 
-def take_by_groups(picker: Picker, groups: Sequence[Bits], count: int, near: Bits, purse: Purse | None) -> Pick:
+def take_by_groups(
+    picker: Picker, groups: Sequence[Bits], count: int, near: Bits, search_budget: SearchBudget | None
+) -> Pick:
     """Whole groups as long as they fit, and of the next one as many as are missing; first those that are `near`.
     Raises `AdmissionError`."""
     chosen, proven = 0, True
@@ -52,8 +54,8 @@ def take_by_groups(picker: Picker, groups: Sequence[Bits], count: int, near: Bit
             if free.bit_count() <= missing:
                 chosen |= free
             else:
-                pick = picker.take(free, missing, purse)
+                pick = picker.take(free, missing, search_budget)
                 chosen, proven = chosen | pick.cpus, proven and pick.proven
     if chosen.bit_count() < count:
-        return picker.take(chosen, count, purse)
+        return picker.take(chosen, count, search_budget)
     return Pick(chosen, proven)

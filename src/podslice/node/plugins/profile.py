@@ -45,7 +45,7 @@ from podslice.node.plugins.contract import (
     subset,
 )
 from podslice.node.plugins.groups import score_groups, take_by_groups, whole_cores
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits, union
 from podslice.values.errors import AdmissionError
 
@@ -187,17 +187,17 @@ class PluginProfile:
         node: CPUNode,
         picker: Picker,
         *,
-        purse: Purse | None,
+        search_budget: SearchBudget | None,
         on_broken: OnBroken,
     ) -> Proposal:
         """The CPUs for a container from a pool that was filtered; within the affinity where that has enough. Raises
         `AdmissionError`."""
         if self.plain:
-            return Proposal(picker.take_near(pool, ask.count, mask, purse))
+            return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
         try:
-            return self._best(ask, pool, mask, node, picker, purse, on_broken)
+            return self._best(ask, pool, mask, node, picker, search_budget, on_broken)
         except FallBackError:
-            return Proposal(picker.take_near(pool, ask.count, mask, purse))
+            return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
 
     def _best(
         self,
@@ -206,11 +206,11 @@ class PluginProfile:
         mask: Bits | None,
         node: CPUNode,
         picker: Picker,
-        purse: Purse | None,
+        search_budget: SearchBudget | None,
         on_broken: OnBroken,
     ) -> Proposal:
         if pool.bit_count() < ask.count:
-            return Proposal(picker.take_near(pool, ask.count, mask, purse))
+            return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
         near = picker.near(pool, mask)
         cpus = near if near.bit_count() >= ask.count else pool
         layers = self._layers(ask, cpus, node, on_broken)
@@ -218,10 +218,10 @@ class PluginProfile:
         if not self.scores:
             for candidate in found:
                 return Proposal(Pick(candidate, True))
-            return Proposal(self._static(ask, pool, mask, near, layers, picker, purse))
+            return Proposal(self._static(ask, pool, mask, near, layers, picker, search_budget))
         candidates = [Pick(one, True) for one in found]
         if len(candidates) < self.max_candidates:
-            candidates.append(self._static(ask, pool, mask, near, layers, picker, purse))
+            candidates.append(self._static(ask, pool, mask, near, layers, picker, search_budget))
         if len(candidates) == 1 and not self.hint_scores:
             return Proposal(candidates[0])
         scored = [Proposal(one, self.score(ask, one.cpus, node, on_broken)) for one in candidates]
@@ -289,7 +289,7 @@ class PluginProfile:
         near: Bits,
         layers: tuple[Layer, ...],
         picker: Picker,
-        purse: Purse | None,
+        search_budget: SearchBudget | None,
     ) -> Pick:
         """What is picked without plugins, with more points first."""
         groups = score_groups(pool, layers)
@@ -298,10 +298,10 @@ class PluginProfile:
             away = pool & ~near
             return Pick(picker.take_cores([group & place for place in (near, away) for group in groups], ask.count))
         if len(groups) == 1:
-            return picker.take_near(pool, ask.count, mask, purse)
+            return picker.take_near(pool, ask.count, mask, search_budget)
         if ask.whole_cores:
             groups = whole_cores(self.machine, groups)
-        return take_by_groups(picker, groups, ask.count, near if mask is not None else pool, purse)
+        return take_by_groups(picker, groups, ask.count, near if mask is not None else pool, search_budget)
 
     # Allocate and Deallocate
 

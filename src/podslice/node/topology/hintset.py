@@ -15,7 +15,7 @@ import msgspec
 
 from podslice.node.topology.hint import ALL_LISTED, Hint, enumerate_masks
 from podslice.node.topology.needs import Need, all_met, enough
-from podslice.node.topology.search import ALONE, Purse, Size, Span, fewest, lowest, purse_over
+from podslice.node.topology.search import ALONE, SearchBudget, Size, Span, fewest, lowest, search_budget_over
 from podslice.values.cpuset import Bits
 
 
@@ -27,7 +27,7 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
     `smallest` is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are
     preferred too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in
     the order in which sets are listed. `proven`: no search for `smallest` was given up, which makes it larger than
-    needed; `purse` pays for what is searched later.
+    needed; `search_budget` pays for what is searched later.
     """
 
     nodes: Sequence[int]
@@ -39,7 +39,7 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
     alignment: Span | None = None
     sockets_first: bool = False
     proven: bool = True
-    purse: Purse | None = None
+    search_budget: SearchBudget | None = None
 
     @classmethod
     def only(cls, mask: Bits) -> HintSet:
@@ -88,7 +88,7 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
         most = min([mask.bit_count() for mask in sets])
         if not self.open_nodes:
             return Size(most, True)
-        found = fewest(self.open_nodes, self.needs, 2, purse_over(self.open_nodes, self.purse))
+        found = fewest(self.open_nodes, self.needs, 2, search_budget_over(self.open_nodes, self.search_budget))
         return Size(most, True) if found is None else Size(min(most, found.nodes), found.proven)
 
     def best(self, within: Bits = 0) -> BestHint | None:
@@ -110,15 +110,15 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
         """The smallest and lowest set of the rule that contains `within`, if there is one, and whether that is
         proven."""
         needs = (*self.needs, Need.nodes(within, within.bit_count()))
-        purse = purse_over(self.open_nodes, self.purse)
-        before = purse.left
-        size = fewest(self.open_nodes, needs, 2, purse)
+        search_budget = search_budget_over(self.open_nodes, self.search_budget)
+        before = search_budget.left
+        size = fewest(self.open_nodes, needs, 2, search_budget)
         if size is None:
             return []
-        mask = lowest(self.open_nodes, size.nodes, needs, purse)
+        mask = lowest(self.open_nodes, size.nodes, needs, search_budget)
         if mask is None:
             mask = enough(self.open_nodes, needs)
-        return [(mask, not purse.ended_since(before))]
+        return [(mask, not search_budget.ended_since(before))]
 
 
 class BestHint(NamedTuple):

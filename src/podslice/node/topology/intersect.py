@@ -14,7 +14,7 @@ import msgspec
 
 from podslice.node.topology.hintset import HintSet
 from podslice.node.topology.needs import Need, all_met
-from podslice.node.topology.search import Purse, Size, Span, lowest
+from podslice.node.topology.search import SearchBudget, Size, Span, lowest
 from podslice.node.topology.split import Split
 from podslice.node.topology.spreads import Spreads
 from podslice.values.cpuset import Bits, bits_of, iter_bits, lowest_bits
@@ -31,7 +31,7 @@ class BestMask(msgspec.Struct, frozen=True):
 NOT_FOUND = BestMask(0, True)
 
 
-def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
+def preferred(sets: Sequence[HintSet], fit: Fit, search_budget: SearchBudget) -> BestMask:
     """The best mask that every resource prefers, if there is one. At most one resource looks at sockets."""
     sizes: set[int] = set()
     aligned = None
@@ -42,20 +42,22 @@ def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
             aligned = aligned or one
     if len(sizes) > 1:
         return NOT_FOUND
-    before = purse.left
+    before = search_budget.left
     if aligned is None:
-        mask = _common(sets, sizes.pop(), fit, purse)
-        return BestMask(mask, not purse.ended_since(before))
+        mask = _common(sets, sizes.pop(), fit, search_budget)
+        return BestMask(mask, not search_budget.ended_since(before))
     widest, proven = _widest_need(sets)
-    mask = _aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, purse)
-    return BestMask(mask, proven and not purse.ended_since(before))
+    mask = _aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, search_budget)
+    return BestMask(mask, proven and not search_budget.ended_since(before))
 
 
-def _aligned(sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, purse: Purse) -> Bits:
+def _aligned(
+    sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, search_budget: SearchBudget
+) -> Bits:
     for any_smallest in (False, True) if aligned.sockets_first else (True,):
         for size in sizes:
             free = any_smallest and size == aligned.smallest
-            mask = _common(sets, size, fit, purse, None if free else aligned.alignment)
+            mask = _common(sets, size, fit, search_budget, None if free else aligned.alignment)
             if mask:
                 return mask
     return 0
@@ -70,7 +72,9 @@ def _widest_need(sets: Sequence[HintSet]) -> Size:
     return Size(widest, proven)
 
 
-def _common(sets: Sequence[HintSet], size: int, fit: Fit, purse: Purse, span: Span | None = None) -> Bits:
+def _common(
+    sets: Sequence[HintSet], size: int, fit: Fit, search_budget: SearchBudget, span: Span | None = None
+) -> Bits:
     """The best mask of one size that is a hint of every resource and has the right `span`, 0 if there is none."""
     if size == 1:
         nodes = -1
@@ -91,21 +95,23 @@ def _common(sets: Sequence[HintSet], size: int, fit: Fit, purse: Purse, span: Sp
         nodes &= one.open_nodes
         needs += one.needs
     if nodes.bit_count() >= size:
-        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], purse, span=span), purse)
+        mask = fit.best(
+            nodes, size, lambda some, more: lowest(some, size, [*needs, *more], search_budget, span=span), search_budget
+        )
         if mask is not None:
             found.add(mask)
     return fit.best_of(found) if found else 0
 
 
-def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) -> BestMask:
+def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budget: SearchBudget) -> BestMask:
     """The best mask that is an intersection of one hint of every resource, if any has a node.
 
     Best are as many nodes as the resource with the widest smallest hint needs, then fewer, then more.
     """
-    before = purse.left
+    before = search_budget.left
     target, proven = _widest_need(sets)
-    if len(sets) == 1 and (mask := _common(sets, target, fit, purse)):
-        return BestMask(mask, proven and not purse.ended_since(before))
+    if len(sets) == 1 and (mask := _common(sets, target, fit, search_budget)):
+        return BestMask(mask, proven and not search_budget.ended_since(before))
     found = set()
     alone = touched = 0
     for place, one in enumerate(sets):
@@ -114,8 +120,8 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) ->
     if alone & touched:
         found.add(fit.best_single(alone & touched))
     for fixed, opened in _branches(sets, all_nodes):
-        found.add(_widest(fixed, opened, target, fit, purse))
-    proven = proven and not purse.ended_since(before)
+        found.add(_widest(fixed, opened, target, fit, search_budget))
+    proven = proven and not search_budget.ended_since(before)
     found.discard(0)
     if len(found) <= 1:
         return BestMask(found.pop() if found else 0, proven)
@@ -134,7 +140,7 @@ def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple
     return branches
 
 
-def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, purse: Purse) -> Bits:
+def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, search_budget: SearchBudget) -> Bits:
     """The best intersection of `fixed` with one set from the rule of each of `opened`, 0 if there is none."""
     room = fixed
     for one in opened:
@@ -142,15 +148,15 @@ def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, purse
     if not room or not opened:
         return room
     for size in range(min(target, room.bit_count()), room.bit_count()):
-        mask = _of_size(room, size, opened, fit, purse)
+        mask = _of_size(room, size, opened, fit, search_budget)
         if mask is not None:
             return mask
     return room
 
 
-def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: Purse) -> Bits | None:
+def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, search_budget: SearchBudget) -> Bits | None:
     """The best intersection of `size` nodes of `room`."""
-    split = Split(opened, purse) if len(opened) > 1 else None
+    split = Split(opened, search_budget) if len(opened) > 1 else None
     alone = [
         [need.beside(gone) for need in one.needs] if (gone := one.open_nodes & ~room) else one.needs
         for one in _distinct(opened)
@@ -162,7 +168,7 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: 
             return nodes if spared and all_met(needs, nodes) else None
         best: Bits | None = None
         for own in alone:
-            mask = lowest(nodes, size, [*own, *needs], purse, below=best)
+            mask = lowest(nodes, size, [*own, *needs], search_budget, below=best)
             if mask is not None:
                 best = mask
         if split is None or best == lowest_bits(nodes, size):
@@ -171,13 +177,13 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: 
             nodes,
             size,
             needs,
-            purse,
+            search_budget,
             may_leave_out=lambda left_out: split.possible(left_out | room & ~nodes),
             below=best,
         )
         return best if lower is None else lower
 
-    return fit.best(room, size, find, purse)
+    return fit.best(room, size, find, search_budget)
 
 
 def _distinct(sets: Sequence[HintSet]) -> list[HintSet]:
@@ -204,8 +210,8 @@ class Fit:
         """Sorts masks of one size, best first."""
         return 0, mask
 
-    def best(self, nodes: Bits, size: int, find: Find, purse: Purse) -> Bits | None:
-        """The best mask of `size` of the `nodes` that `find` accepts, as far as the purse goes."""
+    def best(self, nodes: Bits, size: int, find: Find, search_budget: SearchBudget) -> Bits | None:
+        """The best mask of `size` of the `nodes` that `find` accepts, as far as the search budget goes."""
         return find(nodes, ())
 
     def best_single(self, nodes: Bits) -> Bits:
@@ -237,24 +243,25 @@ class ClosestFit(Fit):
             return nodes
         return 1 << min(iter_bits(nodes), key=lambda node: (self._between(node, node), node))
 
-    def best(self, nodes: Bits, size: int, find: Find, purse: Purse) -> Bits | None:
+    def best(self, nodes: Bits, size: int, find: Find, search_budget: SearchBudget) -> Bits | None:
         """Walks over the ways to spread `size` nodes over groups of alike nodes, closest first; within a way, the
-        lowest mask wins. Where the purse is empty first, it is the best set that exchanging single nodes leads to."""
+        lowest mask wins. Where the search budget is empty first, it is the best set that exchanging single nodes leads
+        to."""
         groups = self._alike(nodes)
         known = find(nodes, ())
         if known is None or len(groups) == 1:
             return known
         spreads = self._spreads(groups)
-        few = Purse(_FEW_STEPS)
+        few = SearchBudget(_FEW_STEPS)
         known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
         if few.left >= 0:
             return known
         ways = spreads.number(size)
-        if ways <= _MOST_LISTED and purse.affords(_STEPS_PER_WAY * ways):
+        if ways <= _MOST_LISTED and search_budget.affords(_STEPS_PER_WAY * ways):
             return self._closest(groups, spreads.listed(size), find, known)
-        if purse.affords(_STEPS_PER_EXCHANGE * nodes.bit_count() ** 2):
+        if search_budget.affords(_STEPS_PER_EXCHANGE * nodes.bit_count() ** 2):
             known = self._by_exchange(nodes, known, find)
-        return self._closest(groups, spreads.walk(size, self.key(known)[0], purse), find, known)
+        return self._closest(groups, spreads.walk(size, self.key(known)[0], search_budget), find, known)
 
     def _closest(
         self, groups: Sequence[Sequence[int]], ways: Iterable[tuple[int, tuple[int, ...]]], find: Find, known: Bits

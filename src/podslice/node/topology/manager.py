@@ -243,7 +243,7 @@ class TopologyManager:
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
-        merged = merger.merge(hints, self.context.purse)
+        merged = merger.merge(hints, self.context.search_budget)
         if merged.agrees is not None:
             self.context.metrics[SCORED_MERGES[merged.agrees]] += 1
         if not merged.proven:

@@ -19,7 +19,7 @@ from podslice.node.topology.hint import ALL_LISTED, NO_AFFINITY, Hint, enumerate
 from podslice.node.topology.hintset import HintSet, ProviderHints
 from podslice.node.topology.intersect import ClosestFit, Fit
 from podslice.node.topology.scored import ScoredMerge
-from podslice.node.topology.search import Purse, Span
+from podslice.node.topology.search import SearchBudget, Span
 from podslice.node.topology.walk import TooLongError, Walk
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
@@ -75,12 +75,12 @@ class Merger:
             self._fit = ClosestFit({node: distances or () for node, distances in numa}, position)
             self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
-    def merge(self, providers: Sequence[ProviderHints], purse: Purse | None = None) -> Merged:
-        """The providers' answers as one; `purse` pays for the searches."""
+    def merge(self, providers: Sequence[ProviderHints], search_budget: SearchBudget | None = None) -> Merged:
+        """The providers' answers as one; `search_budget` pays for the searches."""
         if self.policy == NONE:
             return Merged(NO_AFFINITY, True, True)
         walked = self._walk(providers) if self._may_crash else None
-        best, proven = (walked, True) if walked else self._fold(providers, purse or Purse())
+        best, proven = (walked, True) if walked else self._fold(providers, search_budget or SearchBudget())
         agrees, parts = None, _TOGETHER
         if self.scored is not None and not best.preferred:
             chosen = self.scored.best(providers, best.mask, self._fit.key)
@@ -94,7 +94,7 @@ class Merger:
     def unscored(self, providers: Sequence[ProviderHints]) -> Hint:
         """What is taken where resources are not weighed against each other."""
         walked = self._walk(providers) if self._may_crash else None
-        return walked or self._fold(providers, Purse())[0]
+        return walked or self._fold(providers, SearchBudget())[0]
 
     def tied(self, providers: Sequence[ProviderHints], winner: Hint) -> list[Bits]:
         """The masks that are as good as the winner's in everything but their number, ascending; the winner's alone
@@ -143,7 +143,7 @@ class Merger:
         except TooLongError:
             return None
 
-    def _fold(self, providers: Sequence[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
+    def _fold(self, providers: Sequence[ProviderHints], search_budget: SearchBudget) -> tuple[Hint, bool]:
         sets: list[HintSet] = []
         lists: list[list[Hint]] = []
         for answer in providers:
@@ -156,24 +156,24 @@ class Merger:
                 elif hints is not None:
                     lists.append(hints or [_IMPOSSIBLE])
         if not lists:
-            return self._of_sets(sets, purse, impossible=False)
+            return self._of_sets(sets, search_budget, impossible=False)
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
         if all(hints == [_IMPOSSIBLE] for hints in lists):
-            return self._of_sets(sets, purse, impossible=impossible)
+            return self._of_sets(sets, search_budget, impossible=impossible)
         return self._of_lists([*map(list, sets), *lists], _span(sets)), True
 
-    def _of_sets(self, sets: Sequence[HintSet], purse: Purse, *, impossible: bool) -> tuple[Hint, bool]:
+    def _of_sets(self, sets: Sequence[HintSet], search_budget: SearchBudget, *, impossible: bool) -> tuple[Hint, bool]:
         """The winner where every resource describes its hints; `impossible`: some resource has none."""
         if not sets:
             return Hint(self.all_nodes, not impossible), True
         if self.single_numa_node:
             return self._of_single_nodes(sets, impossible=impossible), True
-        best = intersect.NOT_FOUND if impossible else intersect.preferred(sets, self._fit, purse)
+        best = intersect.NOT_FOUND if impossible else intersect.preferred(sets, self._fit, search_budget)
         found, proven = Hint(best.mask, True), best.proven
         if not best.mask:
-            best = intersect.nearest(sets, self.all_nodes, self._fit, purse)
+            best = intersect.nearest(sets, self.all_nodes, self._fit, search_budget)
             found, proven = Hint(best.mask or self.all_nodes, False), proven and best.proven
-        if not proven and self.all_nodes.bit_count() <= purse.exact_nodes:
+        if not proven and self.all_nodes.bit_count() <= search_budget.exact_nodes:
             lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
             return self._of_lists(lists, _span(sets)), True
         for one in sets:

@@ -27,7 +27,7 @@ _NODES_PER_STEP = 8
 """A decision costs more with more needs, and for devices that are on several nodes with more nodes."""
 
 
-class Purse(msgspec.Struct, eq=False):
+class SearchBudget(msgspec.Struct, eq=False):
     """What the searches of one admission may spend together: `left` more decisions, where a machine has more than
     `exact_nodes` NUMA nodes. A search that finds it empty ends with the best it knows."""
 
@@ -48,12 +48,12 @@ class Purse(msgspec.Struct, eq=False):
         return self.left < 0 and self.left != left
 
 
-def purse_over(nodes: Bits, purse: Purse | None = None) -> Purse:
+def search_budget_over(nodes: Bits, search_budget: SearchBudget | None = None) -> SearchBudget:
     """What pays for a search over the sets of some nodes. The sets of a few nodes are all looked at, whatever that
-    costs; those of many are paid from the purse (by default the search's own)."""
-    if nodes.bit_count() <= (EXACT_NODES if purse is None else purse.exact_nodes):
-        return Purse(1 << 62)
-    return Purse() if purse is None else purse
+    costs; those of many are paid from the search budget (by default the search's own)."""
+    if nodes.bit_count() <= (EXACT_NODES if search_budget is None else search_budget.exact_nodes):
+        return SearchBudget(1 << 62)
+    return SearchBudget() if search_budget is None else search_budget
 
 
 class Size(NamedTuple):
@@ -84,8 +84,11 @@ class Span(NamedTuple):
         return self.touched(mask).bit_count() == self.sockets
 
 
-def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, purse: Purse | None = None) -> Size | None:
-    """How many of `nodes` meet all needs at least; None when even all do not. `purse`: by default `purse_over`."""
+def fewest(
+    nodes: Bits, needs: Sequence[Need], at_least: int = 1, search_budget: SearchBudget | None = None
+) -> Size | None:
+    """How many of `nodes` meet all needs at least; None when even all do not. `search_budget`: by default
+    `search_budget_over`."""
     named, others = settled(needs)
     known = named.bit_count()
     if named:
@@ -104,12 +107,12 @@ def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, purse: Purse |
         return Size(known + size, True)
     if not all_met(needs, nodes):
         return None
-    purse = purse or purse_over(nodes)
-    before = purse.left
+    search_budget = search_budget or search_budget_over(nodes)
+    before = search_budget.left
     for count in range(size, len(ids)):
-        if lowest(nodes, count, needs, purse) is not None:
-            return Size(known + count, not purse.ended_since(before))
-        if purse.ended_since(before):
+        if lowest(nodes, count, needs, search_budget) is not None:
+            return Size(known + count, not search_budget.ended_since(before))
+        if search_budget.ended_since(before):
             return Size(known + max(at_least, enough(nodes, needs).bit_count()), False)
     return Size(known + len(ids), True)
 
@@ -118,13 +121,13 @@ def lowest(
     nodes: Bits,
     size: int,
     needs: Sequence[Need],
-    purse: Purse | None = None,
+    search_budget: SearchBudget | None = None,
     *,
     may_leave_out: Callable[[Bits], bool] | None = None,
     below: Bits | None = None,
     span: Span | None = None,
 ) -> Bits | None:
-    """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none, or the purse is
+    """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none, or the search budget is
     empty first.
 
     `may_leave_out(set)` tells whether a set of nodes may be left out. It must be monotone: if it refuses a set, it
@@ -138,7 +141,7 @@ def lowest(
         if named & ~nodes or named.bit_count() > size or (below is not None and below <= named):
             return None
         left = None if below is None else below - named
-        mask = lowest(nodes & ~named, size - named.bit_count(), others, purse, below=left)
+        mask = lowest(nodes & ~named, size - named.bit_count(), others, search_budget, below=left)
         return None if mask is None else named | mask
     needs = [need for need in needs if need.amount > 0]
     if size == 1 and may_leave_out is None and span is None:
@@ -152,11 +155,11 @@ def lowest(
         return first if below is None or first < below else None
     if first == nodes:
         return None
-    if purse is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
-        purse = purse_over(0)
-    elif not purse.spend(nodes.bit_count()):
+    if search_budget is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
+        search_budget = search_budget_over(0)
+    elif not search_budget.spend(nodes.bit_count()):
         return None
-    return _Descent(nodes, size, needs, purse, may_leave_out, below, span).run()
+    return _Descent(nodes, size, needs, search_budget, may_leave_out, below, span).run()
 
 
 def _lowest_single(nodes: Bits, needs: Sequence[Need], below: Bits | None) -> Bits | None:
@@ -176,7 +179,7 @@ class _Descent:
         nodes: Bits,
         size: int,
         needs: Sequence[Need],
-        purse: Purse,
+        search_budget: SearchBudget,
         may_leave_out: Callable[[Bits], bool] | None,
         below: Bits | None,
         span: Span | None,
@@ -184,7 +187,7 @@ class _Descent:
         self.ids = list(iter_bits(nodes))
         self.nodes = nodes
         self.size = size
-        self.purse = purse
+        self.search_budget = search_budget
         self.may_leave_out = may_leave_out
         self.below = below
         bounds = [need for need in needs if need.additive]
@@ -223,7 +226,7 @@ class _Descent:
             if touched is None:
                 return None
             key += touched
-        if key in self.failed or not self.purse.spend(self.cost):
+        if key in self.failed or not self.search_budget.spend(self.cost):
             return None
         found = None
         if position > count and self._may_skip(position - 1, chosen):

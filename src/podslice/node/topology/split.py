@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 from podslice.node.topology.hintset import HintSet
 from podslice.node.topology.needs import all_met
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits, iter_bits
 
 _Spare = tuple[int, ...]
 
 
 class Split:
-    """Answers for the resources `opened`; "no" as well when the purse ends."""
+    """Answers for the resources `opened`; "no" as well when the search budget ends."""
 
-    def __init__(self, opened: Sequence[HintSet], purse: Purse) -> None:
+    def __init__(self, opened: Sequence[HintSet], search_budget: SearchBudget) -> None:
         self._resources = [_Sparing(one) for one in opened]
-        self._purse = purse
+        self._search_budget = search_budget
         self._known: dict[Bits, bool] = {0: True}
 
     def possible(self, left_out: Bits) -> bool:
@@ -51,7 +51,7 @@ class Split:
         if place == len(nodes):
             return True
         state = (place, *left)
-        if state in failed or not self._purse.spend():
+        if state in failed or not self._search_budget.spend():
             return False
         node = nodes[place]
         tried = set()

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import accumulate, product
 from operator import itemgetter
 
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 
 _LEAST_STEPS = 5
 _GROUPS_SQUARED_PER_STEP = 512
@@ -69,14 +69,14 @@ class Spreads:
             counts = dict(chosen)
             yield from self._exchanged(cost, tuple([counts.get(index, 0) for index in range(len(self.sizes))]))
 
-    def walk(self, size: int, most: int, purse: Purse) -> Iterator[Way]:
-        """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the purse
-        goes."""
+    def walk(self, size: int, most: int, search_budget: SearchBudget) -> Iterator[Way]:
+        """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the search
+        budget goes."""
         nearest = [self._nearest(group) for group in range(len(self.sizes))]
         start = tuple([2 * own for own in self.own])
         steps = _LEAST_STEPS + len(self.sizes) ** 2 // _GROUPS_SQUARED_PER_STEP
         heap: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = [(0, 0, (), start)]
-        while heap and purse.spend(steps):
+        while heap and search_budget.spend(steps):
             _, cost, counts, costs = heappop(heap)
             index = len(counts)
             if index == len(self.sizes):

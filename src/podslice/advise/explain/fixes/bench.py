@@ -67,7 +67,7 @@ class Asking(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What pods hold at least, or a node has left at most: exclusive CPUs, memory in the Memory Manager's books, and
+    """What pods hold at least, or a node has left at most: exclusive CPUs, memory in the Memory Manager's ledgers, and
     what the predicates count (pods among it)."""
 
     cpus: int

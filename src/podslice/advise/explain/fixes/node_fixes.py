@@ -319,7 +319,7 @@ def _fewer_pages(nodes: Alternatives, asking: Asking, amount: int) -> Iterator[F
 
 
 def _free_on(node: NodeView, numa: int, name: str) -> int | None:
-    """Free bytes in the Memory Manager's books; None where it keeps none."""
+    """Free bytes in the Memory Manager's ledgers; None where it keeps none."""
     state = node.memory.get(numa)
     table = (state.memory_map or {}).get(name) if state else None
     return None if table is None else table.free

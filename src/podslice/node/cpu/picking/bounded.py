@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 
 from podslice.node.cpu.picking.balance import Balance, Deal, Scored
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 
 
 def less_spread(lefts: Sequence[int], groups: int, group: int) -> int | None:
@@ -38,17 +38,20 @@ def less_spread(lefts: Sequence[int], groups: int, group: int) -> int | None:
 class BoundedSearch:
     """Finds among the combinations of `size` nodes the first one, in list order, that leaves the best balance.
 
-    `frees` are the free CPUs of the nodes in list order. Where the purse is empty, it is the best one known by then.
+    `frees` are the free CPUs of the nodes in list order. Where the search budget is empty, it is the best one known by
+    then.
     """
 
-    def __init__(self, frees: Sequence[int], size: int, deal: Deal, balance: Balance, purse: Purse) -> None:
+    def __init__(
+        self, frees: Sequence[int], size: int, deal: Deal, balance: Balance, search_budget: SearchBudget
+    ) -> None:
         self.frees = frees
         self.size = size
         self.group = deal.group
         self.balance = balance
         self.share = deal.share(size)
         self.groups = deal.remainder(size) // deal.group
-        self.purse = purse
+        self.search_budget = search_budget
         self.places = [place for place, free in enumerate(frees) if free >= self.share]
         self.best: tuple[tuple[int, ...], Scored] | None = None
         self._limit = 0
@@ -89,7 +92,7 @@ class BoundedSearch:
             if free in tried:
                 continue
             tried.add(free)
-            if not self.purse.spend() or (self.best is not None and self._limit == 0):
+            if not self.search_budget.spend() or (self.best is not None and self._limit == 0):
                 return
             bound = self._bound((*chosen, index), missing - 1)
             if bound is not None and (bound < self._limit or (bound == self._limit and self.best is None)):
@@ -125,7 +128,7 @@ class _Remainder:
         self.groups = search.groups
         self.group = search.group
         self.balance = search.balance
-        self.purse = search.purse
+        self.search_budget = search.search_budget
         lefts = [free - search.share for free in frees]
         self.candidates = tuple([i for i, left in enumerate(lefts) if left >= self.group])
         self.amounts = [lefts[i] for i in self.candidates]
@@ -219,7 +222,7 @@ class _Several:
             if amounts[index] in tried:
                 continue
             tried.add(amounts[index])
-            if not self.remainder.purse.spend():
+            if not self.remainder.search_budget.spend():
                 return
             rest = sorted(amounts[index + 1 :])
             fullest = [amounts[i] for i in chosen] + [amounts[index]] + rest[len(rest) - missing + 1 :]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from podslice.node.cpu.picking.balance import Balance, Deal, Scored
 from podslice.node.cpu.picking.bounded import BoundedSearch
 from podslice.node.cpu.picking.packed import Accumulator
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.errors import UpstreamDefectError
 from podslice.values.quirks import Quirks
 
@@ -36,13 +36,13 @@ class Combinations:
     `endless`: ways that upstream tries without end raise `UpstreamDefectError` (quirk `endless_distribution`).
     """
 
-    def __init__(self, work: Accumulator, deal: Deal, quirks: Quirks, purse: Purse) -> None:
+    def __init__(self, work: Accumulator, deal: Deal, quirks: Quirks, search_budget: SearchBudget) -> None:
         nodes = work.topology.numa_nodes
         self.numas = work.numas()
         self.free = {node: (nodes[node] & work.free).bit_count() for node in self.numas}
         self.fullest = sorted([self.free[node] for node in self.numas], reverse=True)
         self.deal = deal
-        self.purse = purse
+        self.search_budget = search_budget
         self.balance = Balance(self.free.values(), deal.cpus)
         self.straddling = len(self.free) != len(self.numas)
         self.endless = quirks.endless_distribution
@@ -57,7 +57,7 @@ class Combinations:
             return self._single()
         else:
             frees = [self.free[node] for node in self.numas]
-            found = BoundedSearch(frees, size, self.deal, self.balance, self.purse).run()
+            found = BoundedSearch(frees, size, self.deal, self.balance, self.search_budget).run()
         return None if found is None else self._remembered(*found)
 
     def _single(self) -> Choice | None:

@@ -11,7 +11,7 @@ import msgspec
 from podslice.node.cpu.picking.balance import Deal
 from podslice.node.cpu.picking.combinations import Choice, Combinations
 from podslice.node.cpu.picking.packed import Accumulator, Packer, not_enough
-from podslice.node.topology.search import Purse, purse_over
+from podslice.node.topology.search import SearchBudget, search_budget_over
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, RefusalKind, UpstreamDefectError
 
@@ -34,8 +34,8 @@ class Distributor:
         self._packer = packer
         self._group = group
 
-    def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
-        """Pick `count` CPUs; `purse` pays for the search for the best combination of nodes.
+    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None) -> Pick:
+        """Pick `count` CPUs; `search_budget` pays for the search for the best combination of nodes.
 
         Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
         """
@@ -46,14 +46,14 @@ class Distributor:
         work = Accumulator(self._packer, available, count)
         if count > work.free.bit_count():
             raise not_enough(count, available)
-        purse = purse_over(work.topology.numa_mask, purse)
-        before = purse.left
-        search = Combinations(work, Deal(count, self._group), self._packer.quirks, purse)
+        search_budget = search_budget_over(work.topology.numa_mask, search_budget)
+        before = search_budget.left
+        search = Combinations(work, Deal(count, self._group), self._packer.quirks, search_budget)
         choice = self._choice(search, count)
         if choice is None:
-            return Pick(self._packer.take(available, count), not purse.ended_since(before))
+            return Pick(self._packer.take(available, count), not search_budget.ended_since(before))
         self._hand_out(work, choice, search)
-        return Pick(work.result, not purse.ended_since(before))
+        return Pick(work.result, not search_budget.ended_since(before))
 
     def _choice(self, search: Combinations, count: int) -> Choice | None:
         """The best combination of the fewest nodes that can hold the request."""

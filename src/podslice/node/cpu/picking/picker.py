@@ -10,7 +10,7 @@ from podslice.machine.model import CPUTopology, whole_objects
 from podslice.node.cpu.picking.distribute import Distributor, Pick
 from podslice.node.cpu.picking.packed import Packer
 from podslice.node.cpu.picking.units import take_units
-from podslice.node.topology.search import Purse
+from podslice.node.topology.search import SearchBudget
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, RefusalKind
@@ -39,8 +39,8 @@ class Picker:
     nodes.
 
     Picks raise `AdmissionError` with upstream's text when there are not enough CPUs, and `UpstreamDefectError` where
-    upstream never ends and the quirk is on. The `purse` of an admission pays for the search for the best NUMA nodes to
-    distribute CPUs over; without one every pick has its own.
+    upstream never ends and the quirk is on. The `search_budget` of an admission pays for the search for the best NUMA
+    nodes to distribute CPUs over; without one every pick has its own.
     """
 
     def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
@@ -69,34 +69,36 @@ class Picker:
             return None
         return Distributor(self._packer, self.topology.cpus_per_core if self._options.full_pcpus_only else 1)
 
-    def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
+    def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None) -> Pick:
         """Pick `count` of the `available` CPUs; `align-by-socket`: on as few sockets as possible."""
-        pick = self._take(available, count, purse)
+        pick = self._take(available, count, search_budget)
         if not self._fewest_sockets:
             return pick
         sockets = fewest_sockets(self.topology, available, count)
         if _touched(self.topology, pick.cpus) <= len(sockets):
             return pick
         try:
-            fewer = self._take(available & reduce(or_, sockets, 0), count, purse)
+            fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget)
         except AdmissionError:
             return pick
         return Pick(fewer.cpus, pick.proven and fewer.proven)
 
-    def take_near(self, available: Bits, count: int, affinity: Bits | None, purse: Purse | None = None) -> Pick:
+    def take_near(
+        self, available: Bits, count: int, affinity: Bits | None, search_budget: SearchBudget | None = None
+    ) -> Pick:
         """Pick first CPUs on the NUMA nodes of `affinity` (None: no wish), with `align-by-socket` on the sockets of
         those nodes, then any."""
         if self.uneven:
             near = self.near(available, affinity)
             return Pick(self.take_cores((near, available & ~near), count))
         if affinity is None:
-            return self.take(available, count, purse)
+            return self.take(available, count, search_budget)
         near = self.near(available, affinity)
-        pick = self.take(near, min(near.bit_count(), count), purse)
+        pick = self.take(near, min(near.bit_count(), count), search_budget)
         missing = count - pick.cpus.bit_count()
         if missing == 0:
             return pick
-        rest = self.take(available & ~pick.cpus, missing, purse)
+        rest = self.take(available & ~pick.cpus, missing, search_budget)
         return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
 
     def take_cores(self, places: Sequence[Bits], count: int) -> Bits:
@@ -115,9 +117,9 @@ class Picker:
             near = whole_objects(self.topology.sockets, near)
         return near & available
 
-    def _take(self, available: Bits, count: int, purse: Purse | None) -> Pick:
+    def _take(self, available: Bits, count: int, search_budget: SearchBudget | None) -> Pick:
         if self._distributor is not None:
-            return self._distributor.take(available, count, purse)
+            return self._distributor.take(available, count, search_budget)
         return Pick(self._packer.take(available, count))
 
 
