@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -210,17 +211,16 @@ def test_the_file_is_never_half_written(life: list[tuple[str, str]]) -> None:
     and stays otherwise."""
     record = ContainerRecord("c1", "c", "u", "s")
     seen: list[Any] = []
-    rename = Path.rename
+    replace = os.replace
 
-    def looked(self: Path, target: Path) -> Path:
+    def looked(source: Path, target: Path) -> None:
         seen.append(msgspec.json.decode(target.read_bytes()) if target.exists() else None)
-        done = rename(self, target)
+        replace(source, target)
         seen.append(msgspec.json.decode(target.read_bytes()))
-        return done
 
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         files = ContainerFiles(Path(folder))
-        patch.setattr(Path, "rename", looked)
+        patch.setattr(os, "replace", looked)
         changes, last = 0, None
         for own, shared in life:
             cpus = parse_bits(own) | parse_bits(shared)
