@@ -2,8 +2,8 @@
 
 The journal of a node is `Stamped` events: an epoch (another one at each start of the agent), a sequence without gaps,
 the event, and the digests of the node's state after it (`node.holding`). `StateTold` carries everything; the others are
-what was asked, and what came of it: who has the state before one can work out the state after it (`core.cluster.
-replica`). `encode` and `decode` are JSON, bounded, with typed errors.
+what was asked, and what came of it: who has the state before one can work out the state after it (`replica.replica`).
+`encode` and `decode` are JSON, bounded, with typed errors.
 """
 
 from __future__ import annotations

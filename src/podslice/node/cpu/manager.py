@@ -1,7 +1,7 @@
 """The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (cpu-topology 6 and 7).
 
 It has the CPU state of one node, a value, and is the only one that puts another in its place. The algorithms live in
-`core.allocate` and `core.hints`; here is the order of things: clean up, decide, write, count.
+`picking` and `hints`; here is the order of things: clean up, decide, write, count.
 """
 
 from __future__ import annotations

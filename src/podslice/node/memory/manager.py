@@ -2,7 +2,7 @@
 
 Policy `None` decides nothing but keeps its state file; policy `Static` gives Guaranteed pods memory on the nodes the
 Topology Manager chose. Memory is booked, never moved: `cpuset.mems` is set when a container is created. The
-algorithms live in `node.memory.hints` and `core.allocate`; here is the order of things: clean up, decide, book, count.
+algorithms live in `hints` and `static`; here is the order of things: clean up, decide, charge, count.
 """
 
 from __future__ import annotations
