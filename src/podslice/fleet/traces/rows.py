@@ -188,11 +188,12 @@ def parquet_module() -> Any:
 def _parquet(path: Path) -> Rows:
     source = str(path)
     parquet = parquet_module()
+    damages = (ValueError, OSError, OverflowError, importlib.import_module("pyarrow").ArrowException)
     try:
         file = parquet.ParquetFile(path)
         columns = tuple(file.schema_arrow.names)
-    except (ValueError, OSError) as error:
-        raise InputError(f"is not Parquet: {str(error).splitlines()[0]}", source=source) from None
+    except damages as error:
+        raise InputError(f"is not Parquet: {_line_of(error)}", source=source) from None
     _unique(columns, source)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
@@ -202,9 +203,14 @@ def _parquet(path: Path) -> Rows:
                 for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     number += 1
                     yield number, [_text(cell) for cell in cells]
-        except (ValueError, OSError) as error:
-            raise InputError(f"is damaged after row {number}: {str(error).splitlines()[0]}", source=source) from None
+        except damages as error:
+            raise InputError(f"is damaged after row {number}: {_line_of(error)}", source=source) from None
         finally:
             file.close()
 
     return Rows(columns, rows())
+
+
+def _line_of(error: Exception) -> str:
+    """The first line of an error, or its name where it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
