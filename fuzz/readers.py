@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, PodsliceError
-from podslice.advise.defrag.moves import inverse, read_request, read_result, undoing
+from podslice.advise.defrag.moves import inverse, read_request, read_result, undo_request
 from podslice.agent.dra.cdi import VARIABLE, claimed_in, short, variable
 from podslice.agent.kubelet.sources import pod_from_annotation, with_annotation
 from podslice.agent.runtime.podbytes import known_from, pod_message
@@ -215,7 +215,7 @@ def moves(data: bytes) -> None:
             with contextlib.suppress(PodsliceError):
                 read_request(one)
             with contextlib.suppress(PodsliceError):
-                back = undoing(read_result(one))
+                back = undo_request(read_result(one))
                 assert [inverse(inverse(move)) for move in back.moves] == list(back.moves)
 
 

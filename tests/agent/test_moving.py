@@ -17,7 +17,7 @@ from podslice.advise.defrag.moves import (
     MoveRequest,
     read_request,
     read_result,
-    undoing,
+    undo_request,
 )
 from podslice.advise.defrag.plan import ContainerMove, Move, apply_move
 from podslice.agent.moves.moverules import ThreadMasks
@@ -103,7 +103,7 @@ def test_a_container_goes_and_comes_back(tmp_path: Path) -> None:
         world.start()
         await world.settle()
         assert world.cpus("a-app") == "20-23"
-        back = await world.moving.carry_out(undoing(result))
+        back = await world.moving.carry_out(undo_request(result))
         await world.settle()
         assert (ends(back), back.undo, world.digest) == (["done"], True, before)
         assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-5", "0-1,10-31")
@@ -126,7 +126,7 @@ def test_a_bubble_moves_as_one(tmp_path: Path) -> None:
         await world.settle()
         assert (result.problem, world.cpus("a-own"), world.cpus("a-pool")) == ("", "16-19", "20-23")
         world.agrees()
-        assert ends(await world.moving.carry_out(undoing(result))) == ["done"]
+        assert ends(await world.moving.carry_out(undo_request(result))) == ["done"]
         await world.settle()
         assert (world.cpus("a-own"), world.cpus("a-pool")) == before
         world.agrees()
@@ -152,7 +152,7 @@ def test_a_grown_container_gets_back_what_it_was_promised(tmp_path: Path) -> Non
         result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-25")))
         assert result.problem == ""
         assert world.node.state.cpu.loans["a"]["app"] == (22, 23, 24, 25)
-        result = await world.moving.carry_out(undoing(read_result(without_header(
+        result = await world.moving.carry_out(undo_request(read_result(without_header(
             "DefragmentationResult", document(result)))))  # fmt: skip
         await world.settle()
         assert result.problem == ""
@@ -189,7 +189,7 @@ def test_memory_follows(tmp_path: Path) -> None:
         assert (ends(result), world.view.numa_nodes("a", "app")) == (["done"], 0b10)
         await world.settle()
         world.agrees()
-        assert ends(await world.moving.carry_out(undoing(result))) == ["done"]
+        assert ends(await world.moving.carry_out(undo_request(result))) == ["done"]
         await world.settle()
         assert (world.digest, world.kernel.files[APP]["cpuset.mems"]) == (before, "0")
         world.agrees()
@@ -274,7 +274,7 @@ def test_killed_before_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             await two_and_a_sharer(world)
             request = asking(world, moved(world, "a", "app", "20-23", memory))
             if undo:
-                request = undoing(await world.moving.carry_out(request))
+                request = undo_request(await world.moving.carry_out(request))
                 await world.settle()
             with monkeypatch.context() as now:
                 reached = kill_at(world, now, moment)
@@ -646,7 +646,7 @@ def test_the_hour_fills(tmp_path: Path) -> None:
         result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23")))
         with pytest.raises(MovesRefusedError, match="maxMovesPerHour is 1, of which 1 are made"):
             await world.moving.carry_out(asking(world, moved(world, "b", "app", "24-27")))
-        assert ends(await world.moving.carry_out(undoing(result))) == ["done"]
+        assert ends(await world.moving.carry_out(undo_request(result))) == ["done"]
         await asyncio.sleep(3601)
         assert ends(await world.moving.carry_out(asking(world, moved(world, "b", "app", "24-27")))) == ["done"]
 

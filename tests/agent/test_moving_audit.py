@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from podslice.advise.defrag.moves import MoveRequest, undoing
+from podslice.advise.defrag.moves import MoveRequest, undo_request
 from podslice.advise.defrag.plan import defragment
 from podslice.audit.audit import audit
 from podslice.audit.report import AuditReport
@@ -62,7 +62,7 @@ def test_the_audit_finds_what_the_plan_promised(tmp_path: Path) -> None:
         names = {sha256(f"{uid}-app".encode()).hexdigest(): "app" for uid in (WEB, DB, SHARES)}
         late = audit(load_state(tmp_path / "state"), CgroupTree(tmp_path / "after"), None, names)
         assert [one.kind for one in late.findings] == ["cpus"]
-        assert (await world.moving.carry_out(undoing(result))).problem == ""
+        assert (await world.moving.carry_out(undo_request(result))).problem == ""
         await world.settle()
         assert audited(world, tmp_path / "back") == first
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.advise.defrag.moves import MoveRequest, undoing
+from podslice.advise.defrag.moves import MoveRequest, undo_request
 from podslice.advise.defrag.plan import Plan, apply_move, defragment
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import Pod
@@ -121,7 +121,7 @@ def test_plans_end_as_promised_and_can_be_undone(
             assert (result.problem, world.digest, result.state_after) == ("", promised, promised)
             await world.settle()
             world.agrees()
-            back = await world.moving.carry_out(undoing(result))
+            back = await world.moving.carry_out(undo_request(result))
             assert (back.problem, world.digest) == ("", start)
             await world.settle()
             world.agrees()

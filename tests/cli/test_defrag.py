@@ -159,7 +159,7 @@ def test_defrag_where_nobody_owns_cpus() -> None:
     """Without the static policy there is no largest pod to look for, and the error says how to get it."""
     result = run("defrag", "--machine", "laptop-i5-8250u")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "nobody owns CPUs (--set cpuManagerPolicy=static)" in result.stderr
+    assert "no container owns CPUs (--set cpuManagerPolicy=static)" in result.stderr
 
 
 def test_defrag_bad_memory() -> None:

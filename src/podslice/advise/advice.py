@@ -1,7 +1,5 @@
-"""What a program asks about a node or a pod besides "may it run?": why not, what would help, what becomes of it.
-
-Nothing here changes a node.
-"""
+"""Questions about a node or a pod beyond admission: why it is refused, what would help, what else would happen. No
+function here changes a node."""
 
 from __future__ import annotations
 
@@ -37,14 +35,15 @@ _explainers: WeakKeyDictionary[Node, tuple[tuple[NodeRules, NodeState], Explaine
 
 
 def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
-    """Why a node admits or refuses a pod: the trace of the decision and its story in sentences. For a refused pod there
-    are also the changes that make it fit, the best first, each of them tried. The node stays as it is.
+    """Explain why a node admits or refuses a pod: the trace of the decision and its story in sentences.
 
-    What this call learns about the node is kept for the next pod, until the node changes. `fixes` False leaves the
-    search out. Raises `InputError` for a pod with neither UID nor name.
+    For a refused pod there are also the changes that make it fit, the best first; each was tried. The node stays as it
+    is. Answers about the node are cached for the next pod until the node changes. `fixes` False leaves out the search
+    for changes. Raises `InputError` for a pod with neither UID nor name.
     """
     pod = identified(pod)
     now = node.rules, node.state
+    # Rules and state are immutable values, so an equal pair means that the cached answers still hold.
     known = _explainers.get(node)
     if known is None or known[0] != now:
         known = _explainers[node] = now, Explainer(Trial.of(node))
@@ -52,21 +51,21 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
 
 
 def explain_all(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explanation]:
-    """One explanation after the other, each as soon as it is known; admitted pods are there for those after them, on a
-    copy of the node."""
+    """Yield one explanation after the other, each as soon as it is ready. Admitted pods stay, on a copy of the node,
+    for the pods after them."""
     for one in explain_each(node, map(identified, pods), fixes=fixes):
         yield one.explanation
 
 
 def explain_resize(node: Node, pod: Pod, *, fixes: bool = True) -> ResizeExplanation:
-    """Why a node grants or refuses a resize of a pod that is on it, and what lets it in: each change was tried. The
-    node stays as it is. Raises `InputError` as `Node.resize`."""
+    """Explain why a node grants or refuses the resize of a pod that is on it, and which changes would let it in; each
+    was tried. The node stays as it is. Raises `InputError` as `Node.resize`."""
     return tell_resize(node, pod, fixes=fixes, moves=moves_for_resize)
 
 
 def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None = None) -> Plan | RestartPlan:
-    """The fewest moves of running containers after which the node admits the pod, or with `restarts` the fewest pods
-    that end and start again; at most so many. Every plan was carried out on a copy of the node."""
+    """Plan the fewest moves of running containers after which the node admits the pod, or with `restarts` the fewest
+    pods that end and start again; at most `most`. Every plan was carried out on a copy of the node."""
     pod = identified(pod)
     if restarts:
         return plan_restarts(node, pod, most=_FEW_RESTARTS if most is None else most)
@@ -74,7 +73,7 @@ def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None
 
 
 def whatif(pods: Sequence[Pod], scenarios: Iterable[Scenario], *, profile: str = "podslice") -> list[Outcome]:
-    """The same pods, in order, on an empty node of each scenario, in numbers that can be compared."""
+    """Admit the same pods, in order, on an empty node of each scenario, and return numbers that can be compared."""
     return [evaluate(scenario, [identified(pod) for pod in pods], profile=profile) for scenario in scenarios]
 
 
@@ -86,8 +85,8 @@ def lint(
     policy: PodslicePolicy | None = None,
     profile: str = "podslice",
 ) -> list[Finding]:
-    """Findings about a pod, on a node with this configuration, machine and policy where they are given, or about a
-    kubelet's configuration."""
+    """Return findings about a pod, on a node with this configuration, machine and policy where they are given, or about
+    a kubelet's configuration."""
     rules, beside = choose([], []), policy or NO_POLICY
     if isinstance(subject, KubeletConfig):
         return lint_kubelet(NodeSubject(subject, machine, profile=profile, policy=beside), rules)
@@ -97,8 +96,8 @@ def lint(
 
 
 def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") -> Page:
-    """What Kubernetes makes of a pod's resources: defaults, validation, QoS class, effective amounts, cgroup files, OOM
-    scores, what scheduler, quota and autoscalers count. With a node, also what becomes of the pod there."""
+    """Return what Kubernetes derives from a pod's resources: defaults, validation, QoS class, effective amounts, cgroup
+    files, OOM scores, and what scheduler, quota and autoscalers count. With a node, also the pod's placement there."""
     check_pod(pod)
     if node is None:
         return inspect_pod(pod, default_gates(profile), PROFILES[profile])

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from podslice import Node, Pod
-from podslice.advise.defrag.groups import Group, movable_groups
-from podslice.advise.defrag.space import put
+from podslice.advise.defrag.groups import Group, find_movable_groups
+from podslice.advise.defrag.space import relocate_group
 from podslice.advise.explain.fixes.changes import EditPod, admits
 from podslice.advise.trial.trial import Trial
 from podslice.node.kubelet import Kubelet
@@ -22,7 +22,7 @@ Layout = tuple[tuple[Bits, Bits], ...]
 def fewest_by_force(node: Node, pod: Pod, most: int) -> int | None:
     """The fewest container moves that make the pod fit, None if more than `most` or impossible."""
     kubelet = node.kubelet
-    groups = movable_groups(node.view)
+    groups = find_movable_groups(node.view)
     start: Layout = tuple((group.cpus, group.nodes) for group in groups)
     valid: dict[Layout, bool] = {start: True}
     best = {start: 0}
@@ -84,7 +84,7 @@ def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
     default = cpu.state.default
     for group, (cpus, nodes) in zip(groups, layout, strict=True):
         default |= group.cpus
-        put(Trial(copy), group, cpus, nodes)
+        relocate_group(Trial(copy), group, cpus, nodes)
     for cpus, _ in layout:
         default &= ~cpus
     cpu.state = cpu.state.with_default(default)

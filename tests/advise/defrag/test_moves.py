@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from podslice import Node
-from podslice.advise.defrag.groups import movable_groups
-from podslice.advise.defrag.largest import largest_pod, probe
+from podslice.advise.defrag.groups import find_movable_groups
+from podslice.advise.defrag.largest import largest_pod, probe_pod
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, problem_with
 from podslice.advise.trial.trial import Trial
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
@@ -50,7 +50,7 @@ def test_plans_are_as_short_as_brute_force_finds(seed: int, machine: str) -> Non
     """On tiny machines no sequence of valid moves, whatever CPUs it picks, is shorter than the plan."""
     memory = seed % 3 == 0
     node, pods = fragmented(seed, machine, pods=8, sizes="112", memory=memory)
-    if len(movable_groups(node.view)) > (3 if memory else 5):
+    if len(find_movable_groups(node.view)) > (3 if memory else 5):
         return
     for wanted in pods:
         plan = defragment(node, wanted)
@@ -166,7 +166,7 @@ def test_more_than_is_free_is_proven() -> None:
 def test_largest_pod() -> None:
     """Thirteen CPUs are free, nowhere more than seven together; moving makes room for more."""
     node = _fragmented()
-    found = largest_pod(node, probe(Quantity.parse("1Mi")), lambda wanted: defragment(node, wanted, limit=5000))
+    found = largest_pod(node, probe_pod(Quantity.parse("1Mi")), lambda wanted: defragment(node, wanted, limit=5000))
     assert isinstance(found.plan, Plan)
     free = len(node.assignable_cpus)
     assert found.now < found.after <= free

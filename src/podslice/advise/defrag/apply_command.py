@@ -1,4 +1,4 @@
-"""`podslice defrag --apply` and `--undo`: plans that the agent on this machine carries out."""
+"""`podslice defrag --apply` and `--undo`: have the agent on this machine carry out a plan, or reverse one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from podslice.advise.defrag.moves import (
     MoveOutcome,
     MoveProgress,
     MoveRequest,
-    converted,
+    decode,
     move_text,
     read_result,
-    undoing,
+    undo_request,
 )
 from podslice.cli.output import emit
 from podslice.cli.progress import progress
@@ -28,13 +28,13 @@ from podslice.values.document import without_header
 from podslice.values.errors import InputError
 
 LAST = "-"
-"""What `--undo` without a file means: the agent knows its last plan."""
+"""The value of `--undo` without a file: the agent's own last plan."""
 _COLOURS = {"done": "green", "failed": "red", "notBegun": "yellow"}
 _WORDS = {"notBegun": "not begun"}
 
 
 def live_node(socket: str) -> Node:
-    """The node as the agent on this machine has it. Raises `InputError`."""
+    """Return the node as the agent on this machine has it. Raises `InputError`."""
     from podslice.kubectl.live import remote_node
 
     *_, last = ask(socket, {"request": "node"})
@@ -45,8 +45,8 @@ def live_node(socket: str) -> Node:
 
 
 def apply_plan(path: str, socket: str, output: str) -> None:
-    """Have the plan in a file carried out, show how far it is, and end with what became of it."""
-    request = _planned(path)
+    """Have the agent carry out the plan in a file, show its progress, and exit with its result."""
+    request = _read_plan(path)
     if not request.moves:
         _show(DefragmentationResult((), request.state, request.state), output)
         return
@@ -55,23 +55,25 @@ def apply_plan(path: str, socket: str, output: str) -> None:
 
 
 def undo_plan(path: str, socket: str, output: str) -> None:
-    """Have the moves of a result taken back, or those of the agent's last plan."""
+    """Have the agent reverse the moves of a result file, or those of its last plan."""
     if path == LAST:
         _carry_out({"request": "undo"}, 0, socket, output)
         return
-    data = _document(path)
-    request = undoing(_of("DefragmentationResult", data, path, read_result))
+    data = _read_document(path)
+    request = undo_request(_decode_kind("DefragmentationResult", data, path, read_result))
     if not request.moves:
         raise InputError("has no move that was done", source=path)
     asked = {"request": "moves", "moves": msgspec.to_builtins(request, enc_hook=str)}
     _carry_out(asked, len(request.moves), socket, output)
 
 
-def _planned(path: str) -> MoveRequest:
-    """The moves of the one plan in a file. Raises `InputError`."""
+def _read_plan(path: str) -> MoveRequest:
+    """Read the moves of the one plan in a file. Raises `InputError`."""
     from podslice.advise.defrag.plan import Plan
 
-    plans = _of("DefragmentationPlanList", _document(path), path, lambda data: converted(data, DefragmentationPlanList))
+    plans = _decode_kind(
+        "DefragmentationPlanList", _read_document(path), path, lambda data: decode(data, DefragmentationPlanList)
+    )
     if len(plans.items) != 1:
         raise InputError(
             f"holds {len(plans.items)} plans", source=path, path="items", remedy="plan for one pod, carry it out, go on"
@@ -89,8 +91,8 @@ def _planned(path: str) -> MoveRequest:
     return MoveRequest(one.state, one.plan.moves)
 
 
-def _document(path: str) -> Mapping[Any, Any]:
-    """The one document in a file, JSON or YAML. Raises `InputError`."""
+def _read_document(path: str) -> Mapping[Any, Any]:
+    """Read the one document in a file, JSON or YAML. Raises `InputError`."""
     from podslice.reading.files import read_text
     from podslice.reading.yaml import load_documents
 
@@ -100,8 +102,8 @@ def _document(path: str) -> Mapping[Any, Any]:
     return documents[0]
 
 
-def _of(kind: str, data: Mapping[Any, Any], path: str, read: Any) -> Any:
-    """Raises `InputError` with the file."""
+def _decode_kind(kind: str, data: Mapping[Any, Any], path: str, read: Any) -> Any:
+    """Decode a document of this kind with `read`. Raises `InputError` that names the file."""
     try:
         return read(without_header(kind, data))
     except InputError as error:
@@ -110,39 +112,39 @@ def _of(kind: str, data: Mapping[Any, Any], path: str, read: Any) -> Any:
 
 def _carry_out(request: Mapping[str, Any], total: int, socket: str, output: str) -> None:
     answers: list[Mapping[str, Any]] = []
-    for line in progress(_lines(request, socket, answers), total=total, what="moves made"):
+    for line in progress(_read_progress(request, socket, answers), total=total, what="moves made"):
         if output in ("table", "wide"):
-            echo(_ended(line.step, line.of, line.result, line.text, line.problem))
+            echo(_move_line(line.step, line.of, line.result, line.text, line.problem))
             sys.stdout.flush()
     _show(read_result(without_header("DefragmentationResult", answers[0])), output)
 
 
-def _lines(request: Mapping[str, Any], socket: str, answers: list[Mapping[str, Any]]) -> Iterator[MoveProgress]:
-    """What is said of the moves; the answer goes to `answers`."""
+def _read_progress(request: Mapping[str, Any], socket: str, answers: list[Mapping[str, Any]]) -> Iterator[MoveProgress]:
+    """Yield the agent's progress lines; append its final answer to `answers`."""
     for data in ask(socket, request, patience=LONGEST_MOVE):
         if "progress" in data:
-            yield converted(data["progress"], MoveProgress)
+            yield decode(data["progress"], MoveProgress)
         else:
             answers.append(data["answer"])
 
 
 def _show(result: DefragmentationResult, output: str) -> None:
-    """Ends the command: 1 where not all is done."""
+    """Print a result and exit: with 1 where a move is not done."""
     done = sum(outcome.result == "done" for outcome in result.moves)
     good = done == len(result.moves)
     if output not in ("table", "wide"):
         emit(result, output)
     elif good:
-        echo(_all_done(result))
+        echo(_summary(result))
     else:
         for number, outcome in enumerate(result.moves, 1):
             if outcome.result == "notBegun" and not outcome.problem:
-                echo(_not_begun(number, len(result.moves), outcome))
+                echo(_not_begun_line(number, len(result.moves), outcome))
         echo(style(f"{done} of {len(result.moves)} moves done: ", fg="red", bold=True) + result.problem)
     sys.exit(0 if good else 1)
 
 
-def _all_done(result: DefragmentationResult) -> str:
+def _summary(result: DefragmentationResult) -> str:
     count = len(result.moves)
     if not count:
         return "Nothing needs to move."
@@ -152,10 +154,10 @@ def _all_done(result: DefragmentationResult) -> str:
     return style(text, fg="green", bold=True) + more
 
 
-def _not_begun(number: int, count: int, outcome: MoveOutcome) -> str:
-    return _ended(number, count, outcome.result, move_text(outcome.move), "")
+def _not_begun_line(number: int, count: int, outcome: MoveOutcome) -> str:
+    return _move_line(number, count, outcome.result, move_text(outcome.move), "")
 
 
-def _ended(number: int, count: int, result: str, text: str, problem: str) -> str:
+def _move_line(number: int, count: int, result: str, text: str, problem: str) -> str:
     word = style(_WORDS.get(result, result), fg=_COLOURS[result])
     return f"{number} of {count}: {word}: {text}" + (f": {problem}" if problem else "")

@@ -1,8 +1,10 @@
-"""How many container moves a pod needs at least: what is missing on the best set of NUMA nodes, over what moves free.
+"""Lower bounds on the container moves that a pod needs: the CPUs missing on the best set of NUMA nodes, divided by what
+a move frees.
 
-Under the Topology Manager policies that refuse, what must be aligned must find its CPUs on a set of NUMA nodes of the
-preferred size, and its memory on the same node where one is enough. To get there, groups must leave those nodes; the
-fewest are those that free most per container. Room at the other end is ignored, so the bound is never too high.
+Under the Topology Manager policies that refuse (restricted, single-numa-node), aligned CPUs must lie on a set of NUMA
+nodes of the preferred size, and memory on the same node where one node is enough. Groups must therefore leave those
+nodes; the fewest that can are those that free most per container. Whether there is room at their destination is
+ignored, so the bound is never too high.
 """
 
 from __future__ import annotations
@@ -20,27 +22,28 @@ from podslice.node.view import NodeView
 from podslice.values.errors import AdmissionError
 
 IMPOSSIBLE = 1 << 30
+# Each set is looked at for every state of the search: above this the bound costs more than it saves, so the need is
+# left out.
 _MOST_SETS = 300
 
 
 class LowerBound(Protocol):
-    """What the search asks. `of`: (containers that must still move at least, CPUs missing); `guess`: nearer to the
-    truth and not always a lower bound; `one_need`: the more is free the better."""
+    """Protocol of the bounds that the search uses. `is_monotonic`: more free CPUs can only help the pod."""
 
-    one_need: bool
+    is_monotonic: bool
 
-    def of(self, state: State) -> tuple[int, int]:
-        """The bound from a state on."""
+    def minimum(self, state: State) -> tuple[int, int]:
+        """Return (container moves still needed at least, CPUs missing)."""
 
-    def guess(self, state: State) -> tuple[int, int]:
-        """The guess from a state on."""
+    def estimate(self, state: State) -> tuple[int, int]:
+        """Estimate the same two numbers, nearer to the truth and not always a lower bound."""
 
 
 class GrowthBound:
-    """Lower bounds for the growth of a pod that stays on the NUMA nodes it has.
+    """Lower bounds for the growth of a pod that stays on its NUMA nodes.
 
-    Under single-numa-node what is missing there must be freed there; elsewhere other nodes may do, and what is missing
-    only says which states are nearer.
+    Under single-numa-node the missing CPUs must be freed on the pod's own node. Elsewhere other nodes may do, and the
+    missing CPUs only order the states of the search.
     """
 
     def __init__(self, node: NodeView, was: AdmissionPod, wants: AdmissionPod) -> None:
@@ -49,23 +52,24 @@ class GrowthBound:
         self._home = [place for place, cpus in enumerate(topology.numa_nodes.values()) if cpus & held]
         self._tied = node.single_numa_node
         before = {one.name: one.exclusive_cpus for one in was.containers}
-        self.one_need = sum(before.get(one.name) != one.exclusive_cpus for one in wants.containers) <= 1
+        self.is_monotonic = sum(before.get(one.name) != one.exclusive_cpus for one in wants.containers) <= 1
 
-    def of(self, state: State) -> tuple[int, int]:
+    def minimum(self, state: State) -> tuple[int, int]:
         """See `LowerBound`. No move frees CPUs that the whole node lacks."""
         if self._more > sum(state.free):
             return IMPOSSIBLE, self._more
         missing = max(0, self._more - sum(state.free[place] for place in self._home))
         return int(bool(missing) and self._tied and len(self._home) == 1), missing
 
-    def guess(self, state: State) -> tuple[int, int]:
+    def estimate(self, state: State) -> tuple[int, int]:
         """See `LowerBound`."""
-        missing = self.of(state)[1]
+        missing = self.minimum(state)[1]
         return int(bool(missing) and bool(self._home)), missing
 
 
 class _Need(NamedTuple):
-    """CPUs and memory that must be together, and the sets of NUMA nodes (by position) that would do."""
+    """CPUs, and memory in bytes by resource, that must lie together, and the sets of NUMA nodes (by position) that
+    would do."""
 
     cpus: int
     memory: Amounts
@@ -75,31 +79,31 @@ class _Need(NamedTuple):
 class Bound:
     """Lower bounds for one pod on one node.
 
-    `one_need`: the pod is placed at once, so that the more is free the better. With several containers what is free
-    decides where the first one goes, and that can spoil the place of the second.
+    `is_monotonic`: the pod is placed in one go, so more free CPUs only help. With several containers, free CPUs decide
+    where the first one goes, and that can spoil the place of the second.
     """
 
     def __init__(self, node: NodeView, pod: AdmissionPod, groups: Sequence[Group]) -> None:
         self._groups = groups
         self._ids = tuple(node.topology.numa_nodes)
         self._needs = tuple(_needs(node, pod))
-        self.one_need = len(pod.containers) == 1 or node.config.topology_manager_scope == "pod"
-        self._total = _total(node, pod)
+        self.is_monotonic = len(pod.containers) == 1 or node.config.topology_manager_scope == "pod"
+        self._owned_cpus = _owned_cpus(node, pod)
 
-    def of(self, state: State) -> tuple[int, int]:
-        """(containers that must still move at least, CPUs missing); for the need that is furthest from being met."""
-        if self._total > sum(state.free):
-            return IMPOSSIBLE, self._total
-        return max((self._of_need(state, need) for need in self._needs), default=(0, 0))
+    def minimum(self, state: State) -> tuple[int, int]:
+        """Return (container moves still needed at least, CPUs missing) for the need that is furthest from being met."""
+        if self._owned_cpus > sum(state.free):
+            return IMPOSSIBLE, self._owned_cpus
+        return max((self._minimum_for(state, need) for need in self._needs), default=(0, 0))
 
-    def guess(self, state: State) -> tuple[int, int]:
-        """As `of`, but for all needs together, the largest first, each where it costs least beside those before it:
-        nearer to the truth, and not always a lower bound. Both are 0 only if every need finds room."""
+    def estimate(self, state: State) -> tuple[int, int]:
+        """Estimate as `minimum`, for all needs together: the largest first, each where it costs least beside those
+        before it. Both numbers are 0 only if every need finds room."""
         free = list(state.free)
         moves = missing = 0
         for need in sorted(self._needs, key=lambda need: -need.cpus):
             room = state._replace(free=tuple(free))
-            (more, lacking), nodes = min((self._on(room, need, nodes), nodes) for nodes in need.sets)
+            (more, lacking), nodes = min((self._minimum_on(room, need, nodes), nodes) for nodes in need.sets)
             moves, missing = moves + more, missing + lacking
             left = need.cpus
             for node in nodes:
@@ -109,27 +113,29 @@ class Bound:
             free[nodes[0]] -= left
         return moves, missing
 
-    def _of_need(self, state: State, need: _Need) -> tuple[int, int]:
-        return min((self._on(state, need, nodes) for nodes in need.sets), default=(IMPOSSIBLE, 0))
+    def _minimum_for(self, state: State, need: _Need) -> tuple[int, int]:
+        return min((self._minimum_on(state, need, nodes) for nodes in need.sets), default=(IMPOSSIBLE, 0))
 
-    def _on(self, state: State, need: _Need, nodes: tuple[int, ...]) -> tuple[int, int]:
+    def _minimum_on(self, state: State, need: _Need, nodes: tuple[int, ...]) -> tuple[int, int]:
         missing = max(0, need.cpus - sum(state.free[node] for node in nodes))
-        moves = self._moves(missing, [sum(place.counts[node] for node in nodes) for place in state.places])
+        moves = self._fewest_moves(missing, [sum(place.counts[node] for node in nodes) for place in state.places])
         if need.memory and len(nodes) == 1:
             node = self._ids[nodes[0]]
             tables = state.ledger[node].memory_map or {}
             for name, amount in need.memory.items():
                 lacking = amount - (tables[name].free if name in tables else 0)
                 moves = max(
-                    moves, self._moves(lacking, [_memory_on(state, g, p, name, node) for g, p in self._pairs()])
+                    moves,
+                    self._fewest_moves(
+                        lacking,
+                        [_memory_on(state, index, group, name, node) for index, group in enumerate(self._groups)],
+                    ),
                 )
         return moves, missing
 
-    def _pairs(self) -> Iterator[tuple[int, Group]]:
-        return iter(enumerate(self._groups))
-
-    def _moves(self, missing: int, gains: Sequence[int]) -> int:
-        """Fewest containers that free `missing` when a group frees at most what `gains` says; parts of groups count."""
+    def _fewest_moves(self, missing: int, gains: Sequence[int]) -> int:
+        """Return the fewest containers that free `missing` when each group frees at most its entry of `gains`. Parts of
+        groups count, which keeps this a lower bound."""
         if missing <= 0:
             return 0
         useful = [(gain, group.weight) for gain, group in zip(gains, self._groups, strict=True) if gain > 0]
@@ -143,22 +149,22 @@ class Bound:
         return IMPOSSIBLE
 
 
-def _total(node: NodeView, pod: AdmissionPod) -> int:
-    """CPUs that containers of the pod own at the same time; moves do not change how many are free."""
+def _owned_cpus(node: NodeView, pod: AdmissionPod) -> int:
+    """Return how many CPUs the containers of the pod own at the same time. Moves do not change how many are free."""
     if not node.pins_cpus or pod.ignored:
         return 0
     return sum(container.exclusive_cpus for container in pod.containers if not container.plain_init)
 
 
 def _memory_on(state: State, index: int, group: Group, name: str, node: int) -> int:
-    """What a group holds on a NUMA node at most."""
+    """Return the most bytes that a group can hold on a NUMA node."""
     if not state.places[index].nodes >> node & 1:
         return 0
     return sum(block.size for block in group.blocks if block.type == name)
 
 
 def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
-    """What the pod needs together: the pod's total, or each container's own."""
+    """Yield the amounts that the pod needs together: its total in pod scope, else each container's own."""
     refusing = node.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE)
     if not refusing or node.cpu_options.align_by_socket or pod.ignored:
         return

@@ -50,7 +50,7 @@ _MOST_RESTARTS = 3
     "--restarts", is_flag=True, help="Plan restarts of pods, as a kubelet without an agent can do, instead of moves."
 )
 @click.option(
-    "--largest", is_flag=True, help="Size the pod of FILE: the most CPUs it could ask for (implied by no FILE)."
+    "--largest", is_flag=True, help="Find the most CPUs that the pod of FILE could request (the default without FILE)."
 )
 @click.option(
     "--memory", default="1Mi", show_default=True, metavar="QUANTITY", help="Memory of the largest pod, without FILE."
@@ -60,16 +60,17 @@ _MOST_RESTARTS = 3
     "most",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"At most so many container moves [default: any], or restarted pods [default: {_MOST_RESTARTS}].",
+    help=f"Most container moves [default: no limit], or with --restarts most pods [default: {_MOST_RESTARTS}].",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Tries before the search settles for a good plan [default: {MOST_STATES}, with --restarts {MOST_TRIES}].",
+    help="Tries before the search accepts a plan that may not be minimal "
+    f"[default: {MOST_STATES}, with --restarts {MOST_TRIES}].",
 )
 @only_refused_option
-@click.option("--agent", "live", is_flag=True, help="Plan on the node of the agent on this machine, as it is now.")
+@click.option("--agent", "live", is_flag=True, help="Plan on the current node of the agent on this machine.")
 @click.option("--apply", "apply_path", metavar="PLAN", help="Have the agent carry out a plan that -o json printed.")
 @click.option(
     "--undo",
@@ -77,7 +78,7 @@ _MOST_RESTARTS = 3
     metavar="[RESULT]",
     is_flag=False,
     flag_value=LAST,
-    help="Have it take back the moves of a result, or without one of its last plan.",
+    help="Have the agent reverse the moves of a result, or of its last plan where none is given.",
 )
 @socket_option
 @quiet_option
@@ -99,13 +100,13 @@ def defrag(
     output: str,
     **options: Any,
 ) -> None:
-    """Plan the fewest moves of running containers that make the pods of FILE... fit, one pod after the other, and after
-    which those of --resize can be resized in place; or that make room for the largest such pod.
+    """Plan the fewest moves of running containers that make room for the pods of FILE..., one pod after the other, and
+    then for the in-place resizes of --resize. Without FILE, make room for the largest pod that can fit.
 
-    A move gives a running container other CPUs, and other NUMA nodes for its memory. An agent can do that through NRI,
-    a kubelet cannot: --restarts plans with pods that end and are admitted again. Every plan was tried on a copy of the
-    node, step by step, with the pod admitted at the end. Nothing is moved but with --apply, on a node whose agent's
-    policy says so, and only while who has what is as the plan knows it; --undo takes that back.
+    A move gives a running container other CPUs, and other NUMA nodes for its memory. The agent can do that through NRI;
+    a kubelet cannot, so --restarts plans with pods that end and are admitted again. Every plan was tried on a copy of
+    the node, step by step, with the pod admitted at the end. Nothing moves without --apply. It needs an agent whose
+    policy allows moves, and a node still in the state that the plan begins on; --undo reverses the moves.
 
     \b
     Examples:
@@ -116,7 +117,8 @@ def defrag(
       podslice defrag big.yaml --agent -o json > plan.json && podslice defrag --apply plan.json
       podslice defrag --undo
 
-    Exit codes: 0 all fit, with the plan or without, or all is carried out; 1 some do not, or it is not; 2 bad input.
+    Exit codes: 0 all fit, with the plan or without it, or all moves are done; 1 some do not fit, or a move is not done;
+    2 bad input.
     """
     if apply_path is not None or undo_path is not None:
         _check_alone(apply_path, undo_path, files=files, resize_paths=resize_paths, live=live)
@@ -124,64 +126,66 @@ def defrag(
             apply_plan(apply_path, socket, output)
         undo_plan(undo_path or LAST, socket, output)
     size = _quantity(memory)
-    started = _agents_node(socket) if live else start_node(**options)
+    started = _start_from_agent(socket) if live else start_node(**options)
     node = started.node
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     pods = [one.pod for one in read.pods]
-    wishes = read_wishes(resize_paths, **options)
+    resizes = read_wishes(resize_paths, **options)
     mode = _Mode(restarts, most, limit)
-    if wishes and (restarts or largest):
+    if resizes and (restarts or largest):
         raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
-    if not largest and (pods or wishes):
-        _fit_pods(node, pods, wishes, mode, output, only_refused=only_refused)
+    if not largest and (pods or resizes):
+        _plan_pods(node, pods, resizes, mode, output, only_refused=only_refused)
         return
     if len(pods) > 1:
         raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
-    _fit_largest(node, pods[0] if pods else None, size, mode, output)
+    _plan_largest(node, pods[0] if pods else None, size, mode, output)
 
 
 def _check_alone(apply_path: str | None, undo_path: str | None, **others: object) -> None:
-    """Raises `InputError` for a command that asks for two things."""
+    """Raise `InputError` when `--apply` or `--undo` comes with options for planning."""
     option = "--apply" if apply_path is not None else "--undo"
     if any(others.values()) or (apply_path is not None and undo_path is not None):
         raise InputError("goes with -o and --socket only", path=option, remedy="plan first, then carry out")
 
 
-def _agents_node(socket: str) -> StartedNode:
-    """Raises `InputError`, also where the command line describes another node."""
+def _start_from_agent(socket: str) -> StartedNode:
+    """Start from the node of the agent on this machine. Raises `InputError`, also when the command line describes a
+    node as well."""
     from podslice.advise.defrag.apply_command import live_node
 
     ctx = click.get_current_context()
     chosen = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     for option in ctx.command.params:
-        if option.name in chosen & _OF_A_NODE:
+        if option.name in chosen & _NODE_OPTIONS:
             raise InputError("does not go with --agent, which knows its node", path=option.opts[0])
     node = live_node(socket)
     return StartedNode(node, tuple(pod.spec for pod in node.view.pods.values()), ())
 
 
-_OF_A_NODE = {
+_NODE_OPTIONS = {
     "machine", "sysfs", "source", "config_path", "overrides", "policy_path", "profile", "devices_path", "predicates",
     "pods_path", "state_path",
 }  # fmt: skip
+"""Parameters that describe a node, which `--agent` already knows."""
 
 
 class _Mode(NamedTuple):
-    """Moves or restarts, and the bounds of the search."""
+    """How to plan: by moves or by restarts, and the bounds of the search."""
 
     restarts: bool
     most: int | None
     limit: int | None
 
     @property
-    def bound(self) -> int | None:
+    def most_allowed(self) -> int | None:
         return _MOST_RESTARTS if self.restarts and self.most is None else self.most
 
     def plan(self, node: Node, pod: Pod) -> Plan | RestartPlan:
         if self.restarts:
-            return plan_restarts(node, pod, most=self.bound or 0, limit=self.limit or MOST_TRIES)
-        return defragment(node, pod, most=self.bound, limit=self.limit or MOST_STATES)
+            return plan_restarts(node, pod, most=self.most_allowed or 0, limit=self.limit or MOST_TRIES)
+        return defragment(node, pod, most=self.most_allowed, limit=self.limit or MOST_STATES)
 
     def planner(self, node: Node) -> Callable[[Pod], Plan | RestartPlan]:
         return lambda pod: self.plan(node, pod)
@@ -194,16 +198,16 @@ def _quantity(text: str) -> Quantity:
         raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
 
 
-def _fit_pods(
-    node: Node, pods: list[Pod], wishes: list[ResizeWish], mode: _Mode, output: str, *, only_refused: bool
+def _plan_pods(
+    node: Node, pods: list[Pod], resizes: list[ResizeWish], mode: _Mode, output: str, *, only_refused: bool
 ) -> None:
     from podslice.advise.defrag.table import plan_text
 
     data, fits = list[PodPlan](), True
     topology = _topology(node, output)
-    plans = chain(_planned(node, pods, mode), _planned_resizes(node, wishes, mode))
-    told = progress(plans, total=len(pods) + len(wishes), what="pods planned")
-    for number, (plan, pod, state) in enumerate(told):
+    plans = chain(_plan_each(node, pods, mode), _plan_resizes(node, resizes, mode))
+    results = progress(plans, total=len(pods) + len(resizes), what="pods planned")
+    for number, (plan, pod, state) in enumerate(results):
         fits = fits and plan.fits
         if only_refused and plan.fits:
             continue
@@ -211,7 +215,7 @@ def _fit_pods(
         who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         if output in ("table", "wide"):
             title = f"The resize of {who}" if resized else who
-            text = plan_text(plan, title, most=mode.bound, topology=topology, resized=resized)
+            text = plan_text(plan, title, most=mode.most_allowed, topology=topology, resized=resized)
             text = wrapped(text, prose_width())
             echo(f"\n{text}" if data else text)
             sys.stdout.flush()
@@ -221,8 +225,9 @@ def _fit_pods(
     sys.exit(0 if fits else 1)
 
 
-def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod, str]]:
-    """One plan after the other, each carried out before the next, with the digest of the state it begins on."""
+def _plan_each(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod, str]]:
+    """Plan for one pod after the other, each plan carried out before the next; yield with it the digest of the state it
+    begins on."""
     for pod in pods:
         state = digest(node.state).named
         plan = mode.plan(node, pod)
@@ -235,14 +240,14 @@ def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | 
         yield plan, pod, state
 
 
-def _planned_resizes(node: Node, wishes: list[ResizeWish], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
-    """The same for resizes of pods that are on the node."""
-    for wish in wishes:
-        pod, state = wish.among(node.view.pods), digest(node.state).named
+def _plan_resizes(node: Node, resizes: list[ResizeWish], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
+    """Do the same for resizes of pods that are on the node."""
+    for one in resizes:
+        pod, state = one.among(node.view.pods), digest(node.state).named
         try:
-            plan = defragment_for_resize(node, pod, most=mode.bound, limit=mode.limit or MOST_STATES)
+            plan = defragment_for_resize(node, pod, most=mode.most_allowed, limit=mode.limit or MOST_STATES)
         except InputError as error:
-            raise wish.at(error) from None
+            raise one.at(error) from None
         if plan.fits:
             for move in plan.moves:
                 apply_move(node, move)
@@ -250,19 +255,21 @@ def _planned_resizes(node: Node, wishes: list[ResizeWish], mode: _Mode) -> Itera
         yield plan, pod, state
 
 
-def _fit_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
-    from podslice.advise.defrag.largest import largest_pod, probe
+def _plan_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
+    from podslice.advise.defrag.largest import largest_pod, probe_pod
     from podslice.advise.defrag.table import largest_text
 
     if not node.view.pins_cpus:
-        raise InputError("the CPU Manager policy is none: nobody owns CPUs", remedy="--set cpuManagerPolicy=static")
-    found = largest_pod(node, shape or probe(memory), mode.planner(node))
+        raise InputError(
+            "the CPU Manager policy is none: no container owns CPUs", remedy="--set cpuManagerPolicy=static"
+        )
+    found = largest_pod(node, shape or probe_pod(memory), mode.planner(node))
     _show(largest_text(found, topology=_topology(node, output)), LargestPod(**msgspec.structs.asdict(found)), output)
     sys.exit(0 if found.after else 1)
 
 
 def _topology(node: Node, output: str) -> CPUTopology | None:
-    """With `-o wide`: how many CPUs of which NUMA nodes is part of the answer."""
+    """Return the topology for `-o wide`, which also shows how many CPUs lie on which NUMA nodes."""
     return node.topology if output == "wide" else None
 
 

@@ -1,4 +1,4 @@
-"""The answers of `podslice defrag`."""
+"""Documents that `podslice defrag` prints."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["DefragmentationPlanList", "DefragmentationResult", "LargestPod", "Po
 
 
 class PodPlan(msgspec.Struct, frozen=True):
-    """The plan that makes room for one pod, or with `resized` for the resize of one that runs, after the plans before
-    it. `state` is the digest of who has what on the node on which the plan begins: an agent carries it out on no
+    """The plan that makes room for one pod, or with `resized` for the resize of a running pod, after the plans before
+    it. `state` is the digest of the assignments on the node that the plan begins on: an agent carries it out on no
     other."""
 
     pod: str

@@ -1,7 +1,8 @@
-"""What can move on a node: containers that own CPUs or memory, bound together where they cannot move alone.
+"""Groups of containers that can move on a node: containers that own CPUs or memory, joined where they cannot move
+alone.
 
 Containers of one pod move together in three cases: they share CPUs (an init container and those that took over from
-it), they live in the bubble of a pod with pod-level resources, or the Topology Manager aligns the pod as a whole.
+it), they divide the CPUs of a pod with pod-level resources, or the Topology Manager aligns the pod as a whole.
 Everything else moves container by container.
 """
 
@@ -27,23 +28,27 @@ Counts = tuple[int, ...]
 class Group(NamedTuple):
     """Containers of one pod that move together.
 
-    `weight`: how many containers that run move. `sets`: CPUs of each container that owns some. `bubble`: the pod's
-    CPUs, None for a pod without. `cpus`: all of them. `blocks`: booked memory; `nodes`: the NUMA nodes it is on.
+    `weight`: how many running containers move. `sets`: CPUs of each container that owns some. `pod_cpus`: the CPUs of a
+    pod with pod-level resources, None for other pods. `cpus`: all of them. `blocks`: memory in the ledger; `nodes`: the
+    mask of the NUMA nodes it is on.
     """
 
     uid: str
     names: tuple[str, ...]
     weight: int
     sets: Mapping[str, Bits]
-    bubble: Bits | None
+    pod_cpus: Bits | None
     cpus: Bits
     blocks: tuple[Block, ...]
     nodes: Bits
 
 
-def movable_groups(node: NodeView, besides: str = "") -> list[Group]:
-    """What can move on this node, without the pod of this UID. Devices cannot, nor can what holds some, nor memory of
-    one group on several sets of NUMA nodes, nor what a PodslicePolicy with a section `defrag` leaves where it is."""
+def find_movable_groups(node: NodeView, besides: str = "") -> list[Group]:
+    """Return the groups that can move on this node, leaving out the pod with UID `besides`.
+
+    Containers with devices cannot move, nor can memory of one group on several sets of NUMA nodes. A PodslicePolicy
+    with a section `defrag` may exclude more.
+    """
     return [
         group
         for pod in node.pods.values()
@@ -61,25 +66,25 @@ def _may_move(node: NodeView, pod: AdmissionPod, group: Group) -> bool:
 
 
 def groups_of(node: NodeView, pod: AdmissionPod) -> Iterator[Group]:
-    """The containers of a pod that own something, as they move together."""
+    """Yield the containers of a pod that own CPUs or memory, grouped as they move together."""
     sets = {name: bits for name, bits in node.owners.get(pod.uid, {}).items() if bits}
     holders = [c.name for c in pod.containers if c.name in sets or node.blocks_of(pod.uid, c.name)]
-    bubble = node.bubbles.get(pod.uid)
-    if bubble is not None or node.pod_blocks.get(pod.uid) or node.aligns_pods:
+    pod_cpus = node.bubbles.get(pod.uid)
+    if pod_cpus is not None or node.pod_blocks.get(pod.uid) or node.aligns_pods:
         parts = [tuple(holders)] if holders else []
     else:
-        parts = _sharing(holders, sets)
+        parts = _join_sharing(holders, sets)
     running = {container.name for container in pod.containers if not container.plain_init}
     for names in parts:
         own = {name: sets[name] for name in names if name in sets}
-        cpus = (bubble or 0) | union(own.values())
+        cpus = (pod_cpus or 0) | union(own.values())
         blocks = node.booked(pod.uid, names) if node.binds_memory else ()
         nodes = model.numa_nodes(blocks)
-        yield Group(pod.uid, names, max(1, len(running & {*names})), own, bubble, cpus, blocks, nodes)
+        yield Group(pod.uid, names, max(1, len(running & {*names})), own, pod_cpus, cpus, blocks, nodes)
 
 
-def _sharing(names: list[str], sets: Mapping[str, Bits]) -> list[tuple[str, ...]]:
-    """Containers that share CPUs, directly or over others, together; the rest alone."""
+def _join_sharing(names: list[str], sets: Mapping[str, Bits]) -> list[tuple[str, ...]]:
+    """Join containers that share CPUs, directly or through others; leave the rest alone."""
     parts: list[tuple[Bits, tuple[str, ...]]] = []
     for name in names:
         cpus = sets.get(name, 0)
@@ -99,33 +104,37 @@ def _can_move(node: NodeView, group: Group) -> bool:
 
 
 def counts_of(topology: CPUTopology, cpus: Bits) -> Counts:
-    """How many of the CPUs are on each NUMA node."""
+    """Return how many of the CPUs are on each NUMA node."""
     return tuple((cpus & there).bit_count() for there in topology.numa_nodes.values())
 
 
-def no_worse(before: Standing, after: Standing) -> bool:
-    """True when nothing that was admitted or preferred no longer is."""
+def is_no_worse(before: Standing, after: Standing) -> bool:
+    """Whether everything that was admitted or preferred before still is."""
     return all(now >= was for old, new in zip(before, after, strict=True) for was, now in zip(old, new, strict=True))
 
 
-class Relocated(NamedTuple):
-    """CPUs of a group's containers and its bubble at a new place."""
+class RelocatedSets(NamedTuple):
+    """CPUs of a group's containers, and those of its pod, at a new place."""
 
     sets: dict[str, Bits]
-    bubble: Bits | None
+    pod_cpus: Bits | None
 
 
-def carried(topology: CPUTopology, sets: Mapping[str, Bits], bubble: Bits | None, to: Bits) -> Relocated:
-    """The sets of a group's containers when its CPUs become `to`: what stays stays, the rest moves core by core."""
-    held = (bubble or 0) | union(sets.values())
+def relocate_sets(topology: CPUTopology, sets: Mapping[str, Bits], pod_cpus: Bits | None, to: Bits) -> RelocatedSets:
+    """Return the sets of a group's containers when its CPUs become `to`: CPUs in both stay, the rest moves core by
+    core."""
+    held = (pod_cpus or 0) | union(sets.values())
+    # Both sides are in core order, so hyperthreads that shared a core share one again where they can.
     target = dict(zip(_by_core(topology, held & ~to), _by_core(topology, to & ~held), strict=True))
 
     def there(bits: Bits) -> Bits:
         return bits & to | bits_of(target[cpu] for cpu in iter_bits(bits & ~to))
 
-    return Relocated({name: there(bits) for name, bits in sets.items()}, None if bubble is None else there(bubble))
+    return RelocatedSets(
+        {name: there(bits) for name, bits in sets.items()}, None if pod_cpus is None else there(pod_cpus)
+    )
 
 
 def _by_core(topology: CPUTopology, cpus: Bits) -> list[int]:
-    """CPUs in the order of NUMA node, core and thread."""
+    """Return the CPUs in the order of NUMA node, core and thread."""
     return sorted(iter_bits(cpus), key=lambda cpu: (topology.numa_of[cpu], topology.core_of[cpu], cpu))

@@ -1,4 +1,4 @@
-"""The largest pod a node could take if containers moved or pods restarted, and the plan."""
+"""The largest pod that a node could take if containers moved or pods restarted, and the plan for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBE = "largest-pod"
 class Largest(msgspec.Struct, frozen=True, rename="camel"):
     """CPUs of the largest pod that is admitted now, and after `plan`, which is None where nothing larger fits.
 
-    `proven`: every larger size was ruled out, not just not found.
+    `proven`: every larger size was ruled out, not merely not found.
     """
 
     now: int
@@ -31,8 +31,9 @@ class Largest(msgspec.Struct, frozen=True, rename="camel"):
     proven: bool
 
 
-def largest_pod(node: Node, shape: Pod, planned: Callable[[Pod], Plan | RestartPlan]) -> Largest:
-    """How many CPUs the first container of `shape` can ask for, as the node is and after the plan that `planned` makes.
+def largest_pod(node: Node, shape: Pod, make_plan: Callable[[Pod], Plan | RestartPlan]) -> Largest:
+    """Find how many CPUs the first container of `shape` can request, as the node is and after the plan that `make_plan`
+    returns.
 
     With pod-level resources the pod as a whole is sized; memory and devices stay as they are in `shape`. Sizes are
     tried from the largest down, whole cores under full-pcpus-only.
@@ -43,27 +44,27 @@ def largest_pod(node: Node, shape: Pod, planned: Callable[[Pod], Plan | RestartP
     sizes = list(range(free // step * step, 0, -step))
     bench = Bench(Trial.of(node))
     shape = default_pod(shape, view.gates)
-    now = next((size for size in sizes if bench.admits(Asking.of(sized(shape, size), view))), 0)
+    now = next((size for size in sizes if bench.admits(Asking.of(with_cpus(shape, size), view))), 0)
     proven = True
     for size in sizes:
         if size <= now:
             break
-        plan = planned(sized(shape, size))
+        plan = make_plan(with_cpus(shape, size))
         if plan.fits:
             return Largest(now, size, plan, proven)
         proven = proven and (plan.proven if isinstance(plan, Plan) else plan.exhaustive)
     return Largest(now, now, None, proven)
 
 
-def sized(shape: Pod, cpus: int) -> Pod:
-    """The pod, with its defaults, with so many CPUs for its first container, or for itself if it has pod-level
+def with_cpus(shape: Pod, cpus: int) -> Pod:
+    """Return the pod (with its defaults) with `cpus` CPUs for its first container, or for itself if it has pod-level
     resources."""
     place = POD if shape.spec.resources is not None else shape.spec.containers[0].name
     return with_amounts(shape, {(place, "cpu"): Quantity.of(cpus)})
 
 
-def probe(memory: Quantity) -> Pod:
-    """A Guaranteed pod with one container, to be sized."""
+def probe_pod(memory: Quantity) -> Pod:
+    """Return a Guaranteed pod with one container, whose CPUs `largest_pod` sets."""
     amounts: ResourceList = {"cpu": Quantity.of(1), "memory": memory}
     container = Container(name="app", resources=ResourceRequirements(requests=amounts, limits=amounts))
     return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=PROBE, namespace="default", uid=PROBE))

@@ -1,4 +1,4 @@
-"""What is asked of the agent about moves of running containers, and what became of them: values only."""
+"""Requests to the agent for moves of running containers, and their results: values only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from podslice.values.decoding import decoding_problem
 from podslice.values.errors import InputError
 
 T = TypeVar("T")
+# Bounds of what the agent reads from its socket: any local process of its group may write there.
 LARGEST_REQUEST = 1 << 20
 MOST_MOVES = 256
 LentCPUs = dict[str, tuple[int, ...]]
@@ -24,8 +25,8 @@ Result = Literal["done", "failed", "notBegun"]
 
 
 class MoveRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Moves in order, on the node whose state has this digest. `undo`: they take back what was done; `lent`, move by
-    move, then says what containers have again beyond what they were promised."""
+    """Moves in order, on the node whose state has this digest. `undo`: they reverse moves that were done. `lent` then
+    holds, move by move, the CPUs that containers get again beyond those they were promised."""
 
     state: str
     moves: tuple[Move, ...]
@@ -34,7 +35,7 @@ class MoveRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class MoveProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """Move `step` of `of` has ended; `text` is who went where."""
+    """Move `step` of `of` has ended; `text` names the containers and their new places."""
 
     step: int
     of: int
@@ -44,8 +45,9 @@ class MoveProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MoveOutcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a move: `done`, `failed` (begun, and undone unless `problem` says otherwise), `notBegun`. `lent`:
-    what its containers had beyond the promised CPUs before, and the pod as a whole under the empty name."""
+    """The result of one move: `done`, `failed` (begun, and undone unless `problem` says otherwise), `notBegun`. `lent`:
+    CPUs that its containers had before beyond the promised ones, and under the empty name those of the pod as a
+    whole."""
 
     move: Move
     result: Result
@@ -55,8 +57,8 @@ class MoveOutcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DefragmentationResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a plan. `problem` says what stopped it, and is empty where all moves are done; `state_before` and
-    `state_after` are digests of who has what. `undo`: the moves took back others."""
+    """The result of a plan. `problem` names what stopped it, and is empty where all moves are done; `state_before` and
+    `state_after` are digests of the assignments. `undo`: the moves reversed others."""
 
     moves: tuple[MoveOutcome, ...]
     state_before: str
@@ -66,8 +68,8 @@ class DefragmentationResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_request(data: Mapping[str, Any]) -> MoveRequest:
-    """Raises `InputError`."""
-    request = converted(data, MoveRequest)
+    """Decode a request. Raises `InputError`."""
+    request = decode(data, MoveRequest)
     if len(request.moves) > MOST_MOVES:
         raise InputError(f"has {len(request.moves)} moves, at most {MOST_MOVES} are carried out", path="moves")
     if request.lent and len(request.lent) != len(request.moves):
@@ -76,12 +78,12 @@ def read_request(data: Mapping[str, Any]) -> MoveRequest:
 
 
 def read_result(data: Mapping[str, Any]) -> DefragmentationResult:
-    """Raises `InputError`."""
-    return converted(data, DefragmentationResult)
+    """Decode a result. Raises `InputError`."""
+    return decode(data, DefragmentationResult)
 
 
-def converted(data: Mapping[str, Any], kind: type[T]) -> T:
-    """Plain data as a value with sets of CPUs in it. Raises `InputError` with the field."""
+def decode(data: Mapping[str, Any], kind: type[T]) -> T:
+    """Decode plain data that holds CPU sets as text. Raises `InputError` with the field."""
     try:
         return msgspec.convert(data, kind, strict=True, dec_hook=_cpu_set)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -98,15 +100,15 @@ def _cpu_set(kind: type[Any], value: Any) -> Any:
         raise ValueError(error.problem) from None
 
 
-def undoing(result: DefragmentationResult) -> MoveRequest:
-    """The way back: the moves that were done, from the last to the first."""
+def undo_request(result: DefragmentationResult) -> MoveRequest:
+    """Return the request that reverses a result: the moves that were done, from the last to the first."""
     done = [outcome for outcome in reversed(result.moves) if outcome.result == "done"]
     moves = tuple(inverse(outcome.move) for outcome in done)
     return MoveRequest(result.state_after, moves, tuple(outcome.lent for outcome in done), undo=True)
 
 
 def inverse(move: Move) -> Move:
-    """From where a move went to where it came from."""
+    """Return the move from where a move went to where it came from."""
     back = tuple(
         ContainerMove(one.name, one.cpus_after, one.cpus_before, one.memory_nodes_after, one.memory_nodes_before)
         for one in move.containers
@@ -116,15 +118,16 @@ def inverse(move: Move) -> Move:
     )
 
 
-def lent_of(had: PodCPUs) -> LentCPUs:
-    """What a pod has beyond what it was promised."""
+def lent_cpus(had: PodCPUs) -> LentCPUs:
+    """Return the CPUs that a pod has beyond those it was promised."""
     whole = {WHOLE_POD: tuple(iter_bits(had.bubble_loans))} if had.bubble_loans else {}
     return {**had.loans, **whole}
 
 
-def lent_problem(had: PodCPUs, gets: PodCPUs, lent: Lent) -> str:
-    """Why a pod that had and gets this cannot have these CPUs as those beyond the promised ones; empty if it can."""
-    now = lent_of(had)
+def problem_with_lent(had: PodCPUs, gets: PodCPUs, lent: Lent) -> str:
+    """Return why a pod that moves from CPUs `had` to `gets` cannot have `lent` as its CPUs beyond the promised ones;
+    empty if it can."""
+    now = lent_cpus(had)
     for name in {*now, *lent}:
         cpus, own = lent.get(name, ()), gets.bubble if name == WHOLE_POD else gets.assignments.get(name, 0)
         known = all(0 <= cpu < own.bit_length() for cpu in cpus) and len(set(cpus)) == len(cpus)
@@ -134,7 +137,7 @@ def lent_problem(had: PodCPUs, gets: PodCPUs, lent: Lent) -> str:
 
 
 def move_text(move: Move) -> str:
-    """Who goes where, for people."""
+    """Describe a move for people: containers and their places before and after."""
     parts = []
     for one in move.containers:
         if one.cpus_before != one.cpus_after:

@@ -1,4 +1,4 @@
-"""A plan: moves in order, each of which leaves the node valid, after which a pod fits. And making and checking one."""
+"""A plan: moves in order, each of which leaves the node valid, after which a pod fits; and its making and checking."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from podslice.advise.defrag.bound import IMPOSSIBLE, Bound, GrowthBound, LowerBound
-from podslice.advise.defrag.groups import no_worse
-from podslice.advise.defrag.search import MOST_STATES, Found, fewest_moves
-from podslice.advise.defrag.space import Space, put
+from podslice.advise.defrag.groups import is_no_worse
+from podslice.advise.defrag.search import MOST_STATES, Found, find_fewest_moves
+from podslice.advise.defrag.space import Space, relocate_group
 from podslice.advise.trial.trial import Moved, Trial
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
@@ -17,12 +17,12 @@ from podslice.node.node import Node, identified
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, CPUSet, bits_of, union
 
-_SHORT, _NOT_TOO_LONG = 3, 500
-"""Moves and states of a plan that is one way among others."""
+_FEW_MOVES, _FEW_STATES = 3, 500
+"""Bounds of moves and states for a plan that is only one fix among others."""
 
 
 class ContainerMove(msgspec.Struct, frozen=True, rename="camel"):
-    """One container's CPUs and the NUMA nodes of its memory before and after; empty for what it does not own."""
+    """CPUs of one container, and the NUMA nodes of its memory, before and after; empty for what it does not own."""
 
     name: str
     cpus_before: CPUSet
@@ -44,9 +44,9 @@ class Move(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Plan(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="moves"):
-    """The answer for one pod. `fits`: it is admitted after the moves. `container_moves` counts containers that run;
-    no plan has fewer than `at_least`. `proven`: there is no shorter plan, or with `fits` False none at all. `placed`:
-    the CPUs the pod then owns."""
+    """The answer for one pod. `fits`: it is admitted after the moves. `container_moves` counts running containers; no
+    plan has fewer than `at_least`. `proven`: there is no shorter plan, or with `fits` False none at all. `placed`: the
+    CPUs that the pod then owns."""
 
     fits: bool
     moves: tuple[Move, ...]
@@ -57,10 +57,10 @@ class Plan(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="m
 
 
 def defragment(node: Node, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
-    """The fewest container moves, at most `most`, after which the node admits the pod; `limit` bounds the exact search
-    (states).
+    """Plan the fewest container moves, at most `most`, after which the node admits the pod; `limit` bounds the states
+    of the exact search.
 
-    The node is left as it is. Plans are tried from the first move to the admission of the pod before they are returned.
+    The node is left as it is. A plan is tried from the first move to the admission of the pod before it is returned.
     """
     trial = Trial.of(node)
     view = trial.view
@@ -70,18 +70,18 @@ def defragment(node: Node, pod: Pod, *, most: int | None = None, limit: int = MO
 
 
 def defragment_for_resize(node: Node, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
-    """As `defragment`, for an in-place resize of a pod that is on the node: after the moves of others it is granted.
-    Raises `InputError` as `Node.resize`."""
-    return _for_resize(Trial.of(node), identified(pod), most, limit)
+    """Plan as `defragment`, for an in-place resize of a pod that is on the node: it is granted after moves of other
+    pods. Raises `InputError` as `Node.resize`."""
+    return _plan_for_resize(Trial.of(node), identified(pod), most, limit)
 
 
 def moves_for_resize(node: Trial, pod: Pod) -> tuple[Moved, ...]:
-    """A short plan for a resize, looked for not too long; nothing where there is none."""
-    plan = _for_resize(node, pod, _SHORT, _NOT_TOO_LONG)
-    return tuple(map(_moved, plan.moves)) if plan.fits else ()
+    """Return a short plan for a resize, found within a small budget; empty where there is none."""
+    plan = _plan_for_resize(node, pod, _FEW_MOVES, _FEW_STATES)
+    return tuple(map(_relocation, plan.moves)) if plan.fits else ()
 
 
-def _for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
+def _plan_for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
     view = trial.view
     pod = default_pod(pod, view.gates)
     trial.copy().grants(pod)
@@ -92,16 +92,16 @@ def _for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
 
 def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | None, limit: int) -> Plan:
     most = IMPOSSIBLE - 1 if most is None else most
-    for proposed in _proposed(trial, pod):
+    for proposed in _plugin_proposals(trial, pod):
         copy = trial.copy()
         if len(proposed) <= most and not problem_with(copy, proposed, pod):
-            at_least, _ = bound.of(space.start())
+            at_least, _ = bound.minimum(space.initial_state())
             placed = CPUSet.from_bits(copy.view.owned_by(pod.metadata.uid))
             return Plan(True, proposed, len(proposed), at_least, len(proposed) <= at_least, placed)
-    found = fewest_moves(space, bound, pod, limit, most=most)
+    found = find_fewest_moves(space, bound, pod, limit, most=most)
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
-    moves = _moves(trial.copy(), space, found)
+    moves = _record_moves(trial.copy(), space, found)
     copy = trial.copy()
     if problem_with(copy, moves, pod):
         return Plan(False, (), 0, found.at_least, False)
@@ -111,8 +111,8 @@ def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | N
     )
 
 
-def _proposed(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
-    """What plugins propose where the pod is refused; memory stays where it is."""
+def _plugin_proposals(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
+    """Yield the moves that plugins propose when the pod is refused; memory stays where it is."""
     asked, view = trial.copy(), trial.view
     if asked.lands(pod):
         return
@@ -126,19 +126,20 @@ def _proposed(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
             cpus[one.uid, one.container] = one.cpus
             container = ContainerMove(one.container, CPUSet.from_bits(held), CPUSet.from_bits(one.cpus), nodes, nodes)
             moves.append(Move(one.uid, metadata.namespace or "default", metadata.name, (container,)))
+        # A plugin names single containers; pods with pod-level resources move only as a whole.
         if not any(one.uid in view.bubbles for one in proposed.moves):
             yield tuple(moves)
 
 
-def _moves(copy: Trial, space: Space, found: Found) -> tuple[Move, ...]:
-    """Take the steps on a copy and write down what changes."""
-    state, moves = space.start(), []
+def _record_moves(copy: Trial, space: Space, found: Found) -> tuple[Move, ...]:
+    """Take the steps on a copy and record what changes."""
+    state, moves = space.initial_state(), []
     for step in found.steps or ():
-        after = space.taken(space.drafted(state, step), step)
+        after = space.pick_cpus(space.draft(state, step), step)
         assert after is not None, "the search took this step"
         group = space.groups[step.group]
         before = copy.view
-        put(copy, group, after.cpus[step.group], step.to.nodes)
+        relocate_group(copy, group, after.cpus[step.group], step.to.nodes)
         now = copy.view
         metadata = now.pods[group.uid].spec.metadata
         moves.append(
@@ -147,8 +148,8 @@ def _moves(copy: Trial, space: Space, found: Found) -> tuple[Move, ...]:
                 namespace=metadata.namespace or "default",
                 name=metadata.name,
                 containers=tuple(_container_move(before, now, group.uid, name) for name in group.names),
-                pod_cpus_before=_bubble(before, group.uid),
-                pod_cpus_after=_bubble(now, group.uid),
+                pod_cpus_before=_pod_cpus(before, group.uid),
+                pod_cpus_after=_pod_cpus(now, group.uid),
             )
         )
         state = after
@@ -161,7 +162,7 @@ def _container_move(before: NodeView, now: NodeView, uid: str, name: str) -> Con
     return ContainerMove(name, *cpus, *nodes)
 
 
-def _bubble(view: NodeView, uid: str) -> CPUSet | None:
+def _pod_cpus(view: NodeView, uid: str) -> CPUSet | None:
     return CPUSet.from_bits(view.bubbles[uid]) if uid in view.bubbles else None
 
 
@@ -169,26 +170,26 @@ def _bubble(view: NodeView, uid: str) -> CPUSet | None:
 
 
 Lent = Mapping[str, tuple[int, ...]]
-"""CPUs beyond the promised ones by container, in the order in which they came; those of the whole pod under the empty
-name."""
+"""CPUs beyond the promised ones by container, in the order in which they were added; those of the whole pod under the
+empty name."""
 WHOLE_POD = ""
 
 
 def apply_move(node: Node, move: Move, lent: Lent | None = None) -> None:
-    """Move the containers on the node itself: on its ledgers, CPUs and memory. Of those that have more CPUs than they
-    were promised the lowest are the promised ones, unless `lent` says which are not."""
+    """Move the containers on the node itself: CPUs and memory in its ledgers. Of containers with more CPUs than
+    promised, the lowest count as the promised ones unless `lent` names the others."""
     trial = Trial.on(node)
-    _apply(trial, move)
+    _carry_out(trial, move)
     if lent is not None:
         loans = {name: cpus for name, cpus in lent.items() if name != WHOLE_POD}
         trial.lend_cpus(move.uid, loans, bits_of(lent.get(WHOLE_POD, ())))
 
 
-def _apply(node: Trial, move: Move) -> None:
-    node.move(_moved(move))
+def _carry_out(node: Trial, move: Move) -> None:
+    node.move(_relocation(move))
 
 
-def _moved(move: Move) -> Moved:
+def _relocation(move: Move) -> Moved:
     return Moved(
         move.uid,
         {c.name: c.cpus_after.bits for c in move.containers if c.cpus_after},
@@ -199,11 +200,11 @@ def _moved(move: Move) -> Moved:
 
 
 def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
-    """What goes wrong when a plan is applied to this node and the pod admitted for real, or resized where it is on the
-    node already; empty if nothing.
+    """Return what goes wrong when a plan is applied to this node and the pod then admitted, or resized where it is on
+    the node already; empty if nothing.
 
-    After every move: as many CPUs as before and all of them free or the group's own, the shared pool not empty,
-    nothing owned twice, and a restarted kubelet takes all pods back with what the files say.
+    Checked after every move: each container has as many CPUs as before, all of them free or the group's own; the shared
+    pool keeps its size; no CPU is owned twice; and a restarted kubelet takes all pods back as the state files say.
     """
     if problem := problem_in_moves(node, moves):
         return problem
@@ -213,14 +214,14 @@ def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
 
 
 def problem_in_moves(node: Trial, moves: Iterable[Move]) -> str:
-    """As `problem_with`, of the moves alone."""
+    """Check as `problem_with`, the moves alone."""
     for number, move in enumerate(moves, 1):
-        if problem := _broken_by(node, move):
+        if problem := _problem_with_move(node, move):
             return f"move {number} ({move.namespace}/{move.name}): {problem}"
     return ""
 
 
-def _broken_by(node: Trial, move: Move) -> str:
+def _problem_with_move(node: Trial, move: Move) -> str:
     if move.uid not in node.view.pods:
         return "the pod is not on this node"
     if all(c.cpus_before == c.cpus_after and c.memory_nodes_before == c.memory_nodes_after for c in move.containers):
@@ -230,9 +231,9 @@ def _broken_by(node: Trial, move: Move) -> str:
     usable |= move.pod_cpus_before.bits if move.pod_cpus_before is not None else 0
     if any(len(c.cpus_before) != len(c.cpus_after) or c.cpus_after.bits & ~usable for c in move.containers):
         return "CPUs that are not free, or not as many as before"
-    _apply(node, move)
+    _carry_out(node, move)
     if not node.view.shared or node.view.shared.bit_count() != view.shared.bit_count():
         return "the shared pool changed its size"
-    if not no_worse(standing, node.standing(move.uid)):
+    if not is_no_worse(standing, node.standing(move.uid)):
         return "it is aligned worse than before"
     return node.restart_problem()

@@ -1,8 +1,8 @@
 """Making room by restarting pods: what a node without an agent can do.
 
 A kubelet never moves a running container to other CPUs; a pod moves by ending and being admitted again. So a plan is a
-list of steps in which chosen pods end and start again once each. After each step the node is in a state a kubelet can
-be in: what starts was really admitted, with everything else in place. No plan leaves a pod behind.
+list of steps in which chosen pods end and start again once each. After each step the node is in a state that a kubelet
+can be in: every pod that starts was really admitted, with all others in place. No plan leaves a pod behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_TRIES = 1500
 class RestartStep(msgspec.Struct, frozen=True, rename="camel"):
     """One step of a plan. `action`: `stop` (the pod ends), `start` (it is admitted again), `place` (the new pod).
 
-    `before` and `after` are the CPUs the pod owns before and after.
+    `before` and `after` are the CPUs that the pod owns before and after.
     """
 
     action: str
@@ -56,7 +56,7 @@ class RestartPlan(msgspec.Struct, frozen=True, rename="camel", tag_field="type",
 
 
 def plan_restarts(node: Node, pod: Pod, *, most: int = 3, limit: int = MOST_TRIES) -> RestartPlan:
-    """The plan with the fewest restarted pods, at most `most`, after which `pod` is admitted.
+    """Plan the fewest restarted pods, at most `most`, after which `pod` is admitted.
 
     Every plan was carried out on a copy of the node, which stays as it is. `limit` bounds the sets of pods and the
     steps that are tried. Critical pods, and those with many containers, are tried last.
@@ -83,11 +83,11 @@ def carry_out(node: Node, plan: RestartPlan, pod: Pod) -> None:
 
 
 class _Search:
-    """Looks through sets of pods, the smallest first, and for each through the orders of their steps.
+    """Searches sets of pods, the smallest first, and for each the orders of their steps.
 
-    Only pods without which the new one fits are worth a try. Pods that ask for the same and hold it on the same NUMA
-    nodes are as good as each other, so with many pods only one set of each composition is looked at. When the tries are
-    used up, a set that cannot be made smaller by leaving out one pod is taken instead of the smallest.
+    Only sets without which the new pod fits are tried. Pods with equal requests on the same NUMA nodes are
+    interchangeable, so with many pods only one set of each composition is tried. When the tries are used up, a set that
+    cannot be made smaller by leaving out one pod is taken instead of the smallest.
     """
 
     def __init__(self, node: Trial, pod: Pod, movable: Sequence[str], limit: int) -> None:
@@ -97,35 +97,37 @@ class _Search:
         self.nodes = Alternatives(node)
         self.removals = Removals(self.nodes, self.nodes.asking(pod), limit=limit)
         self.exhaustive = len(movable) <= FEW_PODS
-        self.likeness = {uid: (uid,) if self.exhaustive else _likeness(node.view, uid) for uid in movable}
+        self.equivalence = {uid: (uid,) if self.exhaustive else _equivalence_key(node.view, uid) for uid in movable}
         self.specs = {uid: other.spec for uid, other in node.view.pods.items()}
         self.tries = limit
 
     def plan(self, most: int) -> RestartPlan:
-        steps, uids = self._found(most)
+        steps, uids = self._search(most)
         return RestartPlan(steps is not None, steps or (), uids, self.exhaustive)
 
-    def _found(self, most: int) -> tuple[Steps | None, tuple[str, ...]]:
+    def _search(self, most: int) -> tuple[Steps | None, tuple[str, ...]]:
+        """Return the steps and the restarted pods; (None, ()) where there is no plan."""
         if not self.exhaustive and not self.removals.help(self.movable):
             return None, ()
         for count in range(min(most, len(self.movable)) + 1):
-            for uids in self._sets(count):
-                steps = self._steps(self.node.copy(), (), uids, (), placed=False)
+            for uids in self._candidate_sets(count):
+                steps = self._order_steps(self.node.copy(), (), uids, (), placed=False)
                 if steps is not None:
                     self.exhaustive = self.exhaustive or count <= 1
                     return steps, uids
         if self.exhaustive:
             return None, ()
         uids = Removals(self.nodes, self.nodes.asking(self.pod)).several(self.movable)
+        # The search above may have used up all tries; ordering this one set still deserves some.
         self.tries = max(self.tries, FEW_PODS**2)
-        steps = self._steps(self.node.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None
+        steps = self._order_steps(self.node.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None
         return steps, uids if steps is not None else ()
 
-    def _sets(self, count: int) -> Iterator[tuple[str, ...]]:
-        """Sets of so many pods without which the new one fits, one of each composition."""
+    def _candidate_sets(self, count: int) -> Iterator[tuple[str, ...]]:
+        """Yield sets of `count` pods without which the new one fits, one of each composition."""
         seen = set()
         for uids in combinations(self.movable, count):
-            composition = tuple(sorted(repr(self.likeness[uid]) for uid in uids))
+            composition = tuple(sorted(repr(self.equivalence[uid]) for uid in uids))
             if composition in seen:
                 continue
             if self.removals.exhausted or self.tries <= 0:
@@ -135,7 +137,7 @@ class _Search:
             if self.removals.help(uids):
                 yield uids
 
-    def _steps(
+    def _order_steps(
         self,
         node: Trial,
         done: Steps,
@@ -144,20 +146,22 @@ class _Search:
         *,
         placed: bool,
     ) -> Steps | None:
-        """The steps that restart the `waiting` pods, start those that are `away`, and place the new one.
+        """Return the steps that restart the `waiting` pods, start those that are `away`, and place the new one; None if
+        no order works.
 
-        What can start again at once does; then the new pod is placed; then another pod ends. The largest starts first.
+        Pods that can start again at once do; then the new pod is placed; then another pod ends. The largest starts
+        first.
         """
         if placed and not waiting and not away:
             return done
         for uid in reversed(away):
-            found = self._admitting(
+            found = self._admit_next(
                 node, done, waiting, tuple(other for other in away if other != uid), uid, placed=placed
             )
             if found is not None:
                 return found
         if not placed:
-            found = self._admitting(node, done, waiting, away, "", placed=placed)
+            found = self._admit_next(node, done, waiting, away, "", placed=placed)
             if found is not None:
                 return found
         for uid in waiting:
@@ -165,12 +169,12 @@ class _Search:
             step = _stop(copy, uid)
             rest = tuple(other for other in waiting if other != uid)
             gone = tuple(other for other in self.movable if other in away or other == uid)
-            found = self._steps(copy, (*done, step), rest, gone, placed=placed)
+            found = self._order_steps(copy, (*done, step), rest, gone, placed=placed)
             if found is not None:
                 return found
         return None
 
-    def _admitting(
+    def _admit_next(
         self,
         node: Trial,
         done: Steps,
@@ -180,7 +184,7 @@ class _Search:
         *,
         placed: bool,
     ) -> Steps | None:
-        """Go on after a pod, or for no `uid` the new one, was admitted; None if it is not."""
+        """Admit a pod, or for an empty `uid` the new one, and continue; None if it is refused or leads nowhere."""
         if self.tries <= 0:
             self.exhaustive = False
             return None
@@ -190,16 +194,16 @@ class _Search:
             return None
         own = pod.metadata.uid
         held = next((step.before for step in done if step.uid == own), CPUSet())
-        step = RestartStep("start" if uid else "place", _name(pod), own, held, _owned(copy, own))
-        return self._steps(copy, (*done, step), waiting, away, placed=placed or not uid)
+        step = RestartStep("start" if uid else "place", _name(pod), own, held, _owned_cpus(copy, own))
+        return self._order_steps(copy, (*done, step), waiting, away, placed=placed or not uid)
 
 
-def _owned(node: Trial, uid: str) -> CPUSet:
+def _owned_cpus(node: Trial, uid: str) -> CPUSet:
     return CPUSet.from_bits(node.view.owned_by(uid))
 
 
 def _stop(node: Trial, uid: str) -> RestartStep:
-    held, name = _owned(node, uid), _name(node.view.pods[uid].spec)
+    held, name = _owned_cpus(node, uid), _name(node.view.pods[uid].spec)
     node.stop(uid)
     return RestartStep("stop", name, uid, held)
 
@@ -208,8 +212,8 @@ def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def _likeness(node: NodeView, uid: str) -> tuple[object, ...]:
-    """Equal for pods that ask for the same and hold it on the same NUMA nodes."""
+def _equivalence_key(node: NodeView, uid: str) -> tuple[object, ...]:
+    """Return a key that is equal for pods with equal requests on the same NUMA nodes."""
     pod, cpus = node.pods[uid], node.owned_by(uid)
     blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in node.blocks_of(uid, c.name)]
     devices = tuple(node.devices_of(uid, c.name) for c in pod.containers)

@@ -1,6 +1,6 @@
-"""Finding the fewest moves: best first with a lower bound, and a beam where that would take too long.
+"""Searching for the fewest moves: best first with a lower bound, then a beam where that would take too long.
 
-The first search takes the state for which moves made plus moves still needed at least are fewest; the first state
+The first search (A*) expands the state with the fewest moves made plus moves still needed at least; the first state
 that admits the pod is then reached by the fewest moves there are. After `limit` states it gives up, with the fewest
 moves that have not been ruled out. The beam then keeps only the most promising states of each length, for as many
 states again.
@@ -21,8 +21,8 @@ _DEPTH = 12
 
 
 class Found(NamedTuple):
-    """Steps that make the pod fit, None for none. `at_least`: container moves every plan needs; `proven`: that these
-    steps are the fewest, or that there are none."""
+    """Steps that make the pod fit, None for none. `at_least`: container moves that every plan needs. `proven`: these
+    steps are the fewest, or there are none."""
 
     steps: tuple[Step, ...] | None
     at_least: int
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A state on the way: containers moved so far, its draft, the step that led to it and from where."""
+    """A state of the search: containers moved so far, its draft, the step that led to it, and its predecessor."""
 
     moved: int
     draft: State
@@ -38,17 +38,18 @@ class _Node(NamedTuple):
     before: _Node | None
 
 
-def fewest_moves(
+def find_fewest_moves(
     space: Space, bound: LowerBound, pod: Pod, limit: int = MOST_STATES, *, most: int = IMPOSSIBLE - 1
 ) -> Found:
-    """The fewest container moves, at most `most`, after which the node admits the pod."""
-    start = space.start()
+    """Find the fewest container moves, at most `most`, after which the node admits the pod."""
+    start = space.initial_state()
     if space.admits(start, pod):
         return Found((), 0, True)
-    if bound.of(start)[0] > most:
+    if bound.minimum(start)[0] > most:
         return Found(None, 0, True)
-    hopeless = not space.admits(space.emptied(start), pod)
-    if hopeless and bound.one_need:
+    # If the pod does not fit with every movable group gone, no move helps: proven where more free CPUs can only help.
+    hopeless = not space.admits(space.without_groups(start), pod)
+    if hopeless and bound.is_monotonic:
         return Found(None, 0, True)
     found = _best_first(space, bound, pod, limit, most)
     if found.steps is None and not found.proven and not hopeless:
@@ -60,8 +61,8 @@ def fewest_moves(
 
 
 def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> Found:
-    start = space.start()
-    least = bound.of(start)
+    start = space.initial_state()
+    least = bound.minimum(start)
     heap: list[tuple[int, int, int, int, _Node]] = [(least[0], least[1], 0, 0, _Node(0, start, None, None))]
     known = {space.signature(start.places): 0}
     made = 1
@@ -69,53 +70,55 @@ def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int
         total, _, _, _, node = heappop(heap)
         if made > limit:
             return Found(None, max(1, total if space.exhaustive else least[0]), False)
+        # The heap keeps stale entries: a cheaper way to this state was found after this one was pushed.
         if known[space.signature(node.draft.places)] < node.moved:
             continue
-        state = node.draft if node.step is None else space.taken(node.draft, node.step)
+        # Picking CPUs is the costly part, so it is put off until a state is expanded; its children know only counts.
+        state = node.draft if node.step is None else space.pick_cpus(node.draft, node.step)
         if state is None:
             continue
         if total == node.moved and node.step is not None and space.admits(state, pod):
             at_least = node.moved if space.exhaustive else max(1, least[0])
             return Found(_path(node), at_least, space.exhaustive or node.moved <= at_least)
         here = _Node(node.moved, state, node.step, node.before)
-        for child, key in _children(space, here):
+        for child, key in _successors(space, here):
             if known.get(key, IMPOSSIBLE) <= child.moved:
                 continue
             known[key] = child.moved
-            needed, missing = bound.of(child.draft)
+            needed, missing = bound.minimum(child.draft)
             if child.moved + needed <= most:
                 made += 1
                 heappush(heap, (child.moved + needed, missing, -child.moved, made, child))
     return Found(None, 0, space.exhaustive)
 
 
-def _children(space: Space, node: _Node) -> list[tuple[_Node, tuple[tuple[int, Place], ...]]]:
+def _successors(space: Space, node: _Node) -> list[tuple[_Node, tuple[tuple[int, Place], ...]]]:
     found = []
     for step in space.steps(node.draft):
-        draft = space.drafted(node.draft, step)
+        draft = space.draft(node.draft, step)
         child = _Node(node.moved + space.groups[step.group].weight, draft, step, node)
         found.append((child, space.signature(draft.places)))
     return found
 
 
 def _beam(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> tuple[Step, ...] | None:
-    """Steps that lead to the goal, not always the fewest; None when the beam misses it. It is as wide as `limit` allows
-    for so many moves as there usually are."""
-    layer = [_Node(0, space.start(), None, None)]
+    """Return steps that lead to the goal, not always the fewest; None when the beam misses it. Its width is what
+    `limit` allows for a plan of usual length (`_DEPTH`)."""
+    layer = [_Node(0, space.initial_state(), None, None)]
     known = {space.signature(layer[0].draft.places)}
     width = _BEAM
     while layer and len(known) <= limit:
         ranked: list[tuple[tuple[int, int], int, int, _Node]] = []
         for node in layer:
-            for child, key in _children(space, node):
+            for child, key in _successors(space, node):
                 if key not in known and child.moved <= most:
                     known.add(key)
-                    ranked.append((bound.guess(child.draft), child.moved, len(ranked), child))
+                    ranked.append((bound.estimate(child.draft), child.moved, len(ranked), child))
         width = min(width, max(_NARROWEST, limit * len(layer) // (_DEPTH * max(1, len(ranked)))))
         ranked.sort()
         layer = []
         for (needed, _), _, _, child in ranked:
-            state = space.taken(child.draft, child.step) if child.step is not None else None
+            state = space.pick_cpus(child.draft, child.step) if child.step is not None else None
             if state is None:
                 continue
             if needed == 0 and space.admits(state, pod):

@@ -1,8 +1,8 @@
-"""The states a node can be moved through: who has how many CPUs on which NUMA nodes, and whose memory is where.
+"""The states that moves can reach: how many CPUs each group has on which NUMA nodes, and where its memory is.
 
-A state is valid when a restarted kubelet would take all its pods as they are. Every group has as many free CPUs as
-before, on no more NUMA nodes. Memory fits where it is booked, and stays with its CPUs if it was there. The Topology
-Manager judges nothing worse than before. Moves lead from one valid state to another.
+A state is valid when a restarted kubelet would take back all its pods as they are. Every group has as many CPUs as
+before, on no more NUMA nodes. Memory fits where the ledger has it, and stays with its CPUs if it was there. The
+Topology Manager judges no pod worse than before. Moves lead from one valid state to another.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 from podslice.advise.defrag.groups import (
     Counts,
     Group,
-    carried,
     counts_of,
-    movable_groups,
-    no_worse,
+    find_movable_groups,
+    is_no_worse,
+    relocate_sets,
 )
 from podslice.advise.trial.trial import Standing, Trial
 from podslice.api.pod.spec import Pod
@@ -30,20 +30,21 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits, lowest_bits, union
 from podslice.values.errors import AdmissionError, UpstreamDefectError
 
 MOST_SPLITS = 64
-"""More ways than these of dividing a group among several NUMA nodes are not all tried."""
+"""Limit on the ways of dividing one group among the same NUMA nodes; above it only three are tried."""
 _MOST_NODE_SETS = 64
 T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a group is: its CPUs by NUMA node, and the nodes of its memory."""
+    """Where a group is: its CPUs by NUMA node, and the mask of the nodes of its memory."""
 
     counts: Counts
     nodes: Bits
 
 
 class State(NamedTuple):
-    """A node: the shared pool, each group's CPUs and place, and the memory ledgers (shared with other states)."""
+    """A node in the search: the shared pool, each group's CPUs and place, and the memory ledger (shared with other
+    states)."""
 
     default: Bits
     cpus: tuple[Bits, ...]
@@ -53,7 +54,7 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One group goes to another place; CPUs are picked when the step is taken."""
+    """One group goes to another place; its CPUs are picked when the step is taken."""
 
     group: int
     to: Place
@@ -62,14 +63,13 @@ class Step(NamedTuple):
 class Space:
     """All states that moves can reach from a node. `exhaustive` turns False when possible moves were left out.
 
-    `resized`: what is looked for is not room for another pod but for a resize of this one (UID), which stays where it
-    is.
+    `resized`: UID of a pod for whose resize, instead of another pod, room is wanted; it stays where it is.
     """
 
     def __init__(self, node: Trial, *, resized: str = "") -> None:
         view = self._view = node.view
         self._resized = resized
-        self.groups = movable_groups(view, resized)
+        self.groups = find_movable_groups(view, resized)
         self.exhaustive = True
         self.topology = view.topology
         self.reserved = view.reserved
@@ -81,9 +81,9 @@ class Space:
         self._standing: dict[tuple[int, Place], bool] = {}
         self._before: dict[str, Standing] = {}
         self._open: dict[int, Bits] = {}
-        self._classes = self._classified()
+        self._classes = self._classify()
 
-    def start(self) -> State:
+    def initial_state(self) -> State:
         view = self._view
         places = tuple(Place(counts_of(self.topology, group.cpus), group.nodes) for group in self.groups)
         cpus = tuple(group.cpus for group in self.groups)
@@ -92,16 +92,16 @@ class Space:
     def _free(self, default: Bits) -> Counts:
         return counts_of(self.topology, assignable(default, self.reserved))
 
-    def _classified(self) -> list[int]:
-        """Groups that differ only by their place have equal numbers."""
+    def _classify(self) -> list[int]:
+        """Number the groups; those that differ only by their place get equal numbers."""
         numbers: dict[object, int] = {}
-        return [numbers.setdefault(self._likeness(group), len(numbers)) for group in self.groups]
+        return [numbers.setdefault(self._equivalence_key(group), len(numbers)) for group in self.groups]
 
-    def _likeness(self, group: Group) -> object:
+    def _equivalence_key(self, group: Group) -> object:
         return (
             group.weight,
             tuple(sorted(bits.bit_count() for bits in group.sets.values())),
-            group.bubble is not None,
+            group.pod_cpus is not None,
             tuple(sorted((block.type, block.size) for block in group.blocks)),
             self._width(group),
             group.nodes.bit_count(),
@@ -121,13 +121,13 @@ class Space:
         return not self.topology.numa_nodes_of(group.cpus) & ~group.nodes
 
     def signature(self, places: Sequence[Place]) -> tuple[tuple[int, Place], ...]:
-        """Equal for states that differ only in which of several equal groups is where."""
+        """Return a key that is equal for states that differ only in which of several equal groups is where."""
         return tuple(sorted(zip(self._classes, places, strict=True)))
 
     # Steps
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Every valid step from a state, for equal groups at the same place only once."""
+        """Yield every valid step from a state, for equal groups at the same place only once."""
         seen = set()
         for index, group in enumerate(self.groups):
             place = state.places[index]
@@ -135,14 +135,14 @@ class Space:
                 continue
             seen.add((self._classes[index], place))
             fitting = self._fitting_memory(state, group, place.nodes)
-            for counts in self._counts(state, index):
+            for counts in self._divisions(state, index):
                 for nodes in self._node_sets(group, counts, fitting):
                     to = Place(counts, nodes)
-                    if to != place and self._stands(index, to):
+                    if to != place and self._is_no_worse(index, to):
                         yield Step(index, to)
 
-    def _counts(self, state: State, index: int) -> Iterator[Counts]:
-        """Ways of dividing a group's CPUs among at most as many NUMA nodes as it is on now."""
+    def _divisions(self, state: State, index: int) -> Iterator[Counts]:
+        """Yield the ways of dividing a group's CPUs among at most as many NUMA nodes as it is on now."""
         group, now = self.groups[index], state.places[index].counts
         total = sum(now)
         if not total:
@@ -163,11 +163,11 @@ class Space:
                     yield tuple(counts)
 
     def _fitting_memory(self, state: State, group: Group, now: Bits) -> frozenset[Bits]:
-        """Sets of NUMA nodes that could hold the group's memory if it left where it is."""
+        """Return the masks of NUMA nodes that could hold the group's memory if it left its present ones."""
         if not group.blocks:
             return frozenset((0,))
         ledger = dict(state.ledger)
-        release(ledger, _at(group, now))
+        release(ledger, _blocks_on(group, now))
         request: dict[str, int] = {}
         for block in group.blocks:
             request[block.type] = request.get(block.type, 0) + block.size
@@ -189,54 +189,54 @@ class Space:
             if not local or not there & ~nodes:
                 yield nodes
 
-    def _stands(self, index: int, to: Place) -> bool:
-        """True when the Topology Manager judges the group's pod no worse at a place than where it was."""
+    def _is_no_worse(self, index: int, to: Place) -> bool:
+        """Whether the Topology Manager judges the group's pod no worse at a place than where it was."""
         key = index, to
         if key not in self._standing:
-            self._standing[key] = self._judged(self.groups[index], to)
+            self._standing[key] = self._judge(self.groups[index], to)
         return self._standing[key]
 
-    def _judged(self, group: Group, to: Place) -> bool:
+    def _judge(self, group: Group, to: Place) -> bool:
         if not self._view.aligns:
             return True
         before = self._standing_before(group.uid)
         counts = zip(self.topology.numa_nodes.values(), to.counts, strict=True)
         with self._trial.undone():
-            put(self._trial, group, union(lowest_bits(there, count) for there, count in counts), to.nodes)
-            return no_worse(before, self._trial.standing(group.uid))
+            relocate_group(self._trial, group, union(lowest_bits(there, count) for there, count in counts), to.nodes)
+            return is_no_worse(before, self._trial.standing(group.uid))
 
-    def drafted(self, state: State, step: Step) -> State:
-        """The state after a step but for the CPUs themselves: `default` and `cpus` are still those before."""
+    def draft(self, state: State, step: Step) -> State:
+        """Return the state after a step without the CPUs themselves: `default` and `cpus` are still those before."""
         place = state.places[step.group]
         ledger = state.ledger
         if step.to.nodes != place.nodes:
             ledger = dict(ledger)
-            rebook(ledger, _at(self.groups[step.group], place.nodes), step.to.nodes)
+            rebook(ledger, _blocks_on(self.groups[step.group], place.nodes), step.to.nodes)
         free = tuple(f + was - will for f, was, will in zip(state.free, place.counts, step.to.counts, strict=True))
-        return state._replace(places=_with(state.places, step.group, step.to), ledger=ledger, free=free)
+        return state._replace(places=_replace_at(state.places, step.group, step.to), ledger=ledger, free=free)
 
-    def taken(self, draft: State, step: Step) -> State | None:
-        """A draft with CPUs picked by the node's own policy; None if it finds none."""
+    def pick_cpus(self, draft: State, step: Step) -> State | None:
+        """Complete a draft with CPUs picked by the node's own policy; None if it finds none."""
         own = draft.cpus[step.group]
         try:
             free = assignable(draft.default, self.reserved) & self._open_to(step.group)
-            picked = self._picked(own, free, step.to.counts)
+            picked = self._pick(own, free, step.to.counts)
         except (AdmissionError, UpstreamDefectError):
             self.exhaustive = False
             return None
         default = (draft.default | own) & ~picked
-        return draft._replace(default=default, cpus=_with(draft.cpus, step.group, picked))
+        return draft._replace(default=default, cpus=_replace_at(draft.cpus, step.group, picked))
 
     def _open_to(self, index: int) -> Bits:
-        """The CPUs that the policy's classes and plugins leave to a group, or that it has."""
+        """Return the CPUs that the policy's classes and plugins leave to a group, or that it has."""
         found = self._open.get(index)
         if found is None:
             group = self.groups[index]
             found = self._open[index] = self._trial.may_have(group.uid, group.names) | group.cpus
         return found
 
-    def _picked(self, own: Bits, free: Bits, counts: Counts) -> Bits:
-        """So many CPUs on each NUMA node, of the group's own as many as possible."""
+    def _pick(self, own: Bits, free: Bits, counts: Counts) -> Bits:
+        """Return `counts` CPUs on each NUMA node, as many as possible of the group's own."""
         picked = 0
         for there, count in zip(self.topology.numa_nodes.values(), counts, strict=True):
             kept = own & there
@@ -250,43 +250,43 @@ class Space:
     # The verdict
 
     def admits(self, state: State, pod: Pod) -> bool:
-        """True when the node, in this state, admits the pod, or grants its resize."""
+        """Whether the node admits the pod in this state, or grants its resize."""
         with self._trial.undone():
             self._trial.set_ledger(state.default, state.ledger)
             return self._trial.grants(pod) if self._resized else self._trial.takes(pod)
 
-    def emptied(self, state: State) -> State:
-        """The state without any movable group: what no move can surpass."""
+    def without_groups(self, state: State) -> State:
+        """Return the state without any movable group: no moves can free more."""
         default, ledger = state.default, dict(state.ledger)
         for index, group in enumerate(self.groups):
             default |= state.cpus[index]
-            release(ledger, _at(group, state.places[index].nodes))
+            release(ledger, _blocks_on(group, state.places[index].nodes))
         return state._replace(default=default, ledger=ledger, free=self._free(default))
 
 
-def put(node: Trial, group: Group, cpus: Bits, nodes: Bits) -> None:
-    """Move a group for real, from wherever it is: CPUs and memory, in the state of the managers."""
+def relocate_group(node: Trial, group: Group, cpus: Bits, nodes: Bits) -> None:
+    """Move a group in the state of the managers, from wherever it is: CPUs and memory."""
     view = node.view
     if group.cpus:
         sets = {name: view.assignment(group.uid, name) or 0 for name in group.sets}
-        there = carried(view.topology, sets, view.bubbles.get(group.uid), cpus)
-        node.move_cpus(group.uid, there.sets, there.bubble)
+        there = relocate_sets(view.topology, sets, view.bubbles.get(group.uid), cpus)
+        node.move_cpus(group.uid, there.sets, there.pod_cpus)
     if group.blocks:
         node.move_memory(group.uid, group.names, nodes)
 
 
-def _at(group: Group, nodes: Bits) -> list[Block]:
-    """The group's memory as it is booked on other nodes."""
+def _blocks_on(group: Group, nodes: Bits) -> list[Block]:
+    """Return the group's memory blocks as they are on other NUMA nodes."""
     affinity = tuple(iter_bits(nodes))
     return [Block(affinity, block.type, block.size) for block in group.blocks]
 
 
-def _with(values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
+def _replace_at(values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
     return (*values[:place], value, *values[place + 1 :])
 
 
 def _splits(total: int, room: Sequence[int], grain: int) -> Iterator[tuple[int, ...]]:
-    """Ways of taking `total` from several places, something from each, in multiples of `grain`."""
+    """Yield the ways of taking `total` from several places, some from each, in multiples of `grain`."""
     if len(room) == 1:
         if total <= room[0]:
             yield (total,)

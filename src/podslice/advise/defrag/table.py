@@ -1,4 +1,4 @@
-"""A plan of moves or restarts for the terminal."""
+"""A plan of moves or restarts, for the terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def plan_text(
     topology: CPUTopology | None = None,
     resized: bool = False,
 ) -> str:
-    """The plan in words and as a table; `who` names what should fit, `most` is how many moves were allowed. With a
-    `topology` sets come with their number of CPUs and their NUMA nodes. `resized`: a pod that runs grows."""
+    """Return the plan in words and as a table. `who` names what should fit, `most` is the limit of moves. With a
+    `topology`, CPU sets come with their size and NUMA nodes. `resized`: a running pod grows."""
     if not plan.fits:
         return style(f"{who} does not fit: ", fg="red", bold=True) + _why_not(plan, most)
     count = plan.container_moves if isinstance(plan, Plan) else len(plan.restarted)
@@ -40,7 +40,7 @@ def plan_text(
 
 
 def largest_text(found: Largest, *, topology: CPUTopology | None = None) -> str:
-    """What fits now and after the plan, and the plan."""
+    """Describe the largest pod now and after the plan, and the plan."""
     if not found.after:
         return "No such pod with CPUs of its own fits, and no plan was found that makes room for one."
     if found.plan is None:
@@ -53,7 +53,7 @@ def largest_text(found: Largest, *, topology: CPUTopology | None = None) -> str:
 
 
 def _certainty(plan: Plan | RestartPlan) -> str:
-    """What is known about the length of a plan."""
+    """Describe how certain it is that no shorter plan exists."""
     if isinstance(plan, RestartPlan):
         return "every smaller set of pods was tried" if plan.exhaustive else "not every smaller set of pods was tried"
     if plan.proven:
@@ -64,14 +64,14 @@ def _certainty(plan: Plan | RestartPlan) -> str:
 def _why_not(plan: Plan | RestartPlan, most: int | None) -> str:
     if isinstance(plan, RestartPlan):
         if plan.exhaustive:
-            return f"no restarts{_bounded(most)} make room for it (every set of pods was tried)."
-        return f"no restarts{_bounded(most)} were found that make room for it (try a higher --limit)."
+            return f"no restarts{_at_most(most)} make room for it (every set of pods was tried)."
+        return f"no restarts{_at_most(most)} were found that make room for it (try a higher --limit)."
     if plan.proven:
-        return f"no moves of running containers{_bounded(most)} make room for it (proven)."
+        return f"no moves of running containers{_at_most(most)} make room for it (proven)."
     return "no plan was found; there may be one (try a higher --limit)."
 
 
-def _bounded(most: int | None) -> str:
+def _at_most(most: int | None) -> str:
     return "" if most is None else f", at most {most},"
 
 
@@ -120,7 +120,7 @@ def _headings(topology: CPUTopology | None) -> list[str]:
 
 
 def _sets(before: CPUSet, after: CPUSet, topology: CPUTopology | None) -> list[str]:
-    """Both sets; with a topology each with its number of CPUs and its NUMA nodes."""
+    """Return both sets as cells; with a topology, each with its number of CPUs and its NUMA nodes."""
     if topology is None:
         return [_set(before), _set(after)]
     cells = []

@@ -7,7 +7,7 @@ ELIGIBILITY = {
     "exclusive": "whole CPUs in a Guaranteed pod: exclusive",
     "budget-fraction": "whole CPUs, but the pod's budget is no whole number and is not divided: shared pool",
     "mixed": "its annotation wants exclusive CPUs and a part of shared ones: exclusive",
-    "policy-none": "the CPU Manager policy is none: nobody owns CPUs",
+    "policy-none": "the CPU Manager policy is none: no container owns CPUs",
     "not-guaranteed": "the pod is not Guaranteed: it shares",
     "no-cpu": "it asks for no CPU: it shares",
     "fraction": "it asks for a fraction of a CPU: it shares",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from podslice.advise.defrag.moves import MoveOutcome, Result, lent_of, lent_problem, move_text
+from podslice.advise.defrag.moves import MoveOutcome, Result, lent_cpus, problem_with_lent, move_text
 from podslice.advise.defrag.plan import Lent, Move, apply_move
 from podslice.agent.contract import MoveNews
 from podslice.agent.moves.moverules import Threads, ledger_problem, permission_problem, pinned_problem
@@ -134,7 +134,7 @@ class RunningMoves:
         """Make it, or leave everything as it was."""
         started, record = self._clock(), self._owner.pods.get(move.uid.partition("/")[0])
         identity = Identity(move.uid, move.namespace, move.name, {}) if record is None else record.identity
-        had = lent_of(self._store.node.state.cpu.of_pod(move.uid))
+        had = lent_cpus(self._store.node.state.cpu.of_pod(move.uid))
         result: Result = "notBegun"
         promised, problem, count = "", "", 0
         try:
@@ -188,7 +188,7 @@ class RunningMoves:
         before = store.node.view
         intent = store.plan_move(move.uid, lambda node: apply_move(node, move))
         if lent is not None:
-            _surprise(lent_problem(*intent.sides, lent))
+            _surprise(problem_with_lent(*intent.sides, lent))
         intent = store.plan_move(move.uid, place_and_look)
         after, promised = seen[0]
         steps = tuple(self._steps(move.uid, before, after))

@@ -28,7 +28,7 @@ from podslice.advise.defrag.moves import (
     MoveProgress,
     MoveRequest,
     read_request,
-    undoing,
+    undo_request,
 )
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.moves.moving import MovesRefusedError, Moving
@@ -166,7 +166,7 @@ class MoveHandlers:
             raise InputError(
                 "this agent has carried out no plan since it started", remedy="give the result: --undo RESULT"
             )
-        return await self._carry_out(undoing(self._moving.last), send)
+        return await self._carry_out(undo_request(self._moving.last), send)
 
     async def _carry_out(self, request: MoveRequest, send: Send) -> dict[str, Any]:
         def tell(progress: MoveProgress) -> None:
