@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from podslice.advise.defrag.moves import MoveOutcome, Result, lent_cpus, problem_with_lent, move_text
+from podslice.advise.defrag.moves import MoveOutcome, Result, lent_cpus, move_text, problem_with_lent
 from podslice.advise.defrag.plan import Lent, Move, apply_move
 from podslice.agent.contract import MoveNews
 from podslice.agent.moves.moverules import Threads, ledger_problem, permission_problem, pinned_problem
