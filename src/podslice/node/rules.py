@@ -186,7 +186,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
             reuse,
             static=True,
             crashes=quirks.missing_hugepages_crash,
-            settles=not quirks.group_books_drift,
+            settles=not quirks.group_ledger_drift,
             tolerance=_tolerance(config, drift),
             elastic=elastic,
             follows=follows,

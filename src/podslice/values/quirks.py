@@ -174,7 +174,7 @@ class Quirks(msgspec.Struct, frozen=True):
     reuse_outlives_pod: bool = False
     """What init containers leave to the pod's later containers is remembered after the pod is gone, so a pod that comes
     again under its UID is decided otherwise than the first time."""
-    group_books_drift: bool = False
+    group_ledger_drift: bool = False
     """Memory given back to several NUMA nodes goes to the lowest of them first, wherever it was booked."""
     socket_alignment_lost: bool = False
     """`align-by-socket` prefers any smallest set of NUMA nodes as well, and does nothing without an affinity."""
