@@ -82,7 +82,7 @@ def _pick(names: tuple[str, ...], count: int, options: CPUPolicyOptions) -> Prep
 
     def pick() -> object:
         node = CPUNode(known, free=free, default=free, reserved=0)
-        left = profile.allowed(ask, free, node, _nobody)
+        left = profile.filter(ask, free, node, _nobody)
         return profile.propose(ask, left, None, node, picker, search_budget=None, on_broken=_nobody)
 
     return lambda: pick

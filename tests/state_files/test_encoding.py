@@ -179,9 +179,9 @@ def test_the_remembering_cpu_encoder_writes_the_same_bytes(
         elif what == "default":
             state = state.with_default(cpus)
         elif what == "bubble":
-            state = state.with_bubble(pod, cpus)
+            state = state.assign_pod(pod, cpus)
         elif pod in state.bubbles:
-            state = state.give_back_bubble(pod)
+            state = state.free_pod_cpus(pod)
         checkpoint = _checkpoint(state, "static")
         assert encoder.encode(state, "static", version) == checkpoint_cpu.encode(checkpoint, version)
 

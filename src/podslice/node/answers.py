@@ -271,7 +271,7 @@ class ValueAnswers:
         machine, ledger = state.machine, state.ledger
         if self._static_memory and any(holding.blocks):
             entries = {str(number): blocks for number, blocks in enumerate(holding.blocks)}
-            after = MemoryState(machine).put_all_back({_POD: PodMemory(entries)}, pod_level=False)
+            after = MemoryState(machine).restore_pods({_POD: PodMemory(entries)}, pod_level=False)
             if _POD not in after.assignments:
                 return None
             machine = after.machine_state

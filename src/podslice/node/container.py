@@ -454,10 +454,10 @@ class ContainerManager:
         self.memory.add_container(pod, container, container_id)
         self.topology.add_container(pod.uid, container.name, container_id)
 
-    def know_container(self, uid: str, container: str, container_id: str) -> None:
+    def note_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container since before the kubelet started."""
-        self.cpu.know_container(uid, container, container_id)
-        self.memory.know_container(uid, container, container_id)
+        self.cpu.note_container(uid, container, container_id)
+        self.memory.note_container(uid, container, container_id)
 
     def remove_container(self, uid: str, container_id: str) -> None:
         """Removal by container id in all managers."""

@@ -186,7 +186,7 @@ class NodeContext:
         if search not in self.ended_early:
             self.ended_early += (search,)
 
-    def tell(self, note: PluginNote) -> None:
+    def add_note(self, note: PluginNote) -> None:
         """A plugin broke its contract, or says what would help."""
         if note not in self.plugin_notes:
             self.plugin_notes += (note,)

@@ -156,8 +156,8 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
             if had is not None:
                 back[granted.uid] = had
     cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
-    cpu.state = cpu.state.put_all_back(back)
-    memory.put_back({uid: had.memory for uid, had in back.items()})
+    cpu.state = cpu.state.restore_pods(back)
+    memory.restore_pod({uid: had.memory for uid, had in back.items()})
 
 
 def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
@@ -171,13 +171,13 @@ def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
 def hold_both(node: Node, uid: str, intent: Intent) -> None:
     """A pod is about to move: the CPUs it is to have are nobody else's from now on, and those it has stay its own."""
     cpu = node.kubelet.manager.cpu
-    cpu.state = cpu.state.put_back(uid, intent.both)
+    cpu.state = cpu.state.restore_pod(uid, intent.both)
 
 
 def hold_before(node: Node, uid: str, intent: Intent) -> None:
     """A pod that was to move has the CPUs that it had, and no others."""
     cpu = node.kubelet.manager.cpu
-    cpu.state = cpu.state.put_back(uid, intent.before)
+    cpu.state = cpu.state.restore_pod(uid, intent.before)
 
 
 def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bool:

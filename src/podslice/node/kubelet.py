@@ -641,10 +641,10 @@ class Kubelet:
     @property
     def sort_key(self) -> SortKey | None:
         """How plugins sort pods that wait together; None where none says."""
-        talk = self.manager.cpu.talk
-        if talk is None or not talk.profile.sorts:
+        calls = self.manager.cpu.calls
+        if calls is None or not calls.profile.sorts:
             return None
-        return lambda pod: talk.sort_key(self.admission(pod))
+        return lambda pod: calls.sort_key(self.admission(pod))
 
     def start_container(self, uid: str, name: str) -> StartedContainer:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
@@ -685,7 +685,7 @@ class Kubelet:
         for container in self.active[uid].containers:
             container_id = f"{uid}_{container.name}_0"
             self._set_status(uid, container.name, RuntimeContainer(container_id, running=not container.plain_init))
-            self.manager.know_container(uid, container.name, container_id)
+            self.manager.note_container(uid, container.name, container_id)
 
     def inspect(self, pod: AdmissionPod, container: AdmissionContainer, *, started: bool) -> StartedContainer:
         """What the managers hold for a container right now."""

@@ -35,7 +35,7 @@ def state_without(rules: NodeRules, state: NodeState, uid: str) -> NodeState:
         device = device.without((uid,), written=True)
     if uid in cpu.assignments or uid in cpu.containers:
         pod_level = rules.cpu.pod_level
-        freed = cpu.held_by(uid, bubbles=pod_level) if rules.cpu.static else None
+        freed = cpu.cpus_to_free(uid, bubbles=pod_level) if rules.cpu.static else None
         cpu = cpu.forget(uid, freed, bubbles=pod_level)
     if rules.memory.static and (uid in memory.assignments or uid in memory.containers):
         memory = memory.forget(uid, pod_level=rules.memory.pod_level, settled=rules.memory.settles)

@@ -172,7 +172,7 @@ def _never(manager: ContainerManager, allocated: AdmissionPod, desired: Admissio
             {one.name: cpu.state.promised(uid, one.name) for one in allocated.containers},
             ResizeRules(manager.policy.resize, resize_wishes(manager.policy, allocated.spec)),
             whole=desired.managed and manager.config.aligns_pods,
-            bubble=cpu.state.promised_bubble(uid) if uid in cpu.state.bubbles else None,
+            bubble=cpu.state.promised_to_pod(uid) if uid in cpu.state.bubbles else None,
             core_size=cpu.rules.core_size if cpu.options.full_pcpus_only else 1,
         )
     if verdict is None:

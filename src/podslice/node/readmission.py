@@ -131,7 +131,7 @@ def _ran_unmanaged(pod: AdmissionPod, manager: ContainerManager) -> bool:
 def _bring_back_pod_entries(pod: AdmissionPod, manager: ContainerManager) -> None:
     """Make the pod entries of a running, managed pod again, from its specification and what its containers hold."""
     if pod.guaranteed and _as_a_whole(manager):
-        manager.cpu.bring_back_bubble(pod)
+        manager.cpu.restore_pod_cpus(pod)
         manager.memory.bring_back_pod(pod)
 
 

@@ -28,7 +28,7 @@ from podslice.machine.memory import Block, NUMANodeState
 from podslice.machine.model import CPUTopology, Machine
 from podslice.node.container import ContainerManager
 from podslice.node.cpu import state as model
-from podslice.node.cpu.pod_pool import EmptyPool, used_up
+from podslice.node.cpu.pod_pool import EmptyPool, find_empty_pool
 from podslice.node.cpu.state import assignable
 from podslice.node.plugins.classes import CPUClasses, shared_by
 from podslice.node.plugins.mixed import MixedPool, Sharing
@@ -162,7 +162,7 @@ class NodeView(msgspec.Struct, frozen=True):
         refused whatever the node has."""
         if not self.places_whole(pod) or pod.uid in self.bubbles:
             return None
-        return used_up(pod, self.quirks, cpus=self.pins_cpus, memory=self.binds_memory)
+        return find_empty_pool(pod, self.quirks, cpus=self.pins_cpus, memory=self.binds_memory)
 
     # CPUs
 
@@ -256,7 +256,7 @@ class NodeView(msgspec.Struct, frozen=True):
         own = self.affinity(pod.uid, container.name)
         held = self.owners.get(pod.uid, {})
         bubble = self.bubbles.get(pod.uid)
-        cpus = model.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
+        cpus = model.cpus_beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
         return cpus & ~self.offline or own
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
@@ -273,7 +273,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes a container's memory is bound to; 0 for no binding."""
-        return model.nodes_left(model.numa_nodes(self.blocks_of(uid, container)), self.memory)
+        return model.remaining_nodes(model.numa_nodes(self.blocks_of(uid, container)), self.memory)
 
     def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
         """Memory that a container holds."""

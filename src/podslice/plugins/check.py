@@ -89,7 +89,7 @@ def _asked(profile: PluginProfile, picker: Picker, random: Random, wrong: list[s
         wrong.append(f"{point}: {problem}")
 
     try:
-        left = profile.allowed(ask, free, node, note)
+        left = profile.filter(ask, free, node, note)
         if left.bit_count() < ask.count:
             return [left, profile.sort_key(pod, note)]
         found = profile.propose(ask, left, None, node, picker, search_budget=None, on_broken=note)

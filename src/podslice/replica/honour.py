@@ -132,7 +132,7 @@ def _moved(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeS
     return replace(
         state,
         cpu=state.cpu.relocate(uid, cpus, plan.bubble),
-        memory=state.memory.put_all_back({uid: memory}, pod_level=rules.memory.pod_level),
+        memory=state.memory.restore_pods({uid: memory}, pod_level=rules.memory.pod_level),
         topology=_aligned(rules, state.topology, uid, containers),
     )
 

@@ -99,7 +99,7 @@ def test_a_bubble() -> None:
     assert here.resize(whole(10, 4)).outcome == "Allocated"
     cpu = here.state.cpu
     assert format_bits(cpu.bubbles["uid-a"]) == "2-4,8,10-15"
-    assert (cpu.bubbles["uid-a"] & cpu.offline, cpu.promised_bubble("uid-a").bit_count()) == (0, 8)
+    assert (cpu.bubbles["uid-a"] & cpu.offline, cpu.promised_to_pod("uid-a").bit_count()) == (0, 8)
     assert cpu.assignments["uid-a"]["c0"].bit_count() == cpu.promised("uid-a", "c0").bit_count() == 4
     check(here)
 

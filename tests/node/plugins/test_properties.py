@@ -137,7 +137,7 @@ def test_hints_are_sound(machine: str, free: Bits, seed: int, count: int) -> Non
     profile = PluginProfile(CPUMachine(made, topology), [(PluginEntry("drawn"), Drawn(seed))])
     node = CPUNode(profile.machine, free=free, default=free, reserved=0)
     ask = CPUAsk(AskingPod("", "", "", {}, {}, "", 0, "", ()), "c", "app", "admit", count)
-    left = profile.allowed(ask, free, node, lambda *_: None)
+    left = profile.filter(ask, free, node, lambda *_: None)
     hints = cpu_topology_hints(topology, left, 0, count, align_by_socket=False)
     hinted = set() if hints is None else {hint.mask for hint in hints}
     nodes = list(topology.numa_nodes)

@@ -210,7 +210,7 @@ def check_cpus(node: Node) -> None:
         if bubble is not None:
             assert bubble.bit_count() == pod.cpus or not elastic
             assert union(sets.values()) & ~bubble == 0
-            assert cpu.promised_bubble(uid) & ~bubble == 0
+            assert cpu.promised_to_pod(uid) & ~bubble == 0
         shares = pod.managed and node.kubelet.config.aligns_pods and not pod.cpus
         assert not (shares and sets)
         for one in pod.containers:
@@ -300,7 +300,7 @@ class Promises:
         for (uid, name), cpus in self.containers.items():
             assert cpu.promised(uid, name) == cpus
         for uid, cpus in self.bubbles.items():
-            assert cpu.promised_bubble(uid) == cpus
+            assert cpu.promised_to_pod(uid) == cpus
 
 
 def _owns(state: NodeState, uid: str, name: str) -> Bits:

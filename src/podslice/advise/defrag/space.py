@@ -232,7 +232,7 @@ class Space:
         found = self._open.get(index)
         if found is None:
             group = self.groups[index]
-            found = self._open[index] = self._trial.may_have(group.uid, group.names) | group.cpus
+            found = self._open[index] = self._trial.eligible_cpus(group.uid, group.names) | group.cpus
         return found
 
     def _pick(self, own: Bits, free: Bits, counts: Counts) -> Bits:

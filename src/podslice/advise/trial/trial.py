@@ -190,11 +190,11 @@ class Trial:
         if moved.nodes or self.view.pod_blocks.get(moved.uid):
             self.move_memory(moved.uid, moved.containers, moved.nodes)
 
-    def may_have(self, uid: str, names: Container[str]) -> Bits:
+    def eligible_cpus(self, uid: str, names: Container[str]) -> Bits:
         """CPUs that the policy's classes and plugins leave to containers of a pod, whoever has them now."""
         manager = self._kubelet.manager
         try:
-            return manager.cpu.may_have(manager.context.active[uid], names)
+            return manager.cpu.eligible_cpus(manager.context.active[uid], names)
         except AdmissionError:
             return 0
 
@@ -206,7 +206,7 @@ class Trial:
     def lend_cpus(self, uid: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> None:
         """Of the CPUs of a pod these are the ones beyond the promised ones, by container and as a whole."""
         cpu = self._kubelet.manager.cpu
-        cpu.state = cpu.state.lend(uid, loans, bubble)
+        cpu.state = cpu.state.set_loans(uid, loans, bubble)
 
     def move_memory(self, uid: str, containers: Sequence[str], nodes: Bits) -> None:
         """The memory of containers of a pod is booked on other NUMA nodes."""

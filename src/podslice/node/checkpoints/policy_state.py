@@ -174,7 +174,7 @@ def encode(
             order[uid] = mingled
     content |= {"originals": originals} if originals else {}
     if state.bubble_loans:
-        content["podOriginals"] = {uid: format_bits(state.promised_bubble(uid)) for uid in sorted(state.bubble_loans)}
+        content["podOriginals"] = {uid: format_bits(state.promised_to_pod(uid)) for uid in sorted(state.bubble_loans)}
     content |= {"order": order} if order else {}
     if state.classes:
         content["classes"] = {uid: dict(sorted(named.items())) for uid, named in sorted(state.classes.items())}

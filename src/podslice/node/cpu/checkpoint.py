@@ -33,7 +33,7 @@ Entries = dict[str, dict[str, str] | None]
 
 
 class CPUCheckpoint(msgspec.Struct):
-    """One file as read: texts of CPU lists by pod and container, bubbles by pod. None maps are JSON nulls.
+    """One file as read: texts of CPU lists by pod and container, pod CPUs by pod. None maps are JSON nulls.
 
     `entries_v1` maps container ids to CPU lists and is set by version 1 only.
     """
@@ -58,7 +58,7 @@ _TAIL = " Checksum:(checksum.Checksum)0}"
 
 
 def dump_text(checkpoint: CPUCheckpoint, version: str, name: str = "CPUManagerCheckpoint") -> str:
-    """The exact text whose FNV-1a is the checksum of `version` (v1, v2, v3)."""
+    """Return the exact text whose FNV-1a is the checksum of `version` (v1, v2, v3)."""
     if version == "v1":
         kind, entries = _V1_KIND, dump_map(checkpoint.entries_v1, str)
     else:
@@ -81,7 +81,7 @@ def _dump_bubble(cpus: Bits) -> str:
 
 
 def encode(checkpoint: CPUCheckpoint, version: str) -> bytes:
-    """The file a kubelet writes in `version` (v1, v2, v3), with its checksum."""
+    """Return the file a kubelet writes in `version` (v1, v2, v3), with its checksum."""
     checksum = fnv1a(dump_text(checkpoint, version))
     if version == "v1":
         entries = {key: dump_string(text) for key, text in (checkpoint.entries_v1 or {}).items()}
@@ -106,12 +106,12 @@ def _json_containers(containers: dict[str, str] | None) -> str:
 
 
 def json_bubble(cpus: Bits) -> str:
-    """One member of `podEntries`."""
+    """Return the pod CPUs of one pod as a member of `podEntries`."""
     return f'{{"cpuSet":"{format_bits(cpus)}"}}' if cpus else "{}"
 
 
 def json_members(checkpoint: CPUCheckpoint, *, bubbles: bool = True) -> str:
-    """The members policyName to entries or, with `bubbles`, to podEntries."""
+    """Return the JSON members policyName to entries or, with `bubbles`, to podEntries."""
     entries = {pod: _json_containers(containers) for pod, containers in (checkpoint.entries or {}).items()}
     pods = {pod: json_bubble(cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()} if bubbles else {}
     return _members(
@@ -123,7 +123,7 @@ def json_members(checkpoint: CPUCheckpoint, *, bubbles: bool = True) -> str:
 
 
 class CPUStateEncoder:
-    """Writes one node's state files (v2, v3); remembers the texts of pods that did not change."""
+    """Writes one node's state files (v2, v3); caches the texts of pods that did not change."""
 
     def __init__(self) -> None:
         self._checksum = Checksum()
@@ -131,7 +131,7 @@ class CPUStateEncoder:
         self._bubbles: dict[str, Member] = {}
 
     def encode(self, state: CPUState, policy_name: str, version: str) -> bytes:
-        """The file for a state, as `encode` makes it."""
+        """Return the file for a state, the same bytes as `encode`."""
         default = format_bits(state.default)
         self._pods = renew(self._pods, state.assignments, _pod)
         entries, bubbles = self._pods.values(), self._bubbles.values()
@@ -168,6 +168,7 @@ _TEXTS = GoMap(_V1_KIND, GoString())
 
 
 def _pod_cpus(text: str) -> Bits:
+    """Parse a pod's CPU list with the error that upstream's unmarshalling adds."""
     try:
         return parse_bits(text)
     except CPUSetError as error:
@@ -205,6 +206,7 @@ def decode(data: bytes, version: str, partial: CPUCheckpoint | None = None) -> C
     fields = zero(FORMATS[version])
     try:
         unmarshal(data, FORMATS[version], fields)
+    # As in Go, fields before the error keep their values; an older version's reader goes on from them.
     finally:
         _fill(checkpoint, fields, version)
     return checkpoint
@@ -232,6 +234,7 @@ def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_ze
         return
     names = ["CPUManagerCheckpoint"]
     if version == "v2" and not pod_level:
+        # The checksum covers the name of the Go type, which a kubelet without the gate accepts in two spellings.
         names.append("CPUManagerCheckpointV2")
     if all(fnv1a(dump_text(checkpoint, version, name)) != checkpoint.checksum for name in names):
         raise CheckpointError(CORRUPT)
@@ -261,12 +264,14 @@ def load(
         checkpoint = read("v2", CPUCheckpoint())
     except CheckpointError:
         checkpoint = migrate_v1(read("v1", CPUCheckpoint()), containers)
+    # Upstream decodes the versions into one object: pod entries read as V3 survive the fall back to V2
+    # (cpu-topology 8.5).
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint
 
 
 def migrate_v1(checkpoint: CPUCheckpoint, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
-    """Entries by container id become entries by pod and container. Raises `CheckpointError` for an unknown id."""
+    """Turn entries by container id into entries by pod and container. Raises `CheckpointError` for an unknown id."""
     entries: dict[str, dict[str, str]] = {}
     for container_id, cpus in (checkpoint.entries_v1 or {}).items():
         reference = containers.get(container_id)

@@ -1,4 +1,5 @@
-"""CPU hints where only whole cores are given away and these differ in size: every set of NUMA nodes is looked at."""
+"""CPU hints under `full-pcpus-only` on machines whose cores differ in size. Every set of NUMA nodes is tried: how many
+CPUs whole cores can make up does not follow from how many are free."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from podslice.values.cpuset import Bits, iter_bits
 
 
 def cpu_hints_of_cores(topology: CPUTopology, available: Bits, reusable: Bits, count: int) -> list[Hint]:
-    """Hints for `count` CPUs, all that are `reusable` among them; a set will do if whole free cores of it make up the
-    rest. Preferred are the smallest sets that would do on an empty machine."""
+    """Return hints for `count` CPUs, `reusable` ones included. A set of NUMA nodes qualifies if whole free cores on it
+    make up the rest exactly; it is preferred if no smaller set would qualify on an empty machine."""
     nodes, required = tuple(iter_bits(topology.numa_mask)), topology.numa_nodes_of(reusable)
     missing = count - reusable.bit_count()
     masks = [mask for mask in enumerate_masks(nodes) if not required & ~mask]
@@ -27,5 +28,6 @@ def cpu_hints_of_cores(topology: CPUTopology, available: Bits, reusable: Bits, c
 
 
 def _make_up(topology: CPUTopology, mask: Bits, free: Bits, count: int) -> bool:
+    """Whether whole cores of `free` on these NUMA nodes make up `count` CPUs."""
     there = free & topology.cpus_in_numa_nodes(mask)
     return there.bit_count() >= count and sums_of(topology, there, count) >> count & 1 == 1

@@ -40,6 +40,7 @@ def cpu_topology_hints(
     needs: tuple[Need, ...] = (Need(free, missing),)
     if reusable:
         required = topology.numa_nodes_of(reusable)
+        # Reusable CPUs on two NUMA nodes cannot all be on one.
         if required & (required - 1):
             singles = 0
         else:
@@ -59,6 +60,8 @@ def cpu_topology_hints(
 
 
 def _alignment(topology: CPUTopology, smallest: int) -> Span | None:
+    """Return the condition of `align-by-socket` for sets of `smallest` NUMA nodes, None where a node spans several
+    sockets. Raises `UpstreamDefectError` for a machine without sockets, on which upstream divides by zero."""
     if topology.num_sockets == 0:
         raise UpstreamDefectError("align_by_socket_without_sockets", "the machine reports no sockets")
     nodes_per_socket = len(topology.numa_nodes) // topology.num_sockets

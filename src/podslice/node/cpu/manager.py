@@ -1,7 +1,7 @@
 """The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (cpu-topology 6 and 7).
 
-It has the CPU state of one node, a value, and is the only one that puts another in its place. The algorithms live in
-`picking` and `hints`; here is the order of things: clean up, decide, write, count.
+It holds the CPU state of one node and is the only one that replaces it; a state itself never changes. The algorithms
+are in `picking` and `hints`. This module keeps upstream's order: clean up, decide, write, count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from podslice.node.cpu.core_hints import cpu_hints_of_cores
 from podslice.node.cpu.hints import cpu_topology_hints
 from podslice.node.cpu.picking.distribute import Pick
 from podslice.node.cpu.picking.picker import check_smt_alignment, no_whole_cores
-from podslice.node.cpu.plugin_calls import PluginTalk
+from podslice.node.cpu.plugin_calls import PluginCalls
 from podslice.node.cpu.state import CPUState, assignable
 from podslice.node.plugins.classes import shared_by
 from podslice.node.plugins.mixed import Sharing
@@ -69,7 +69,7 @@ _PICK_EVENTS = {
     "shared": assignment_series("cpu", "pod_shared"),
 }
 Content = tuple[Bits, dict[str, dict[str, Bits]], dict[str, Bits]]
-"""What the state file holds."""
+"""Content of the state file: the shared pool, CPUs by pod and container, pod CPUs by pod."""
 
 
 class ReconciledContainer(NamedTuple):
@@ -82,9 +82,9 @@ class ReconciledContainer(NamedTuple):
 
 
 class CPUManager:
-    """Policies `none` and `static`; a hint provider of the Topology Manager, the second one asked.
+    """Policies `none` and `static`; the second hint provider that the Topology Manager asks.
 
-    `filed` is the content of the state file, None where there is none yet.
+    `filed` is the content of the state file as last written, None where there is no file yet.
     """
 
     __slots__ = ("_encoder", "context", "filed", "proposed", "rules", "state")
@@ -97,28 +97,28 @@ class CPUManager:
         self.filed: Content | None = self.file_content if state is None else None
         self._encoder: CPUStateEncoder | None = None
         self.proposed: tuple[str, dict[str, Pick]] | None = None
-        """What the plugins proposed for the containers of the pod that is being admitted, to be given now."""
+        """Pod UID, and by container the pick that plugins proposed in this admission; allocation takes it from here."""
 
     @property
     def file_content(self) -> Content:
-        """What the state file is to hold."""
+        """Content of the state file for the current state."""
         return self.state.default, self.state.assignments, self.state.bubbles
 
     def encode(self) -> bytes:
-        """The state file a kubelet of this release writes."""
+        """Return the state file as a kubelet of this release writes it: V3 with PodLevelResourceManagers, else V2."""
         if self._encoder is None:
             self._encoder = CPUStateEncoder()
         return self._encoder.encode(self.state, self.policy, "v3" if self.rules.pod_level else "v2")
 
     def start(self, state: CPUState, containers: ContainerIds) -> None:
-        """Go to work on a restored and validated state (cpu-topology 8.6)."""
+        """Begin with a state that was restored and validated (cpu-topology 8.6)."""
         self.state = replace(state, containers=containers)
         if self.rules.static:
             metrics = self.context.metrics
             metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
             metrics[EXCLUSIVE] = state.assigned().bit_count()
 
-    # What it was told
+    # Rules
 
     @property
     def topology(self) -> CPUTopology:
@@ -143,7 +143,7 @@ class CPUManager:
 
     @property
     def allocatable(self) -> Bits:
-        """The CPUs it may give away."""
+        """CPUs that can be given away exclusively on an empty node."""
         return self.rules.topology.all_cpus & ~self.reserved if self.static else 0
 
     # Hints
@@ -152,6 +152,7 @@ class CPUManager:
         """Hints for one container (cpu-topology 7.1)."""
         if not self.rules.static:
             return None
+        # Upstream cleans up before it looks for free CPUs, so a hint already counts what stale containers held.
         if self.context.leftovers:
             self.remove_stale()
         count = container.exclusive_cpus
@@ -162,14 +163,16 @@ class CPUManager:
             free = assignable(self.state.default, self.rules.reserved)
             reusable = self._reusable(pod) if self.state.reusable else 0
             if self.rules.plugins is not None:
-                left = self._allowed(pod, container, count, free | reusable)
+                left = self._filter(pod, container, count, free | reusable)
                 free, reusable = free & left, reusable & left
             return {"cpu": self._hints(free, reusable, count)}
         if assigned.bit_count() == count:
-            return self._held_hints(assigned)
+            return self._hints_for_held(assigned)
         if self.rules.resizer is None:
+            # An empty list, unlike None, means that no NUMA nodes will do: a kubelet refuses another size than the one
+            # it gave.
             return {"cpu": []}
-        free = self._allowed(pod, container, count, self.assignable | self._reusable(pod), anchor=assigned)
+        free = self._filter(pod, container, count, self.assignable | self._reusable(pod), anchor=assigned)
         return {"cpu": self._hints(free, assigned, count)}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
@@ -181,15 +184,15 @@ class CPUManager:
         if not pod.cpus or pod.ignored:
             return None
         if pod.managed:
-            bubble = self._running_bubble(pod)
+            bubble = self._running_pod_cpus(pod)
             if bubble is None and self.rules.resizer is not None:
                 bubble = self.state.bubbles.get(pod.uid)
             if bubble is not None:
                 if bubble.bit_count() == pod.cpus:
-                    return self._held_hints(bubble)
-                free = self._allowed(pod, None, pod.cpus, self.assignable, anchor=bubble)
+                    return self._hints_for_held(bubble)
+                free = self._filter(pod, None, pod.cpus, self.assignable, anchor=bubble)
                 return {"cpu": self._hints(free, bubble, pod.cpus)}
-            if self._runs(pod):
+            if self._has_run(pod):
                 return None
             try:
                 self._check_shared_pool(pod)
@@ -203,15 +206,17 @@ class CPUManager:
                     return {"cpu": []}
                 held |= assigned
         if held.bit_count() == pod.cpus:
-            return self._held_hints(held)
-        return {"cpu": self._hints(self._open_to(pod), self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
+            return self._hints_for_held(held)
+        return {"cpu": self._hints(self._available_to(pod), self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
 
-    def _held_hints(self, held: Bits) -> ProviderHints:
-        """Where CPUs are that are held already; those that are offline have no place any more."""
+    def _hints_for_held(self, held: Bits) -> ProviderHints:
+        """Return hints for CPUs that a container or pod holds already. CPUs that are offline have no NUMA node any
+        more."""
         there = held & ~self.state.offline
         return {"cpu": self._hints(there, 0, there.bit_count())} if there else None
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
+        # Offline CPUs stay assigned but count for no NUMA node, so hints are for the CPUs that remain.
         gone = reusable & self.state.offline
         if gone:
             reusable, count = reusable & ~gone, count - gone.bit_count()
@@ -259,16 +264,17 @@ class CPUManager:
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
         reusable = self._reusable(pod) if self.state.reusable else 0
+        # Upstream checks SMT alignment even for CPUs that the container holds already (quirk `smt_check_before_state`).
         if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
         if held is not None:
             resizer = self.rules.resizer
             if resizer is None or held.bit_count() >= container.exclusive_cpus:
                 return held
-            free = self._allowed(pod, container, container.exclusive_cpus, self.assignable | reusable, anchor=held)
-            grown = cpu_elastic.grown(self.state, resizer, pod, container, free=free, affinity=affinity)
-            self._check_hidden(pod, grown)
-            self._become(grown)
+            free = self._filter(pod, container, container.exclusive_cpus, self.assignable | reusable, anchor=held)
+            resized = cpu_elastic.grow(self.state, resizer, pod, container, free=free, affinity=affinity)
+            self._check_hides_smt(pod, resized)
+            self._replace_state(resized)
             return self.state.assignments[pod.uid][container.name]
         cpus = self._pick(pod, container, affinity, reusable)
         self.state = self.state.give(pod.uid, container.name, cpus)
@@ -281,106 +287,110 @@ class CPUManager:
 
     @property
     def hint_scores(self) -> bool:
-        """Plugins have a say in which of equally good NUMA nodes are taken."""
+        """Whether plugins choose among equally good sets of NUMA nodes."""
         return self.rules.plugins is not None and self.rules.plugins.hint_scores
 
     @property
-    def talk(self) -> PluginTalk | None:
-        """Who asks the plugins, if there are any."""
+    def calls(self) -> PluginCalls | None:
+        """The node's plugins, None where the policy has none."""
         plugins = self.rules.plugins
-        return None if plugins is None else PluginTalk(plugins, self.rules, self.context, self.state.classes)
+        return None if plugins is None else PluginCalls(plugins, self.rules, self.context, self.state.classes)
 
-    def _allowed(
+    def _filter(
         self, pod: AdmissionPod, container: AdmissionContainer | None, count: int, cpus: Bits, *, anchor: Bits = 0
     ) -> Bits:
-        """Which of the CPUs the plugins leave to a container, or to the pod as a whole. Raises `AdmissionError`."""
-        talk = self.talk
-        if talk is None:
+        """Return those of `cpus` that the plugins' filters leave to a container, or to the pod as a whole (None).
+        Raises `AdmissionError`."""
+        calls = self.calls
+        if calls is None:
             return cpus
-        ask = talk.ask(pod, container, count, anchor=anchor, operation="resize" if anchor else "admit")
-        return talk.allowed(ask, cpus, self.state)
+        ask = calls.ask(pod, container, count, anchor=anchor, operation="resize" if anchor else "admit")
+        return calls.filter(ask, cpus, self.state)
 
     def _note_classes(self, pod: AdmissionPod, container: AdmissionContainer | None, cpus: Bits) -> None:
-        """Remember under which classes a container, or the pod as a whole, has got CPUs, if that is not known."""
+        """Record the CPU classes under which a container, or the pod as a whole (None), got CPUs; the first record
+        stays."""
         classes, name = self.rules.classes, "" if container is None else container.name
         if classes is not None and name not in self.state.classes.get(pod.uid, {}):
             words = classes.to_note(pod, container, cpus)
             if words:
                 self.state = self.state.note_classes(pod.uid, name, words)
 
-    def may_have(self, pod: AdmissionPod, names: Container[str]) -> Bits:
-        """CPUs that all of some containers of a pod may own, whoever has them now; of a pod that has CPUs as a whole,
-        those that it may have. Raises `AdmissionError`."""
+    def eligible_cpus(self, pod: AdmissionPod, names: Container[str]) -> Bits:
+        """Return the CPUs that every named container of a pod may own, free or not; for a pod with pod CPUs, those that
+        the pod may own. Raises `AdmissionError`."""
         left = self.allocatable
         if pod.uid in self.state.bubbles:
-            return self._allowed(pod, None, pod.cpus, left)
+            return self._filter(pod, None, pod.cpus, left)
         for container in pod.containers:
             if container.name in names and container.exclusive_cpus:
-                left = self._allowed(pod, container, container.exclusive_cpus, left)
+                left = self._filter(pod, container, container.exclusive_cpus, left)
         return left
 
-    def _open_to(self, pod: AdmissionPod) -> Bits:
-        """The free CPUs that a pod as a whole, or some container of it, may get."""
+    def _available_to(self, pod: AdmissionPod) -> Bits:
+        """Return the free CPUs that the pod as a whole, or any container of it, may get."""
         free = self.assignable
         if self.rules.plugins is None:
             return free
         if pod.managed:
-            return self._allowed(pod, None, pod.cpus, free)
+            return self._filter(pod, None, pod.cpus, free)
         asking = [one for one in pod.containers if one.exclusive_cpus]
-        return union(self._allowed(pod, one, one.exclusive_cpus, free) for one in asking)
+        return union(self._filter(pod, one, one.exclusive_cpus, free) for one in asking)
 
     def propose(self, pod: AdmissionPod, containers: Sequence[AdmissionContainer | None], affinity: Hint) -> int:
-        """Settle which CPUs containers, or the pod as a whole (None), get with this affinity, and how they score;
-        nothing else changes. Raises `AdmissionError`."""
-        found, score = cpu_plugins.proposals(self, pod, containers, affinity)
+        """Choose the CPUs that containers, or the pod as a whole (None), would get under this affinity, and return
+        their score. `allocate` uses the choice; until then nothing else changes. Raises `AdmissionError`."""
+        found, score = cpu_plugins.propose_all(self, pod, containers, affinity)
         self.proposed = pod.uid, found
         return score
 
-    def _proposed(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint) -> Pick:
+    def _take_proposal(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint) -> Pick:
+        """Return the pick proposed for a container and forget it; propose one now where none is stored."""
         name = "" if container is None else container.name
         settled = {} if self.proposed is None or self.proposed[0] != pod.uid else self.proposed[1]
         self.proposed = pod.uid, {other: pick for other, pick in settled.items() if other != name}
         if name not in settled:
-            settled, _ = cpu_plugins.proposals(self, pod, (container,), affinity)
+            settled, _ = cpu_plugins.propose_all(self, pod, (container,), affinity)
         return settled[name]
 
-    def _check_left(self) -> None:
-        # the last shared CPU goes, which upstream gives away
+    def _check_pool_keeps_cpus(self) -> None:
+        """Refuse to give the last shared CPU away, which upstream does."""
         if not self.context.quirks.strict_reservation_empties_pool:
             raise AdmissionError(NOTHING_LEFT)
 
     def _reusable(self, pod: AdmissionPod) -> Bits:
-        """CPUs that init containers leave to the pod's next container."""
+        """Return the CPUs that init containers leave to the pod's next container."""
         reusable = self.state.reusable.get(pod.uid, 0)
         if not reusable or self.rules.resizer is None:
             return reusable
+        # After a resize a container that runs on may own CPUs that an init container has left.
         held = self.state.assignments.get(pod.uid, {})
         return reusable & ~union(held.get(one.name, 0) for one in pod.containers if not one.plain_init)
 
     def shrink(self, pod: AdmissionPod, was: AdmissionPod) -> None:
-        """Take back what containers have beyond what the pod asks for now, where it asked for more. Raises
+        """Free what containers own beyond what the pod requests now, where it requested more before. Raises
         `AdmissionError`."""
         if self.rules.resizer is not None:
             before = self.state
-            shrunk = cpu_elastic.shrunk(before, self.rules.resizer, pod, was)
-            self._check_hidden(pod, shrunk)
-            if shrunk is not before:
-                self._become(shrunk)
+            after = cpu_elastic.shrink(before, self.rules.resizer, pod, was)
+            self._check_hides_smt(pod, after)
+            if after is not before:
+                self._replace_state(after)
             if self.state.grants:
-                cpu_plugins.taken_back(self, pod.uid, before)
+                cpu_plugins.release_lost(self, pod.uid, before)
 
-    def _check_hidden(self, pod: AdmissionPod, state: CPUState) -> None:
-        """Whoever runs on one thread of each of its cores has whole cores after a resize too."""
+    def _check_hides_smt(self, pod: AdmissionPod, state: CPUState) -> None:
+        """Check that containers which use one thread of each core still own whole cores. Raises `AdmissionError`."""
         for one in pod.containers if pod.hides_smt else ():
             held = state.assignment(pod.uid, one.name) or 0
             if one.hides_smt and not cpu_plugins.is_whole(self.topology, held):
                 raise no_whole_cores(self.topology, one.exclusive_cpus)
 
-    def _become(self, state: CPUState) -> None:
-        """The state after a resize, with what is shared and owned counted."""
+    def _replace_state(self, state: CPUState) -> None:
+        """Take the state after a resize, and count the CPUs that changed between shared and exclusive."""
         taken, freed = self.state.default & ~state.default, state.default & ~self.state.default
         if taken and not state.default:
-            self._check_left()
+            self._check_pool_keeps_cpus()
         self._count_release(freed.bit_count() - taken.bit_count())
         self.state = state
 
@@ -395,16 +405,16 @@ class CPUManager:
         check_smt_alignment(count, free.bit_count(), self.rules.core_size)
 
     def _pick(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint, reusable: Bits) -> Bits:
-        """CPUs that leave DEFAULT, as far as they are in it; for a container, or the pod as a whole."""
+        """Return CPUs for a container, or for the pod as a whole (None), and count them; those in DEFAULT leave it."""
         if self.rules.plugins is None:
             count = pod.cpus if container is None else container.exclusive_cpus
             pool = assignable(self.state.default, self.rules.reserved) | reusable
             pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.search_budget)
         else:
-            pick = self._proposed(pod, container, affinity)
-        cpus = self._noted(pick)
+            pick = self._take_proposal(pod, container, affinity)
+        cpus = self._note_search(pick)
         if not self.state.default & ~cpus:
-            self._check_left()
+            self._check_pool_keeps_cpus()
         if self.rules.topology.is_uncore_aligned(cpus):
             self.context.metrics[_ALIGNED_UNCORE] += 1
         self.context.metrics[SHARED_POOL] -= 1000 * cpus.bit_count()
@@ -414,10 +424,10 @@ class CPUManager:
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
         reusable = self.state.reusable.get(uid, 0)
         left = reusable | cpus if container.plain_init else reusable & ~cpus
-        self.state = self.state.leave_reusable({uid: left} if left else {})
+        self.state = self.state.with_reusable({uid: left} if left else {})
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """Give a pod with pod-level resources its bubble and divide it (cpu-topology 6.4). Raises `AdmissionError`."""
+        """Give a pod with pod-level resources its CPUs and divide them (cpu-topology 6.4). Raises `AdmissionError`."""
         if not self.rules.static:
             return
         if self.context.leftovers:
@@ -425,34 +435,35 @@ class CPUManager:
         if pod.uid in self.state.bubbles:
             self._note_classes(pod, None, self.state.bubbles[pod.uid])
         if self.rules.resizer is not None and pod.uid in self.state.bubbles:
-            if self._running_bubble(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
+            if self._running_pod_cpus(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
                 self._check_shared_pool(pod)
                 had = self.state.bubbles[pod.uid]
-                free, resizer = self._allowed(pod, None, pod.cpus, self.assignable, anchor=had), self.rules.resizer
-                self._become(cpu_elastic.regrown_bubble(self.state, resizer, pod, free=free, affinity=affinity))
+                free, resizer = self._filter(pod, None, pod.cpus, self.assignable, anchor=had), self.rules.resizer
+                self._replace_state(cpu_elastic.resize_pod(self.state, resizer, pod, free=free, affinity=affinity))
             return
-        if not pod.cpus or self._runs(pod):
+        if not pod.cpus or self._has_run(pod):
             return
         try:
-            self._allocate_bubble(pod, affinity)
+            self._allocate_pod_cpus(pod, affinity)
         except AdmissionError:
             self.context.metrics[_ERRORS] += 1
             if self.rules.pod_level:
                 self.context.metrics[_POD_ERRORS] += 1
             raise
 
-    def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
+    def _allocate_pod_cpus(self, pod: AdmissionPod, affinity: Hint) -> None:
         self._check_shared_pool(pod)
         if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
         bubble = self._pick(pod, None, affinity, 0)
         self._note_classes(pod, None, bubble)
-        self.state = self.state.with_default(self.state.default & ~bubble).with_bubble(pod.uid, bubble)
-        take = self._take if self.rules.plugins is None else cpu_plugins.slicing(self, pod)
+        self.state = self.state.with_default(self.state.default & ~bubble).assign_pod(pod.uid, bubble)
+        take = self._take if self.rules.plugins is None else cpu_plugins.slice_picker(self, pod)
         slices = pod_level.partition(pod, bubble, take, self._count_pick)
         for part in slices:
             self.state = self.state.assign(pod.uid, part.container, part.cpus)
         if self.rules.pod_level:
+            # Upstream counts the containers on the pod's shared pool as assignments too.
             shared_too = self.context.quirks.assignment_metrics_drift
             self.context.metrics[_FROM_POD] += sum(part.exclusive or shared_too for part in slices)
 
@@ -460,9 +471,10 @@ class CPUManager:
         pod_level.check_shared_pool(pod, self.context.quirks)
 
     def _take(self, available: Bits, count: int) -> Bits:
-        return self._noted(self.rules.picker.take_near(available, count, None, self.context.search_budget))
+        return self._note_search(self.rules.picker.take_near(available, count, None, self.context.search_budget))
 
-    def _noted(self, pick: Pick) -> Bits:
+    def _note_search(self, pick: Pick) -> Bits:
+        """Report a pick that a search cut short, and return its CPUs."""
         if not pick.proven:
             self.context.end_early("the NUMA nodes to distribute CPUs over")
         return pick.cpus
@@ -471,13 +483,15 @@ class CPUManager:
         if self.rules.pod_level or event == "request":
             self.context.metrics[_PICK_EVENTS[event]] += 1
 
-    def _runs(self, pod: AdmissionPod) -> bool:
-        """True for a pod that was given CPUs before, in whatever scope; upstream gives it more."""
+    def _has_run(self, pod: AdmissionPod) -> bool:
+        """Whether a pod got CPUs in an earlier admission, in either scope; upstream allocates again (quirk
+        `pod_allocation_repeats`)."""
         return not self.context.quirks.pod_allocation_repeats and pod.uid in self.state.assignments
 
-    def _running_bubble(self, pod: AdmissionPod) -> Bits | None:
-        """The bubble of a pod that was admitted before; upstream does not look (quirk `pod_allocation_repeats`)."""
-        if not self._runs(pod):
+    def _running_pod_cpus(self, pod: AdmissionPod) -> Bits | None:
+        """Return the pod CPUs of a pod that was admitted before and still fits them, else None; upstream does not look
+        (quirk `pod_allocation_repeats`)."""
+        if not self._has_run(pod):
             return None
         bubble = self.state.bubbles.get(pod.uid)
         if bubble is None or bubble.bit_count() != pod.cpus:
@@ -485,8 +499,9 @@ class CPUManager:
         held = self.state.assignments.get(pod.uid, {})
         return bubble if all(container.name in held for container in pod.containers) else None
 
-    def bring_back_bubble(self, pod: AdmissionPod) -> None:
-        """Give a running pod its bubble back, if what its containers own is what the pod asks for."""
+    def restore_pod_cpus(self, pod: AdmissionPod) -> None:
+        """Restore the pod CPUs of a running pod from its containers' assignments, if these are what the pod
+        requests."""
         held = self.state.assignments.get(pod.uid, {})
         if not self.static or pod.uid in self.state.bubbles or any(one.name not in held for one in pod.containers):
             return
@@ -496,24 +511,26 @@ class CPUManager:
                 return
             bubble |= held[container.name]
         if bubble.bit_count() == pod.cpus:
-            self.state = self.state.with_bubble(pod.uid, bubble)
+            self.state = self.state.assign_pod(pod.uid, bubble)
 
     # Release
 
     def remove_stale(self) -> None:
-        """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
+        """Release what containers that are no longer active hold (cpu-topology 6.1)."""
         if self.name not in self.context.leftovers or not self.context.sources_ready:
             return
         if self.state.reusable:
-            self.state = self.state.leave_reusable(self.context.still_reusable(self.state.reusable))
+            self.state = self.state.with_reusable(self.context.still_reusable(self.state.reusable))
         for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
             if name is None:
                 self._remove_pod(uid)
             else:
                 self._remove(uid, name)
+        # Upstream finds stale pods by their container assignments, so pod CPUs without any would stay taken
+        # (cpu-topology 11.2).
         if self.state.bubbles and not self.context.quirks.refused_pods_leave_state:
             for uid in self.state.bubbles.keys() - self.context.active.keys():
-                self.state = self.state.give_back_bubble(uid)
+                self.state = self.state.free_pod_cpus(uid)
 
     def remove_container(self, uid: str, container_id: str) -> None:
         """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
@@ -527,17 +544,18 @@ class CPUManager:
         self.state = self.state.stop(uid, name)
 
     def _remove_pod(self, uid: str) -> None:
-        """All containers at once; what they have is given back in whatever order."""
+        """Release all containers of a pod at once: no release depends on another one's order."""
         if self.state.grants:
-            cpu_plugins.all_taken_back(self, uid)
+            cpu_plugins.release_pod(self, uid)
         bubbles = self.rules.pod_level
-        freed = self.state.held_by(uid, bubbles=bubbles) if self.rules.static else None
+        freed = self.state.cpus_to_free(uid, bubbles=bubbles) if self.rules.static else None
         if freed is not None:
             self._count_release(freed.bit_count())
         self.state = self.state.forget(uid, freed, bubbles=bubbles)
 
     def _release(self, uid: str, name: str) -> None:
-        """Policy removal (cpu-topology 6.5): a bubble goes back as a whole with its last container."""
+        """Release one container's CPUs (cpu-topology 6.5); pod CPUs go back as a whole with the pod's last
+        container."""
         removed = self.state.assignment(uid, name)
         if removed is None:
             return
@@ -545,12 +563,13 @@ class CPUManager:
         bubble = state.bubbles.get(uid) if self.rules.pod_level else None
         if bubble is None:
             released = removed
+            # An init container may share its CPUs with a container that runs on.
             for other in state.assignments.get(uid, {}).values():
                 released &= ~other
             state = state.with_default(state.default | released)
             self._count_release(released.bit_count())
         elif uid not in state.assignments:
-            state = state.give_back_bubble(uid)
+            state = state.free_pod_cpus(uid)
             self._count_release(bubble.bit_count())
         self.state = state
 
@@ -561,7 +580,7 @@ class CPUManager:
     # Containers at run time
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
-        """A container is about to start under this runtime id (cpu-topology 6.7)."""
+        """Record that a container is about to start under this runtime id (cpu-topology 6.7)."""
         self.state = self.state.start(uid, container, container_id)
         pod = self.context.active.get(uid)
         if pod is not None and self.rules.classes is not None:
@@ -569,12 +588,13 @@ class CPUManager:
         if pod is not None and (pod.mixed or pod.hides_smt) and self.state.assignment(uid, container) is not None:
             self.state = self.state.write(uid, container, self.affinity(uid, container))
 
-    def know_container(self, uid: str, container: str, container_id: str) -> None:
-        """The runtime has this container since before the kubelet started."""
-        self.state = self.state.know(uid, container, container_id)
+    def note_container(self, uid: str, container: str, container_id: str) -> None:
+        """Record a container that the runtime had before the kubelet started."""
+        self.state = self.state.note_container(uid, container, container_id)
 
     def reconcile(self, containers: Iterable[ReconciledContainer]) -> list[tuple[str, Bits]]:
-        """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""
+        """Return the (container id, CPUs) updates to send to the runtime, in order: one reconcile pass (cpu-topology
+        6.7)."""
         if not self.rules.static:
             return []
         if self.context.leftovers:
@@ -583,7 +603,7 @@ class CPUManager:
         for status in containers:
             if not status.running or status.id is None:
                 continue
-            self.know_container(status.pod, status.container, status.id)
+            self.note_container(status.pod, status.container, status.id)
             wanted = self.affinity(status.pod, status.container)
             if wanted and wanted != self.state.written.get(status.pod, {}).get(status.container, 0):
                 updates.append((status.id, wanted))
@@ -598,14 +618,14 @@ class CPUManager:
         return assignable(self.state.default, self.rules.reserved)
 
     def own_numa_nodes(self, uid: str, container: str = "") -> Bits:
-        """NUMA nodes of the CPUs that a container, or a pod as a whole, has of its own."""
+        """Return the NUMA nodes of the CPUs that a container, or without `container` the whole pod, owns."""
         if container:
             return self.topology.numa_nodes_of(self.state.assignment(uid, container) or 0)
         return self.topology.numa_nodes_of(self.state.of_pod(uid).cpus)
 
     def affinity(self, uid: str, container: str) -> Bits:
-        """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7); both of one that is
-        mixed."""
+        """Return the CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7); both for a
+        mixed container."""
         classes, pod = self.rules.classes, self.context.active.get(uid)
         mixed = pod is not None and (pod.mixed or pod.hides_smt)
         if classes is None and not mixed:
@@ -625,20 +645,20 @@ class CPUManager:
         return Sharing(rules.mixed, rules.classes, rules.topology, state.default, state.offline)
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
-        """The CPUs a container runs on while the named containers of its pod run. An init container has its CPUs to
-        itself, so the pod's shared pool is smaller as long as it runs. Upstream runs both on the same CPUs."""
+        """Return the CPUs a container runs on while the named init containers of its pod run. A running init container
+        owns its CPUs alone, so the pod's shared pool is smaller meanwhile; upstream runs both on the same CPUs."""
         own = self.affinity(pod.uid, container.name)
         held = self.state.assignments.get(pod.uid, {})
         quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)
-        cpus = model.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
+        cpus = model.cpus_beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
         return cpus & ~self.state.offline or own
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
-        """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
+        """Return the CPUs that the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
         return self.state.online(uid, container).cpus or 0
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """True when the container has the exclusive CPUs it is entitled to, if any."""
+        """Whether the container owns as many exclusive CPUs as it is entitled to."""
         if not container.exclusive_cpus or not self.static:
             return True
         held = self.state.assignment(pod.uid, container.name)
@@ -648,17 +668,17 @@ class CPUManager:
         return held.bit_count() == container.exclusive_cpus and (bubble is None or bubble.bit_count() == pod.cpus)
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
-        """Whose CPUs a container runs on."""
+        """Return the kind of CPUs a container runs on: its own, mixed, its pod's or the node's."""
         own = self.state.online(pod.uid, container.name)
         return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
 
     def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """Decides the CFS quota of the container (cpu-topology 6.9)."""
+        """Whether the container's CFS quota can be disabled (cpu-topology 6.9)."""
         own = self.state.online(pod.uid, container.name)
         pod_level = self.rules.pod_level
         return model.has_exclusive_cpus(pod, container, own.cpus, pod_level=pod_level, borrowed=own.borrowed)
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
-        """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
+        """Whether the CFS quota of the pod cgroup and sandbox can be disabled (cpu-topology 6.9)."""
         held = self.state.assignments.get(pod.uid, {})
         return model.pod_has_exclusive_cpus(pod, model.online_parts(held, self.state.offline))

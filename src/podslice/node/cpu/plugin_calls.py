@@ -1,4 +1,4 @@
-"""What the CPU Manager asks its plugins, in their words: who asks, and the node as it is (docs/plugins.md)."""
+"""Calls of the CPU Manager to its plugins: which container asks, and the node as plugins see it (docs/plugins.md)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ CLASS_FULL = RefusalKind(
 Effects = tuple[tuple[str, CPUEffects], ...]
 
 
-class PluginTalk:
-    """One node's plugins and who tells them what."""
+class PluginCalls:
+    """One node's plugins with everything their calls need."""
 
     __slots__ = ("context", "made_under", "profile", "rules")
 
@@ -60,7 +60,7 @@ class PluginTalk:
         operation: Operation = "admit",
         of_bubble: bool = False,
     ) -> CPUAsk:
-        """What a container, or the pod as a whole, asks for."""
+        """Return the request of a container, or of the pod as a whole (None), as plugins get it."""
         classes = self.rules.classes
         wish = None if classes is None else classes.to_own(pod, container, self.made_under, anchor)
         return CPUAsk(
@@ -79,7 +79,8 @@ class PluginTalk:
         )
 
     def node(self, state: CPUState) -> CPUNode:
-        """The node as its plugins see it."""
+        """Return the node as plugins see it. Owners and pods are left out where no plugin reads them: only then can
+        answers be shared between nodes."""
         owners = (state, self.context.active) if self.profile.sees_owners else (None, None)
         return CPUNode(
             self.profile.machine,
@@ -91,17 +92,20 @@ class PluginTalk:
             named=self.profile.sees_pods,
         )
 
-    def allowed(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Bits:
-        """Which of the CPUs the filters leave. Raises `AdmissionError`."""
+    def filter(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Bits:
+        """Return those of `cpus` that the filters leave. Raises `AdmissionError`."""
         profile = self.profile
-        left = profile.allowed(ask, cpus, self.node(state), self.broken, self.remedied) if profile.filters else cpus
+        left = (
+            profile.filter(ask, cpus, self.node(state), self.note_broken, self.note_remedy) if profile.filters else cpus
+        )
+        # A container that hides SMT needs whole cores without the node's option, and filters may split them.
         if ask.whole_cores and not self.rules.options.full_pcpus_only:
             held = left | ask.anchor
             left &= union(whole_cores_in(self.rules.topology, held))
         return left
 
     def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState) -> Proposal:
-        """The CPUs that a container would get from a pool that was filtered. Raises `AdmissionError`."""
+        """Return the CPUs that a container would get from a filtered pool. Raises `AdmissionError`."""
         return self.profile.propose(
             ask,
             pool,
@@ -109,31 +113,31 @@ class PluginTalk:
             self.node(state),
             self.rules.picker,
             search_budget=self.context.search_budget,
-            on_broken=self.broken,
+            on_broken=self.note_broken,
         )
 
     def score(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> int:
-        """What the plugins think of a set."""
-        return self.profile.score(ask, cpus, self.node(state), self.broken)
+        """Return the plugins' score of a set of CPUs."""
+        return self.profile.score(ask, cpus, self.node(state), self.note_broken)
 
     def effects(self, ask: CPUAsk, cpus: Bits, state: CPUState, memos: Mapping[str, str]) -> Effects:
-        """What else follows for a container that has got CPUs. Raises `AdmissionError`."""
+        """Return the plugins' effects on a container that got these CPUs. Raises `AdmissionError`."""
         profile = self.profile
-        return profile.effects(ask, cpus, self.node(state), self.broken, memos) if profile.allocates else ()
+        return profile.effects(ask, cpus, self.node(state), self.note_broken, memos) if profile.allocates else ()
 
     def sort_key(self, pod: AdmissionPod) -> tuple[tuple[int, ...], ...]:
-        """Where a pod stands among those that wait together."""
-        return self.profile.sort_key(AskingPod.of(pod, named=self.profile.sees_pods), self.broken)
+        """Return the key that orders pods which wait together."""
+        return self.profile.sort_key(AskingPod.of(pod, named=self.profile.sees_pods), self.note_broken)
 
-    def broken(self, plugin: str, point: str, problem: str) -> None:
-        """A plugin broke its contract."""
+    def note_broken(self, plugin: str, point: str, problem: str) -> None:
+        """Count and note that a plugin broke its contract at this extension point."""
         self.context.metrics[series("podslice_plugin_errors_total", plugin=plugin, point=point)] += 1
-        self.context.tell(PluginNote(f'plugin "{plugin}" {point}: {problem}'))
+        self.context.add_note(PluginNote(f'plugin "{plugin}" {point}: {problem}'))
 
-    def remedied(self, plugin: str, remedy: Remedy) -> None:
-        """A plugin says what would help where filters leave too little."""
+    def note_remedy(self, plugin: str, remedy: Remedy) -> None:
+        """Note the remedy that a plugin offers where filters leave too few CPUs."""
         text = remedy.text if isinstance(remedy, Wait) else self._moves_text(remedy)
-        self.context.tell(PluginNote(f'plugin "{plugin}": {text}', remedy))
+        self.context.add_note(PluginNote(f'plugin "{plugin}": {text}', remedy))
 
     def _moves_text(self, remedy: Remedy) -> str:
         moves = []
@@ -145,30 +149,30 @@ class PluginTalk:
 
 
 class Grant(NamedTuple):
-    """What a container asked for when it got CPUs, and what plugins say follows."""
+    """The request with which a container got CPUs, and the plugins' effects on it."""
 
     ask: CPUAsk
     effects: Effects
 
 
 class Manager(Protocol):
-    """The CPU Manager, as far as its plugins matter."""
+    """The part of the CPU Manager that plugin calls need."""
 
     rules: CPURules
     context: NodeContext
     state: CPUState
 
     @property
-    def talk(self) -> PluginTalk | None: ...
+    def calls(self) -> PluginCalls | None: ...
 
 
-def proposals(
+def propose_all(
     manager: Manager, pod: AdmissionPod, containers: Sequence[AdmissionContainer | None], affinity: Hint
 ) -> tuple[dict[str, Pick], int]:
-    """What containers, or the pod as a whole (None), would get one after the other, by name, and how that scores.
-    Raises `AdmissionError`; nothing changes."""
-    talk, state = manager.talk, manager.state
-    assert talk is not None
+    """Return by container name the picks that containers, or the pod as a whole (None), would get one after the other,
+    and their total score. Raises `AdmissionError`; nothing changes."""
+    calls, state = manager.calls, manager.state
+    assert calls is not None
     found, total = dict[str, Pick](), 0
     for container in containers:
         name = "" if container is None else container.name
@@ -177,42 +181,42 @@ def proposals(
             continue
         if container is None and pod.uid in state.bubbles:
             continue
-        proposal = _proposal(talk, pod, container, count, affinity, state)
+        proposal = _proposal(calls, pod, container, count, affinity, state)
         found[name] = proposal.pick
         total += proposal.score
         if len(containers) > 1 and container is not None:
-            state = _as_given(state, pod, container, proposal.pick.cpus)
+            state = _give(state, pod, container, proposal.pick.cpus)
     return found, total
 
 
 def _proposal(
-    talk: PluginTalk,
+    calls: PluginCalls,
     pod: AdmissionPod,
     container: AdmissionContainer | None,
     count: int,
     affinity: Hint,
     state: CPUState,
 ) -> Proposal:
-    free = assignable(state.default, talk.rules.reserved)
+    free = assignable(state.default, calls.rules.reserved)
     pool = free | (state.reusable.get(pod.uid, 0) if container is not None else 0)
-    ask = talk.ask(pod, container, count)
-    left = talk.allowed(ask, pool, state)
+    ask = calls.ask(pod, container, count)
+    left = calls.filter(ask, pool, state)
     if left.bit_count() < count <= pool.bit_count():
-        raise _kept_back(talk.rules.classes, ask, left, pool)
-    proposal = talk.propose(ask, left, affinity.mask, state)
-    if container is not None and container.hides_smt and not is_whole(talk.rules.topology, proposal.pick.cpus):
-        near = left & talk.rules.topology.cpus_in_numa_nodes(affinity.mask) if affinity.mask else left
-        proposal = Proposal(Pick(_whole_cores(talk.rules.topology, near, left & ~near, count), True))
+        raise _filtered_error(calls.rules.classes, ask, left, pool)
+    proposal = calls.propose(ask, left, affinity.mask, state)
+    if container is not None and container.hides_smt and not is_whole(calls.rules.topology, proposal.pick.cpus):
+        near = left & calls.rules.topology.cpus_in_numa_nodes(affinity.mask) if affinity.mask else left
+        proposal = Proposal(Pick(_whole_cores(calls.rules.topology, near, left & ~near, count), True))
     return proposal
 
 
 def is_whole(topology: CPUTopology, cpus: Bits) -> bool:
-    """These CPUs are whole cores."""
+    """Whether these CPUs are whole cores."""
     return whole_objects(topology.cores, cpus) == cpus
 
 
 def _whole_cores(topology: CPUTopology, near: Bits, away: Bits, count: int) -> Bits:
-    """So many CPUs in whole cores, near ones first, and the larger cores first. Raises `AdmissionError`."""
+    """Return `count` CPUs in whole cores, near cores and larger cores first. Raises `AdmissionError`."""
     chosen = 0
     for place in (near, away):
         for core in sorted(whole_cores_in(topology, place), key=lambda one: (-one.bit_count(), one & -one)):
@@ -223,7 +227,9 @@ def _whole_cores(topology: CPUTopology, near: Bits, away: Bits, count: int) -> B
     return chosen
 
 
-def _kept_back(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: Bits) -> AdmissionError:
+def _filtered_error(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: Bits) -> AdmissionError:
+    """Return the refusal where filters leave too few CPUs: of the classes where these are the reason, else of any
+    filter."""
     if classes is None or (pool & classes.own(Wish(ask.classes))).bit_count() >= ask.count:
         return AdmissionError(FILTERED, requested=ask.count, available=left.bit_count(), free=pool.bit_count())
     wish = Wish(ask.classes)
@@ -240,21 +246,22 @@ def _kept_back(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: Bits) 
     )
 
 
-def _as_given(state: CPUState, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> CPUState:
+def _give(state: CPUState, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> CPUState:
     state = state.give(pod.uid, container.name, cpus)
     reusable = state.reusable.get(pod.uid, 0)
     left = reusable | cpus if container.plain_init else reusable & ~cpus
-    return state.leave_reusable({pod.uid: left} if left else {})
+    return state.with_reusable({pod.uid: left} if left else {})
 
 
-def slicing(manager: Manager, pod: AdmissionPod) -> Callable[[Bits, int], Bits]:
-    """Takes the slices of a pod's CPUs, one after the other in the order of its containers."""
-    talk, asking = manager.talk, iter([one for one in pod.containers if one.exclusive_cpus])
-    assert talk is not None
+def slice_picker(manager: Manager, pod: AdmissionPod) -> Callable[[Bits, int], Bits]:
+    """Return a function that picks the slices of a pod's CPUs, called once for each container with exclusive CPUs in
+    order."""
+    calls, asking = manager.calls, iter([one for one in pod.containers if one.exclusive_cpus])
+    assert calls is not None
 
     def take(available: Bits, count: int) -> Bits:
-        ask = talk.ask(pod, next(asking), count, of_bubble=True)
-        pick = talk.propose(ask, available, None, manager.state).pick
+        ask = calls.ask(pod, next(asking), count, of_bubble=True)
+        pick = calls.propose(ask, available, None, manager.state).pick
         if not pick.proven:
             manager.context.end_early("the NUMA nodes to distribute CPUs over")
         return pick.cpus
@@ -263,18 +270,18 @@ def slicing(manager: Manager, pod: AdmissionPod) -> Callable[[Bits, int], Bits]:
 
 
 def grant(manager: Manager, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> None:
-    """A container has got CPUs, or has them since before a restart: plugins say what follows. Raises
+    """Ask plugins for their effects on a container that got CPUs, or has had them since before a restart. Raises
     `AdmissionError`."""
-    talk, state = manager.talk, manager.state
-    if talk is None or not (talk.profile.allocates or talk.profile.deallocates):
+    calls, state = manager.calls, manager.state
+    if calls is None or not (calls.profile.allocates or calls.profile.deallocates):
         return
     operation: Operation = "admit" if manager.context.sources_ready else "restart"
     if manager.context.resizing:
         operation = "resize"
-    ask = talk.ask(
+    ask = calls.ask(
         pod, container, container.exclusive_cpus, operation=operation, baseline=state.promised(pod.uid, container.name)
     )
-    granted = Grant(ask, talk.effects(ask, cpus, state, state.memos.get(pod.uid, {}).get(container.name, {})))
+    granted = Grant(ask, calls.effects(ask, cpus, state, state.memos.get(pod.uid, {}).get(container.name, {})))
     memos = {plugin: effects.memo for plugin, effects in granted.effects if effects.memo}
     state = replace(state, grants=put_in(state.grants, pod.uid, container.name, granted))
     if memos or container.name in state.memos.get(pod.uid, {}):
@@ -283,21 +290,21 @@ def grant(manager: Manager, pod: AdmissionPod, container: AdmissionContainer, cp
     manager.state = state
 
 
-def taken_back(manager: Manager, uid: str, before: CPUState) -> None:
-    """Containers of a pod have fewer CPUs than before."""
+def release_lost(manager: Manager, uid: str, before: CPUState) -> None:
+    """Inform plugins of the CPUs that containers of a pod lost in a resize."""
     for name, granted in manager.state.grants.get(uid, {}).items():
         gone = (before.assignment(uid, name) or 0) & ~(manager.state.assignment(uid, name) or 0)
-        _released(manager, uid, name, granted, gone)
+        _release(manager, uid, name, granted, gone)
 
 
-def all_taken_back(manager: Manager, uid: str) -> None:
-    """A pod gives back all it has."""
+def release_pod(manager: Manager, uid: str) -> None:
+    """Inform plugins that a pod releases all its CPUs."""
     for name, granted in manager.state.grants.get(uid, {}).items():
-        _released(manager, uid, name, granted, manager.state.assignment(uid, name) or 0)
+        _release(manager, uid, name, granted, manager.state.assignment(uid, name) or 0)
 
 
 def count_fallback(manager: Manager, classes: CPUClasses, pod: AdmissionPod, name: str) -> None:
-    """A container starts: that it shares CPUs of none of its classes is counted."""
+    """Count a starting container that shares CPUs of none of its classes."""
     container = next((one for one in pod.containers if one.name == name), None)
     if container is not None and manager.state.assignment(pod.uid, name) is None:
         lacking = fallback_of(classes, pod, container, manager.state.default)
@@ -305,13 +312,14 @@ def count_fallback(manager: Manager, classes: CPUClasses, pod: AdmissionPod, nam
             manager.context.metrics[series("podslice_class_fallbacks_total", **{"class": lacking})] += 1
 
 
-def _released(manager: Manager, uid: str, container: str, granted: Grant, cpus: Bits) -> None:
-    talk, ask = manager.talk, granted.ask
-    if talk is None or not cpus or not talk.profile.deallocates:
+def _release(manager: Manager, uid: str, container: str, granted: Grant, cpus: Bits) -> None:
+    calls, ask = manager.calls, granted.ask
+    if calls is None or not cpus or not calls.profile.deallocates:
         return
     try:
         memos = {plugin: effects.memo for plugin, effects in granted.effects}
-        told = talk.profile.effects_after(ask, cpus, talk.node(manager.state), talk.broken, memos)
+        found = calls.profile.effects_after(ask, cpus, calls.node(manager.state), calls.note_broken, memos)
     except AdmissionError:
-        return  # it was told as broken; what is given back stays given back
-    manager.context.released += tuple(ReleasedCPUs(uid, container, cpus, plugin, effects) for plugin, effects in told)
+        # The plugin's fault is noted already, and a release must not fail: the CPUs are free.
+        return
+    manager.context.released += tuple(ReleasedCPUs(uid, container, cpus, plugin, effects) for plugin, effects in found)

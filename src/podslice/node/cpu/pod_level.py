@@ -1,7 +1,7 @@
-"""Dividing a pod's CPUs among its containers (KEP-5526; cpu-topology 6.4).
+"""Divide a pod's CPUs among its containers (KEP-5526; cpu-topology 6.4).
 
-A pod with pod-level resources gets one bubble. Guaranteed containers own slices of it, everybody else shares the
-rest. Pure functions: the bubble comes in, a set for every container goes out, nothing is changed.
+A pod with pod-level resources gets one set of pod CPUs. Containers with exclusive CPUs own slices of it, all others
+share the rest. Pure functions: the pod CPUs come in, a set for every container goes out.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def check_shared_pool(pod: AdmissionPod, quirks: Quirks) -> None:
 
 
 def starving_init(pod: AdmissionPod, quirks: Quirks) -> AdmissionContainer | None:
-    """The init container that owns all CPUs of its pod, beside those of sidecars, while a shared sidecar
-    runs. Upstream lets both run on the same CPUs (quirk `init_overlaps_sidecars`)."""
+    """Return the init container that, with the sidecars before it, owns all CPUs of its pod while a sidecar on the
+    shared pool runs; None where there is none. Upstream lets both run on the same CPUs (quirk
+    `init_overlaps_sidecars`)."""
     if quirks.init_overlaps_sidecars:
         return None
     sidecars = 0
@@ -71,7 +72,7 @@ def starving_init(pod: AdmissionPod, quirks: Quirks) -> AdmissionContainer | Non
 
 
 class Slice(NamedTuple):
-    """A container's CPUs inside the bubble, and whether they are its own."""
+    """A container's part of the pod CPUs; `exclusive`: no other container of the pod runs on it."""
 
     container: str
     cpus: Bits
@@ -81,10 +82,10 @@ class Slice(NamedTuple):
 def partition(
     pod: AdmissionPod, bubble: Bits, pick: Callable[[Bits, int], Bits], on_pick: Callable[[str], None]
 ) -> list[Slice]:
-    """Sets for all containers, in init, then app order (cpu-topology 6.4, steps 7 to 9).
+    """Return a set of CPUs for every container, in init, then app order (cpu-topology 6.4, steps 7 to 9).
 
-    `pick(available, count)` takes CPUs and may raise; `on_pick(event)` is told `"request"` before and `"exclusive"`
-    after each pick, and `"shared"` for each container that shares, in upstream's order.
+    `pick(available, count)` takes CPUs and may raise; `on_pick(event)` is called with `"request"` before and
+    `"exclusive"` after each pick, and with `"shared"` for each container that shares, in upstream's order.
     """
     slices: dict[str, Slice] = {}
     sidecars = 0
@@ -99,6 +100,8 @@ def partition(
             slices[container.name] = Slice(container.name, cpus, True)
             if container.restartable:
                 sidecars |= cpus
+        # A plain init container that shares gets the pool as it is at its place in the order: sidecars after it take
+        # their slices later (cpu-topology 6.4, step 7).
         elif not container.restartable:
             on_pick("shared")
             slices[container.name] = Slice(container.name, bubble & ~sidecars, False)

@@ -1,7 +1,6 @@
-"""Which of a pod's amounts its exclusive containers use up, so that the containers that share have nothing.
+"""Explain an empty pod shared pool: which resource the exclusive containers use up, and which containers take it.
 
-The managers refuse such a pod with a fixed sentence, or answer with an empty list of hints. A person wants to know
-which resource has nothing left, and who takes it.
+The managers refuse such a pod with a fixed sentence, or return an empty list of hints; neither names the resource.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from podslice.values.quirks import Quirks
 
 
 class EmptyPool(NamedTuple):
-    """`resource` is used up: its `budget` (CPUs or bytes), what each of the `owners` takes of it, and the containers
-    that share what is left of it."""
+    """A resource of a pod that its exclusive containers use up: the pod's `budget` (CPUs or bytes), the amount of each
+    of the `owners`, and the `sharers` for which nothing is left."""
 
     resource: str
     budget: int
@@ -27,7 +26,7 @@ class EmptyPool(NamedTuple):
     sharers: tuple[str, ...]
 
     def shown(self, amount: int) -> str:
-        """An amount of the resource in words: `4 CPUs`, `4Gi memory`."""
+        """Format an amount of the resource: `4 CPUs`, `4Gi memory`."""
         if self.resource == "cpu":
             return f"{amount} CPU{'s' if amount != 1 else ''}"
         return f"{Quantity.of(amount, BINARY_SI)} {self.resource}"
@@ -40,8 +39,9 @@ class EmptyPool(NamedTuple):
         )
 
 
-def used_up(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bool) -> EmptyPool | None:
-    """The resource that a pod's exclusive containers use up, of those that a manager gives to the pod as a whole."""
+def find_empty_pool(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bool) -> EmptyPool | None:
+    """Return the resource that a pod's exclusive containers use up, of those that a manager allocates to the pod as a
+    whole; None where there is none."""
     pool = empty_cpu_pool(pod, quirks) if cpus and pod.cpus else None
     if pool is None and memory and pod.guaranteed:
         pool = empty_memory_pool(pod, quirks)
@@ -49,7 +49,7 @@ def used_up(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bool) -> E
 
 
 def empty_cpu_pool(pod: AdmissionPod, quirks: Quirks) -> EmptyPool | None:
-    """The pod's CPUs, where its exclusive containers use them up. A budget that is no whole number of CPUs is not
+    """Return the pod's CPUs, if its exclusive containers use them up. A budget that is no whole number of CPUs is not
     divided: then all containers run in the node's shared pool."""
     if not pod.cpus:
         return None
@@ -69,7 +69,8 @@ def empty_cpu_pool(pod: AdmissionPod, quirks: Quirks) -> EmptyPool | None:
 
 
 def empty_memory_pool(pod: AdmissionPod, quirks: Quirks | None = None) -> EmptyPool | None:
-    """The pod's memory or huge pages, where its exclusive containers use them up; `quirks` as for the amounts."""
+    """Return the pod's memory or huge pages, if its exclusive containers use them up; `quirks` as for
+    `container_memory`."""
 
     def own(container: AdmissionContainer) -> Amounts:
         return container_memory(pod, container, quirks)

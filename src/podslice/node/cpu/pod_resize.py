@@ -1,7 +1,7 @@
-"""Dividing a pod's CPUs again after a resize: slices keep what they have, or what was promised to them.
+"""Divide a pod's CPUs again after a resize: slices keep the CPUs they have, or those promised to them.
 
-KEP-5526 leaves resizes of pods with pod-level resources out; the order here is ours. First slices give back to the
-pod's shared pool, then the bubble gives back to the node or takes from it, then slices take from the pool.
+KEP-5526 does not cover resizes of pods with pod-level resources; the order here is ours. First slices shrink into the
+pod's shared pool, then the pod CPUs shrink into the node's pool or grow from it, then slices grow from the pod's pool.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from podslice.node.cpu.resize import ResizePicker
 from podslice.values.cpuset import Bits, union
 
 
-def shrunk(resizer: ResizePicker, held: Bits, promised: Bits, count: int) -> Bits:
-    """What is left of CPUs that are held: those promised and the nearest to them; of the promised ones alone where even
-    they are too many."""
+def shrink(resizer: ResizePicker, held: Bits, promised: Bits, count: int) -> Bits:
+    """Choose which `count` of the held CPUs to keep: the promised ones, then the nearest to them. Where more than
+    `count` are promised, choose among these alone."""
     if promised.bit_count() <= count:
         return resizer.pick(promised, held & ~promised, count)
     return resizer.pick(0, promised, count)
 
 
-def shrunk_slices(
+def shrink_slices(
     resizer: ResizePicker, pod: AdmissionPod, held: Mapping[str, Bits], promised: Mapping[str, Bits]
 ) -> dict[str, Bits]:
-    """The slices of the containers that run for long, once those that want less have given back."""
+    """Return the slices of the long-lived containers, smaller where the pod now requests less."""
     slices = {}
     for container in pod.containers:
         count, own = container.exclusive_cpus, held.get(container.name, 0)
         if count and not container.plain_init and own:
             slices[container.name] = (
-                own if own.bit_count() <= count else shrunk(resizer, own, promised[container.name], count)
+                own if own.bit_count() <= count else shrink(resizer, own, promised[container.name], count)
             )
     return slices
 
 
-def divided_again(resizer: ResizePicker, pod: AdmissionPod, bubble: Bits, slices: Mapping[str, Bits]) -> list[Slice]:
-    """Sets for all containers of a bubble in which these slices stay where they are, in init, then app order. Raises
-    `AdmissionError` where a slice has no room to grow."""
+def divide(resizer: ResizePicker, pod: AdmissionPod, bubble: Bits, slices: Mapping[str, Bits]) -> list[Slice]:
+    """Return a set of CPUs for every container, in init, then app order; `slices` keep the CPUs they have. Raises
+    `AdmissionError` where a slice cannot grow."""
     grown = dict(slices)
     for container in pod.containers:
         if container.exclusive_cpus and not container.plain_init:

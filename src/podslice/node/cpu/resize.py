@@ -1,4 +1,4 @@
-"""Which CPUs a container holds after a resize: one function for growing and for shrinking.
+"""Pick the CPUs a container owns after a resize: one function for growing and for shrinking.
 
 No upstream kubelet resizes exclusive CPUs (KEP-5554 is not merged). Growing keeps every CPU, shrinking keeps the ones
 promised at admission: both are a pick that contains an *anchor* and adds from a *pool*, nearest to the anchor first.
@@ -18,8 +18,8 @@ from podslice.values.quirks import Quirks
 
 
 class ResizePicker:
-    """Picks CPUs around those that are held, as the policy options say. `aligned`: what grows stays within the NUMA
-    nodes of its affinity, as the Topology Manager's policy refuses everything else."""
+    """Picks CPUs near those that are held, under the policy options. `aligned`: growth stays within the NUMA nodes of
+    the affinity, because the Topology Manager's policy refuses everything else."""
 
     def __init__(
         self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks, *, aligned: bool = False
@@ -41,11 +41,15 @@ class ResizePicker:
         )
 
     def pick(self, anchor: Bits, pool: Bits, count: int, mask: Bits | None = None) -> Bits:
-        """`count` CPUs: all of the anchor, the others from the pool, under `mask` (None: no wish) from its NUMA nodes
-        only, with `align-by-socket` from their sockets. Raises `AdmissionError` where the pool is too small; under
-        `full-pcpus-only` only whole cores of the pool count."""
+        """Return `count` CPUs: the whole anchor, the others from the pool. Under `mask` (None: no preference) only CPUs
+        of its NUMA nodes count, with `align-by-socket` of their sockets; under `full-pcpus-only` only whole cores of
+        the pool.
+
+        Raises `AdmissionError` where the pool is too small.
+        """
         pool = self._within(pool & self._topology.all_cpus & ~anchor, mask)
         if self._options.full_pcpus_only:
+            # The free siblings of a core that the anchor is on complete it, although no free core is whole there.
             completed = self._whole(anchor) & pool
             pool = completed | self._whole_cores(pool)
         if count < anchor.bit_count() or count > (anchor | pool).bit_count():
@@ -55,8 +59,9 @@ class ResizePicker:
         return self._fill(anchor, pool, count, self._phases(anchor))
 
     def more(self, held: Bits, free: Bits, count: int, affinity: Bits | None) -> Bits:
-        """`count` CPUs for a container that has some: within the affinity and the NUMA nodes it is on, which a scored
-        affinity may leave out, or where that is only a wish anywhere. Raises `AdmissionError`."""
+        """Return `count` CPUs for a container that holds some, from its affinity and the NUMA nodes it is on, which a
+        scored affinity may leave out; from anywhere where the affinity is only a preference. Raises
+        `AdmissionError`."""
         if affinity is not None:
             affinity |= self._topology.numa_nodes_of(held)
         try:
@@ -73,7 +78,8 @@ class ResizePicker:
         return pool & (whole_objects(self._topology.sockets, near) if self._options.align_by_socket else near)
 
     def _whole(self, anchor: Bits) -> Bits:
-        """The cores that it touches, found from its CPUs: they are few, and the cores of a machine many."""
+        """Return the cores that the anchor is on. It walks the anchor's CPUs: they are few, the cores of a machine are
+        many."""
         cores, core_of = self._topology.cores, self._topology.core_of
         touched, left = 0, anchor & self._topology.all_cpus
         while left:
@@ -88,7 +94,8 @@ class ResizePicker:
     # Packed: nearest to the anchor first
 
     def _phases(self, anchor: Bits) -> Iterator[Bits]:
-        """Where to look, nearest first: cores and caches the anchor is on, its NUMA nodes, its sockets, anywhere."""
+        """Yield the places to take CPUs from, nearest first: cores and caches of the anchor, its NUMA nodes, its
+        sockets, all."""
         topology = self._topology
         yield from self._nearest(anchor)
         nodes = [(-(cpus & anchor).bit_count(), node) for node, cpus in topology.numa_nodes.items() if cpus & anchor]
@@ -115,7 +122,7 @@ class ResizePicker:
     # Distributed: as many on each NUMA node
 
     def _level(self, anchor: Bits, pool: Bits, count: int, mask: Bits | None) -> Bits:
-        """One unit after the other to the NUMA node with the fewest CPUs that has a free one."""
+        """Give one unit after the other to the NUMA node with the fewest chosen CPUs that has a free unit."""
         nodes = self._nodes_to_level(anchor, pool, count, mask)
         chosen = anchor
         while chosen.bit_count() < count:
@@ -131,7 +138,8 @@ class ResizePicker:
         return chosen
 
     def _nodes_to_level(self, anchor: Bits, pool: Bits, count: int, mask: Bits | None) -> dict[int, Bits]:
-        """The nodes of the mask; without one those of the anchor, and the fullest ones until there is room."""
+        """Return the NUMA nodes of the mask; without one those of the anchor, and the fullest others until `count` CPUs
+        fit."""
         numa_nodes = self._topology.numa_nodes
         if mask is not None:
             return {node: cpus for node, cpus in numa_nodes.items() if self._within(cpus, mask)}
@@ -145,7 +153,7 @@ class ResizePicker:
         return chosen
 
     def _unit(self, anchor: Bits, chosen: Bits, free: Bits) -> Bits:
-        """What is taken next on one node: nearest to the anchor, a CPU or under `full-pcpus-only` a core."""
+        """Return the unit to take next on one node, nearest to the anchor: a CPU, or under `full-pcpus-only` a core."""
         for place in (*self._nearest(anchor), *self._nearest(chosen), self._topology.all_cpus):
             if free & place:
                 if not self._options.full_pcpus_only:

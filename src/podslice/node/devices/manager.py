@@ -240,7 +240,7 @@ class DeviceManager:
         """Give a container the devices its limits name
         (memory-device 2.7). Raises `AdmissionError` without a reason."""
         if self.state.reusable:
-            self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
+            self.state = self.state.with_reusable(only(self.state.reusable, (pod.uid,)))
         requests = self._unclaimed(container) if container.claimed else self._requests(container)
         if not requests:
             return
@@ -275,7 +275,7 @@ class DeviceManager:
             offered = reusable.get(resource, 0)
             reusable[resource] = offered | held.devices if container.plain_init else offered & ~held.devices
         left = {resource: devices for resource, devices in reusable.items() if devices}
-        self.state = self.state.leave_reusable({uid: left} if left else {})
+        self.state = self.state.with_reusable({uid: left} if left else {})
 
     def _allocate_resource(
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
@@ -411,7 +411,7 @@ class DeviceManager:
             return
         records = self.state.records
         if self.state.reusable:
-            self.state = self.state.leave_reusable(context.still_reusable(self.state.reusable))
+            self.state = self.state.with_reusable(context.still_reusable(self.state.reusable))
         gone = [
             uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
         ]

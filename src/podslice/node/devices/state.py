@@ -102,7 +102,7 @@ class DeviceState(msgspec.Struct, frozen=True):
         """The checkpoint is written: it holds the records as they are now."""
         return replace(self, file=self.records)
 
-    def leave_reusable(self, reusable: dict[str, dict[str, Bits]]) -> DeviceState:
+    def with_reusable(self, reusable: dict[str, dict[str, Bits]]) -> DeviceState:
         """Other devices are left by init containers."""
         return self if reusable == self.reusable else replace(self, reusable=reusable)
 

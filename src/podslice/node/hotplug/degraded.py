@@ -39,12 +39,12 @@ def leave_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> LeftLos
     own = [one for one in resized if state.assignment(uid, one.name) is not None]
     long_lived = [one.name for one in own if one.exclusive_cpus and not one.plain_init]
     promised = {name: state.promised(uid, name).bit_count() for name in long_lived}
-    whole = state.promised_bubble(uid).bit_count()
+    whole = state.promised_to_pod(uid).bit_count()
     left = state
     for one in own:
         left = _without(left, uid, one.name, offline)
     if bubble is not None and resized:
-        left = left.resize_bubble(uid, bubble & ~offline) if bubble & ~offline else left.give_back_bubble(uid)
+        left = left.resize_pod_cpus(uid, bubble & ~offline) if bubble & ~offline else left.free_pod_cpus(uid)
         left = replace(left, classes=state.classes)
     return None if left is state else LeftLost(left, promised, whole)
 

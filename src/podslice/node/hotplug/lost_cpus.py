@@ -58,7 +58,7 @@ class LostCPUs:
         """Others for the lost CPUs of a pod, container by container or for the pod as a whole. True when it has no
         lost ones any more in what runs."""
         if pod.uid in self._state.bubbles:
-            return self._replace_bubble(pod)
+            return self._replace_pod_cpus(pod)
         done = [self._replace_container(pod, name) for name, _ in list(self._running(pod))]
         return all(done)
 
@@ -81,7 +81,7 @@ class LostCPUs:
             return replace(state, assignments=put_in(state.assignments, uid, name, kept))
         return replace(state, assignments=drop_in(state.assignments, uid, name))
 
-    def _replace_bubble(self, pod: AdmissionPod) -> bool:
+    def _replace_pod_cpus(self, pod: AdmissionPod) -> bool:
         state, uid = self._state, pod.uid
         bubble = state.bubbles[uid]
         lost, kept = bubble & state.offline, bubble & ~state.offline
@@ -140,7 +140,7 @@ class LostCPUs:
         room = cpu.assignable
         if rules.plugins is not None:
             try:
-                room &= cpu.may_have(pod, names)
+                room &= cpu.eligible_cpus(pod, names)
             except AdmissionError:
                 return 0
         spare = room.bit_count() - (0 if cpu.state.default & ~room else 1)

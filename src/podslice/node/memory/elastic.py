@@ -100,7 +100,7 @@ def grown_pod(
     return state.resize_pod(uid, blocks_on(nodes, request), _moved(state.entries(uid), nodes))
 
 
-def divided_again(state: MemoryState, uid: str, slices: dict[str, Amounts]) -> MemoryState:
+def divide(state: MemoryState, uid: str, slices: dict[str, Amounts]) -> MemoryState:
     """With a pod whose containers, as far as they hold something, hold these parts of what it has."""
     whole = state.pod_assignments[uid]
     nodes = numa_nodes(whole)

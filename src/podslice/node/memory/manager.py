@@ -133,7 +133,7 @@ class MemoryManager:
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes the container's memory is bound to; 0 for no binding."""
         nodes = model.numa_nodes(self.blocks(uid, container))
-        return nodes and model.nodes_left(nodes, self.state.machine_state)
+        return nodes and model.remaining_nodes(nodes, self.state.machine_state)
 
     def blocks(self, uid: str, container: str) -> Blocks:
         """The blocks a container holds, sorted by type."""
@@ -341,7 +341,7 @@ class MemoryManager:
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
         table = self.rules.reuse.after(self.state.reusable.get(uid, {}), container, blocks)
         if table is not None:
-            self.state = self.state.leave_reusable({uid: table})
+            self.state = self.state.with_reusable({uid: table})
 
     # Allocation of pods (memory-device 1.11)
 
@@ -404,7 +404,7 @@ class MemoryManager:
         if memory_elastic.grows(self.pod_blocks(pod.uid), request):
             state = memory_elastic.grown_pod(state, pod.uid, request, affinity, self.context.search_budget)
         slices = memory_pod.partition(pod, request, own, lambda event: None)
-        self.state = memory_elastic.divided_again(state, pod.uid, slices)
+        self.state = memory_elastic.divide(state, pod.uid, slices)
 
     def bring_back_pod(self, pod: AdmissionPod) -> None:
         """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
@@ -448,7 +448,7 @@ class MemoryManager:
             if earlier.plain_init:
                 self._remove(pod.uid, earlier.name)
 
-    def know_container(self, uid: str, container: str, container_id: str) -> None:
+    def note_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container."""
         self.state = self.state.start(uid, container, container_id)
 
@@ -486,10 +486,10 @@ class MemoryManager:
         if not fits(rules.machine, rules.reserved, self.state):
             self.state = rebooked(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
 
-    def put_back(self, pods: Mapping[str, PodMemory]) -> None:
-        """Pods have what they had once, as `MemoryState.put_all_back`."""
+    def restore_pod(self, pods: Mapping[str, PodMemory]) -> None:
+        """Pods have what they had once, as `MemoryState.restore_pods`."""
         if self.rules.static:
-            self.state = self.state.put_all_back(pods, pod_level=self.rules.pod_level)
+            self.state = self.state.restore_pods(pods, pod_level=self.rules.pod_level)
 
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
         """Book memory on other NUMA nodes, as `MemoryState.relocate`."""

@@ -80,7 +80,7 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     # Changes
 
-    def put_all_back(self, pods: Mapping[str, PodMemory], *, pod_level: bool) -> MemoryState:
+    def restore_pods(self, pods: Mapping[str, PodMemory], *, pod_level: bool) -> MemoryState:
         """Pods have what they had once, in place of what they have; only those for whom there is room."""
         left = dict(pods)
         while left:
@@ -151,7 +151,7 @@ class MemoryState(msgspec.Struct, frozen=True):
         """What blocks hold is free again; `settled` ledgers groups as if what is left had just come."""
         return replace(self, machine_state=given_back(self.machine_state, (tuple(blocks),), settled=settled))
 
-    def leave_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
+    def with_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
         """Other memory counts as left by init containers."""
         return replace(self, reusable=reusable)
 

@@ -105,7 +105,7 @@ class PluginProfile:
 
     # Filter and PostFilter
 
-    def allowed(
+    def filter(
         self,
         ask: CPUAsk,
         cpus: Bits,

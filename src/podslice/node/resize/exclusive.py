@@ -70,7 +70,7 @@ def check_exclusive(
     if whole and not desired.cpus:
         return None
     if bubble is not None:
-        verdict = _check_bubble(allocated, desired, bubble, rules, core_size)
+        verdict = _check_pod_cpus(allocated, desired, bubble, rules, core_size)
         if verdict is not None:
             return verdict
     before = {container.name: container.exclusive_cpus for container in allocated.containers}
@@ -89,7 +89,7 @@ def check_exclusive(
     return None
 
 
-def _check_bubble(
+def _check_pod_cpus(
     allocated: AdmissionPod, desired: AdmissionPod, promised: Bits, rules: ResizeRules, core_size: int
 ) -> ResizeVerdict | None:
     verdict = None

@@ -1,4 +1,4 @@
-"""How evenly a combination of NUMA nodes would be used (cpu-topology 4.7)."""
+"""Score how evenly a combination of NUMA nodes would be used (cpu-topology 4.7)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import NamedTuple
 
 
 class Deal(NamedTuple):
-    """So many `cpus` that nodes give in groups of `group`: each the same share, and some of them more groups."""
+    """A request of `cpus` that nodes supply in groups of `group`: each node the same share, some of them further
+    groups."""
 
     cpus: int
     group: int
 
     def share(self, nodes: int) -> int:
-        """What each of so many nodes gives first."""
+        """Return the CPUs that each of `nodes` nodes supplies first: whole groups only."""
         return self.cpus // nodes // self.group * self.group
 
     def remainder(self, nodes: int) -> int:
-        """What some of them give in addition."""
+        """Return the CPUs that some of the nodes supply in addition."""
         return self.cpus - self.share(nodes) * nodes
 
 
@@ -46,6 +47,6 @@ class Balance:
         self.offset = self.size * mean * mean - 2000 * mean * total
 
     def score(self, squares: int) -> int:
-        """The integer r with (2r − 1)² · N ≤ 4K < (2r + 1)² · N, for K = Σ(1000·v − mean)²."""
+        """Return the integer r with (2r − 1)² · N ≤ 4K < (2r + 1)² · N, for K = Σ(1000·v − mean)²."""
         spread = 4 * (1_000_000 * squares + self.offset)
         return (isqrt(spread // self.size) + 1) // 2

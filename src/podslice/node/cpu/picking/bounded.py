@@ -1,9 +1,9 @@
-"""The best combination of NUMA nodes without scoring all of them (cpu-topology 4.7; docs/merge.md).
+"""Find the best combination of NUMA nodes without scoring all of them (cpu-topology 4.7; docs/merge.md).
 
-What a combination scores depends only on the sum of squares of what is left on the nodes. That sum is bounded from
-below by giving the groups of the remainder to whichever node has most left, and it is smaller the more the nodes have.
-So combinations are walked in upstream's order, and a beginning is given up as soon as even the fullest nodes after it
-could not do better than the best one known.
+A combination's score depends only on the sum of squares of the CPUs left on the nodes. Giving the groups of the
+remainder to whichever node has most left bounds that sum from below, and the bound is smaller the more the nodes have.
+So combinations are walked in upstream's order, and a prefix is abandoned as soon as even the fullest nodes after it
+could not beat the best combination known.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from podslice.node.cpu.picking.balance import Balance, Deal, Scored
 from podslice.node.topology.search import SearchBudget
 
 
-def less_spread(lefts: Sequence[int], groups: int, group: int) -> int | None:
-    """How much smaller the sum of squares of `lefts` gets at most by giving `groups` groups away, None if there are not
-    as many."""
+def largest_reduction(lefts: Sequence[int], groups: int, group: int) -> int | None:
+    """Return how much the sum of squares of `lefts` shrinks at most by taking `groups` groups of `group` CPUs away;
+    None where there are not as many."""
     if not groups:
         return 0
     if groups == 1:
@@ -36,10 +36,10 @@ def less_spread(lefts: Sequence[int], groups: int, group: int) -> int | None:
 
 
 class BoundedSearch:
-    """Finds among the combinations of `size` nodes the first one, in list order, that leaves the best balance.
+    """Finds the first combination of `size` nodes, in list order, that leaves the best balance.
 
-    `frees` are the free CPUs of the nodes in list order. Where the search budget is empty, it is the best one known by
-    then.
+    `frees` are the free CPUs of the nodes in list order. When the search budget runs out, the best one so far is the
+    result.
     """
 
     def __init__(
@@ -58,10 +58,12 @@ class BoundedSearch:
         self._scored: dict[tuple[int, ...], Scored | None] = {}
 
     def run(self) -> tuple[tuple[int, ...], Scored] | None:
-        """Positions in `frees` and their score, None if no combination can hold the request."""
+        """Return positions in `frees` and their score, None if no combination can hold the request."""
         places = self.places
         if len(places) < self.size:
             return None
+        # The fullest nodes reach about the best score; upstream takes the first combination that does, so the search
+        # still runs for an earlier one unless the first in order cannot be beaten.
         fullest = sorted(sorted(places, key=lambda place: -self.frees[place])[: self.size])
         known = self._score(tuple(fullest))
         if known is None:
@@ -89,23 +91,24 @@ class BoundedSearch:
         tried = set()
         for index in range(start, len(self.places) - missing + 1):
             free = self.frees[self.places[index]]
+            # Nodes with as many free CPUs score the same, and the first in order wins.
             if free in tried:
                 continue
             tried.add(free)
             if not self.search_budget.spend() or (self.best is not None and self._limit == 0):
                 return
-            bound = self._bound((*chosen, index), missing - 1)
+            bound = self._lower_bound((*chosen, index), missing - 1)
             if bound is not None and (bound < self._limit or (bound == self._limit and self.best is None)):
                 self._descend((*chosen, index), index + 1)
 
-    def _bound(self, chosen: tuple[int, ...], missing: int) -> int | None:
-        """A score that no combination with this beginning is below, None if none can hold the request."""
+    def _lower_bound(self, chosen: tuple[int, ...], missing: int) -> int | None:
+        """Return a score that no combination with this prefix beats, None if none can hold the request."""
         return self._least([self.frees[self.places[i]] for i in chosen] + self._after[chosen[-1] + 1][:missing])
 
     def _least(self, frees: Sequence[int]) -> int | None:
-        """A score that nodes with so many free CPUs cannot go below."""
+        """Return a score that nodes with these free CPUs cannot beat, None if they cannot hold the request."""
         share = self.share
-        less = less_spread([free - share for free in frees], self.groups, self.group)
+        less = largest_reduction([free - share for free in frees], self.groups, self.group)
         if less is None:
             return None
         return self.balance.score(self.balance.squares - share * (2 * sum(frees) - len(frees) * share) - less)
@@ -118,7 +121,7 @@ class BoundedSearch:
 
 
 class _Remainder:
-    """Which nodes of a combination take the remainder (cpu-topology 4.7, step 4.b.7).
+    """Choice of the nodes of a combination that take the remainder (cpu-topology 4.7, step 4.b.7).
 
     Upstream deals groups round by round to the nodes of a subset, and prefers larger subsets, then the first in list
     order. In a subset that is not smaller than the number of groups, the first nodes take one group each.
@@ -136,7 +139,7 @@ class _Remainder:
         self.squares = others + sum([left * left for left in lefts])
 
     def best(self) -> Scored | None:
-        """The best subset's score, None when the nodes cannot supply the remainder."""
+        """Return the best subset's score, None when the nodes cannot supply the remainder."""
         if not self.groups:
             return Scored(self.balance.score(self.squares), (), ())
         best: tuple[int, tuple[int, ...]] | None = None
@@ -144,23 +147,24 @@ class _Remainder:
         for size in range(len(self.amounts), 0, -1):
             if size >= self.groups and best is not None and best[0] == least:
                 continue
-            found = self._one_each(size, best) if size >= self.groups else None
+            found = self._best_one_each(size, best) if size >= self.groups else None
             if size < self.groups:
-                bound = self._bound(size)
+                bound = self._lower_bound(size)
                 if bound is None or (best is not None and bound >= best[0]):
                     break
-                found = self._several_each(size, best)
+                found = self._best_several_each(size, best)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return None if best is None else Scored(best[0], best[1], self.candidates)
 
     def _after_one_each(self, total: int) -> int:
-        """The score when nodes with `total` CPUs left give one group each."""
+        """Return the score when nodes with `total` CPUs left give one group each."""
         group = self.group
         return self.balance.score(self.squares + self.groups * group * group - 2 * group * total)
 
-    def _one_each(self, size: int, best: tuple[int, tuple[int, ...]] | None) -> tuple[int, tuple[int, ...]] | None:
-        """The first best subset of a size not smaller than the number of groups: its first nodes take one each."""
+    def _best_one_each(self, size: int, best: tuple[int, tuple[int, ...]] | None) -> tuple[int, tuple[int, ...]] | None:
+        """Return the first best subset of a size not smaller than the number of groups: its first nodes take one
+        each."""
         groups, amounts = self.groups, self.amounts
         reach = len(amounts) - (size - groups)
         score = self._after_one_each(sum(sorted(amounts[:reach])[reach - groups :]))
@@ -187,21 +191,23 @@ class _Remainder:
             start = place + 1
         return score, (*chosen, *range(start, start + size - groups))
 
-    def _bound(self, size: int) -> int | None:
-        """A score that no subset of a size is below, None if none supplies the remainder."""
+    def _lower_bound(self, size: int) -> int | None:
+        """Return a score that no subset of this size beats, None if none supplies the remainder."""
         fullest = sorted(self.amounts)[-size:]
-        less = less_spread(fullest, self.groups, self.group)
+        less = largest_reduction(fullest, self.groups, self.group)
         return None if less is None else self.balance.score(self.squares - less)
 
-    def _several_each(self, size: int, best: tuple[int, tuple[int, ...]] | None) -> tuple[int, tuple[int, ...]] | None:
-        """The first best subset of a size smaller than the number of groups, if better than `best`."""
+    def _best_several_each(
+        self, size: int, best: tuple[int, tuple[int, ...]] | None
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """Return the first best subset of a size smaller than the number of groups, if it beats `best`."""
         search = _Several(self, size, None if best is None else best[0])
         search.descend((), 0)
         return search.best
 
 
 class _Several:
-    """Subsets whose nodes take several groups each, in order, with the bound of the fullest nodes."""
+    """Search over subsets whose nodes take several groups each, in order, with the bound of the fullest nodes."""
 
     def __init__(self, remainder: _Remainder, size: int, below: int | None) -> None:
         self.remainder = remainder
@@ -213,7 +219,7 @@ class _Several:
         amounts = self.remainder.amounts
         missing = self.size - len(chosen)
         if not missing:
-            score = self._dealt([amounts[i] for i in chosen])
+            score = self._score_dealt([amounts[i] for i in chosen])
             if score is not None and (self.below is None or score < self.below):
                 self.best, self.below = (score, chosen), score
             return
@@ -226,17 +232,17 @@ class _Several:
                 return
             rest = sorted(amounts[index + 1 :])
             fullest = [amounts[i] for i in chosen] + [amounts[index]] + rest[len(rest) - missing + 1 :]
-            bound = self._bound(fullest)
+            bound = self._lower_bound(fullest)
             if bound is not None and (self.below is None or bound < self.below):
                 self.descend((*chosen, index), index + 1)
 
-    def _bound(self, lefts: list[int]) -> int | None:
+    def _lower_bound(self, lefts: list[int]) -> int | None:
         remainder = self.remainder
-        less = less_spread(lefts, remainder.groups, remainder.group)
+        less = largest_reduction(lefts, remainder.groups, remainder.group)
         return None if less is None else remainder.balance.score(remainder.squares - less)
 
-    def _dealt(self, lefts: list[int]) -> int | None:
-        """The score after dealing round by round; None when whole groups run out."""
+    def _score_dealt(self, lefts: list[int]) -> int | None:
+        """Return the score after dealing round by round, None when whole groups run out."""
         remainder = self.remainder
         after = list(lefts)
         groups, group = remainder.groups, remainder.group

@@ -1,8 +1,8 @@
-"""Which NUMA nodes CPUs are distributed over: the best combination of a size (cpu-topology 4.7, 4.8).
+"""Choose the NUMA nodes to distribute CPUs over: the best combination of a size (cpu-topology 4.7, 4.8).
 
-Upstream scores every combination of nodes, and for each every subset that could take the remainder. `cpu_bounded` finds
+Upstream scores every combination of nodes, and for each every subset that could take the remainder. `bounded` finds
 the same one without. Only where a node belongs to two sockets, or where upstream may never end, every combination is
-looked at here as well.
+scored here as well.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ class Choice(NamedTuple):
 
 
 class Combinations:
-    """Finds the best combination of a given size among the nodes of `work`, which may name one twice.
+    """Finds the best combination of a given size among the nodes of `work`, which may list a node twice.
 
-    `endless`: ways that upstream tries without end raise `UpstreamDefectError` (quirk `endless_distribution`).
+    `endless`: distributions on which upstream loops for ever raise `UpstreamDefectError` (quirk
+    `endless_distribution`).
     """
 
     def __init__(self, work: Accumulator, deal: Deal, quirks: Quirks, search_budget: SearchBudget) -> None:
@@ -50,7 +51,7 @@ class Combinations:
         self._subsets = 0
 
     def best(self, size: int) -> Choice | None:
-        """The best choice of `size` nodes, None if none can hold the request (cpu-topology 4.7, step 4)."""
+        """Return the best choice of `size` nodes, None if none can hold the request (cpu-topology 4.7, step 4)."""
         if self.straddling or self._may_never_end(size):
             found = self._walk(size)
         elif size == 1:
@@ -58,11 +59,11 @@ class Combinations:
         else:
             frees = [self.free[node] for node in self.numas]
             found = BoundedSearch(frees, size, self.deal, self.balance, self.search_budget).run()
-        return None if found is None else self._remembered(*found)
+        return None if found is None else self._apply_aliasing(*found)
 
     def _single(self) -> Choice | None:
-        """The first node with the best balance. It takes everything, so the more it has the better, but for rounding,
-        and nothing can be overwritten."""
+        """Return the first node with the best balance. It takes everything, so the fullest is best but for rounding,
+        and the defect of remembered combinations (4.8) cannot occur."""
         count = self.deal.cpus
         fullest = self.fullest[0]
         if fullest < count:
@@ -77,7 +78,7 @@ class Combinations:
         return self.balance.score(self.balance.squares - free * free + (free - self.deal.cpus) ** 2)
 
     def _may_never_end(self, size: int) -> bool:
-        """False when left-overs surely supply the remainder: for trouble, two nodes must have part of a group left and
+        """Whether the remainder may not come out in whole groups. That needs two nodes with part of a group left and
         together fewer whole groups than the remainder has (cpu-topology 11.3)."""
         group, share = self.deal.group, self.deal.share(size)
         groups = self.deal.remainder(size) // group
@@ -89,10 +90,10 @@ class Combinations:
         return len(parts) > 1 and parts[0] + parts[1] < groups
 
     def _walk(self, size: int) -> tuple[tuple[int, ...], Scored] | None:
-        """The best combination as positions in `numas`, by scoring every one.
+        """Return the best combination as positions in `numas`, by scoring every one.
 
-        A score depends only on how many CPUs each node of a combination has free, so combinations that look alike
-        are scored once.
+        A score depends only on how many CPUs each node of a combination has free, so combinations that look alike are
+        scored once.
         """
         best: tuple[int, ...] | None = None
         best_found: Scored | None = None
@@ -117,17 +118,19 @@ class Combinations:
                 best, best_found = positions, found
         return None if best is None or best_found is None else (best, best_found)
 
-    def _remembered(self, best: tuple[int, ...], best_found: Scored) -> Choice:
-        """The combination that upstream goes on with, which a later one may have overwritten (cpu-topology 4.8)."""
+    def _apply_aliasing(self, best: tuple[int, ...], best_found: Scored) -> Choice:
+        """Return the combination that upstream goes on with: its enumeration may overwrite a remembered one
+        (cpu-topology 4.8)."""
         numas = self.numas
         remainder = best_found.remainder
         candidates = [best[i] for i in best_found.candidates]
         if self._aliasing:
-            remainder = _overwritten(remainder, len(candidates))
+            remainder = _overwrite(remainder, len(candidates))
+            # A score of 0 ends upstream's enumeration, so at most one combination comes after it.
             if best_found.score != 0:
-                best = _overwritten(best, len(numas))
+                best = _overwrite(best, len(numas))
             else:
-                best = _overwritten_by_next(best, len(numas))
+                best = _overwrite_by_next(best, len(numas))
         return Choice(tuple(numas[i] for i in best), tuple(numas[candidates[i]] for i in remainder))
 
     def _score(self, nodes: list[int]) -> Scored | None:
@@ -147,7 +150,7 @@ class Combinations:
         return self._score_remainder(nodes, left, remainder, others)
 
     def _score_remainder(self, nodes: list[int], left: dict[int, int], remainder: int, others: int) -> Scored | None:
-        """The subset of `nodes` to deal the remainder to (cpu-topology 4.7, step 4.b.7); larger subsets first.
+        """Return the subset of `nodes` to deal the remainder to (cpu-topology 4.7, step 4.b.7); larger subsets first.
 
         `others` is the sum of squares of what is free on nodes outside the combination.
         """
@@ -177,8 +180,8 @@ class Combinations:
         return best
 
     def _deal(self, nodes: list[int], left: dict[int, int], remainder: int) -> dict[int, int] | None:
-        """What is left after dealing the remainder round by round, None when whole groups run out
-        (cpu-topology 11.3)."""
+        """Return what is left after dealing the remainder round by round, None when whole groups run out (cpu-topology
+        11.3)."""
         group = self.deal.group
         after = dict(left)
         while remainder > 0:
@@ -196,25 +199,28 @@ class Combinations:
         return after
 
 
-def _kept(size: int) -> int:
-    """How many leading elements of a remembered combination upstream keeps: 1, or the largest 2**j + 1 ≤ size."""
+def _kept_length(size: int) -> int:
+    """Return how many leading elements of a remembered combination upstream keeps: 1, or the largest 2**j + 1 ≤
+    size."""
     if size < 2:
         return size
+    # Upstream appends to a growing array that later combinations share; these are the sizes at which it grows.
     return (1 << (size - 1).bit_length() - 1) + 1
 
 
-def _overwritten(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
-    """What a remembered combination of `range(length)` reads as after the full enumeration (cpu-topology 4.8)."""
+def _overwrite(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """Return a remembered combination of `range(length)` as it reads after the full enumeration (cpu-topology 4.8)."""
     size = len(positions)
-    kept = _kept(size)
+    kept = _kept_length(size)
     return positions[:kept] + tuple(range(length - (size - kept), length))
 
 
-def _overwritten_by_next(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
-    """What a remembered combination reads as when only its successor was enumerated after it (cpu-topology 4.8)."""
+def _overwrite_by_next(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """Return a remembered combination as it reads when only its successor was enumerated after it (cpu-topology
+    4.8)."""
     size = len(positions)
     moving = next((i for i in reversed(range(size)) if positions[i] != length - size + i), None)
-    if moving is None or moving < _kept(size):
+    if moving is None or moving < _kept_length(size):
         return positions
     start = positions[moving] + 1
     return positions[:moving] + tuple(range(start, start + size - moving))

@@ -1,4 +1,4 @@
-"""Distributing CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; cpu-topology 4.7, 4.8).
+"""Distribute CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; cpu-topology 4.7, 4.8).
 
 For k from the fewest nodes that could do, upward: among all combinations of k nodes, take the one whose left-overs are
 balanced best. Give each of its nodes the same share, and hand out the remainder group by group.
@@ -27,15 +27,15 @@ class Pick(msgspec.Struct, frozen=True):
 
 
 class Distributor:
-    """Picks CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7); the
-    nodes' CPUs are packed by `packer`, and so is what is not a multiple."""
+    """Picks CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7). `packer` packs
+    the CPUs of each node, and whole requests that are no multiple of `group`."""
 
     def __init__(self, packer: Packer, group: int) -> None:
         self._packer = packer
         self._group = group
 
     def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None) -> Pick:
-        """Pick `count` CPUs; `search_budget` pays for the search for the best combination of nodes.
+        """Pick `count` CPUs; `search_budget` bounds the search for the best combination of nodes.
 
         Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
         """
@@ -49,14 +49,14 @@ class Distributor:
         search_budget = search_budget_over(work.topology.numa_mask, search_budget)
         before = search_budget.left
         search = Combinations(work, Deal(count, self._group), self._packer.quirks, search_budget)
-        choice = self._choice(search, count)
+        choice = self._choose(search, count)
         if choice is None:
             return Pick(self._packer.take(available, count), not search_budget.ended_since(before))
         self._hand_out(work, choice, search)
         return Pick(work.result, not search_budget.ended_since(before))
 
-    def _choice(self, search: Combinations, count: int) -> Choice | None:
-        """The best combination of the fewest nodes that can hold the request."""
+    def _choose(self, search: Combinations, count: int) -> Choice | None:
+        """Return the best combination of the fewest nodes that can hold the request, None if there is none."""
         topology, group = self._packer.topology, self._group
         machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
         groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
@@ -97,5 +97,6 @@ class Distributor:
     def _take_from(self, work: Accumulator, node: Bits, count: int) -> None:
         try:
             work.take(self._packer.take(work.free & node, count))
+        # Upstream ignores the error here; the accounting check in `_hand_out` then reports the CPUs that are missing.
         except AdmissionError:
             return

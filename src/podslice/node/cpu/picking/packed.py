@@ -21,8 +21,8 @@ _NOT_ENOUGH = RefusalKind(
 
 
 class Packer:
-    """Packs CPUs on one machine: whole NUMA nodes and sockets, with `uncore` whole caches, unless `spread` whole
-    cores, and single CPUs (cpu-topology 4.6)."""
+    """Packs CPUs on one machine: whole NUMA nodes and sockets, with `uncore` whole caches, unless `spread` whole cores,
+    then single CPUs (cpu-topology 4.6)."""
 
     def __init__(self, topology: CPUTopology, quirks: Quirks, *, spread: bool = False, uncore: bool = False) -> None:
         self.topology = topology
@@ -73,12 +73,12 @@ class Packer:
 
 
 def not_enough(count: int, available: Bits) -> AdmissionError:
-    """The error for a request that no set of CPUs could satisfy."""
+    """Return the refusal of a request that no set of CPUs could satisfy."""
     return AdmissionError(_NOT_ENOUGH, requested=count, available=available.bit_count())
 
 
 class Accumulator:
-    """A pick in progress: `free` CPUs, `result` so far, and how many it still `need`s (cpu-topology 4.2)."""
+    """A pick in progress: `free` CPUs, `result` so far, and how many CPUs it still `need`s (cpu-topology 4.2)."""
 
     __slots__ = ("free", "need", "packer", "result", "topology")
 
@@ -98,34 +98,36 @@ class Accumulator:
     # Sort orders (cpu-topology 4.3)
 
     def numas(self) -> list[int]:
-        """NUMA nodes with free CPUs, fewest free first; below sockets in their order where a socket holds several."""
+        """Return the NUMA nodes with free CPUs, fewest free first; socket by socket where a socket holds several."""
         if self.packer.numa_first:
             return self._order(self.topology.numa_nodes.items())
-        return self._nested(self.sockets(), "sockets", "numa_nodes")
+        return self._order_by_parent(self.sockets(), "sockets", "numa_nodes")
 
     def sockets(self) -> list[int]:
-        """Sockets with free CPUs, in the same manner."""
+        """Return the sockets with free CPUs, fewest free first; NUMA node by NUMA node where a node holds several."""
         if self.packer.numa_first:
-            return self._nested(self.numas(), "numa_nodes", "sockets")
+            return self._order_by_parent(self.numas(), "numa_nodes", "sockets")
         return self._order(self.topology.sockets.items())
 
     def _cores_by_parent(self) -> Iterator[list[int]]:
-        """Cores in order, for one socket or NUMA node after the other; only those are sorted that are looked at.
+        """Yield cores in order, one socket or NUMA node at a time, so that only those parents are sorted that a pick
+        reaches.
 
         Where a core is listed several times, because it or its parent has several parents, all are sorted before the
         first is used, as taking it changes the others.
         """
         if self.packer.lists_cores_again:
             if self.packer.numa_first:
-                yield self._nested(self.sockets(), "sockets", "cores")
+                yield self._order_by_parent(self.sockets(), "sockets", "cores")
             else:
-                yield self._nested(self.numas(), "numa_nodes", "cores")
+                yield self._order_by_parent(self.numas(), "numa_nodes", "cores")
             return
         for parent in self._parents_of_cores():
             yield self._order(self.packer.cores_of[parent])
 
     def _parents_of_cores(self) -> list[int]:
-        """Sockets or NUMA nodes in order; where only one has free CPUs, which is the rule, nothing is sorted."""
+        """Return sockets or NUMA nodes in order. Where only one has free CPUs, the usual case under an affinity,
+        nothing is sorted."""
         free = self.free
         if free:
             parent = self.packer.core_parent_of[(free & -free).bit_length() - 1]
@@ -134,8 +136,8 @@ class Accumulator:
         return self.sockets() if self.packer.numa_first else self.numas()
 
     def uncores(self) -> list[int]:
-        """Uncore caches with free CPUs, in the order of their NUMA nodes, fewest free first."""
-        return self._nested(self.numas(), "numa_nodes", "uncore_caches")
+        """Return the uncore caches with free CPUs, in the order of their NUMA nodes, fewest free first."""
+        return self._order_by_parent(self.numas(), "numa_nodes", "uncore_caches")
 
     def _order(self, objects: Iterable[tuple[int, Bits]], within: Bits = -1) -> list[int]:
         free = self.free
@@ -144,7 +146,7 @@ class Accumulator:
         keyed.sort()
         return [key for _, key in keyed]
 
-    def _nested(self, parents: Iterable[int], parent_level: str, level: str) -> list[int]:
+    def _order_by_parent(self, parents: Iterable[int], parent_level: str, level: str) -> list[int]:
         children = self.topology.children(parent_level, level)
         parent_cpus: Mapping[int, Bits] = getattr(self.topology, parent_level)
         ordered: list[int] = []
@@ -159,14 +161,14 @@ class Accumulator:
     def take_whole_numa_nodes(self) -> None:
         """Take wholly free NUMA nodes while they fit the need."""
         nodes = self.topology.numa_nodes
-        if self.need >= self.topology.smallest_numa_node and self._some_fits(nodes):
+        if self.need >= self.topology.smallest_numa_node and self._any_fits(nodes):
             self._take_whole(self.numas(), nodes)
 
     def take_whole_sockets(self) -> None:
         """Take wholly free sockets while they fit the need."""
         sockets = self.topology.sockets
         average = self.packer.socket_size
-        if self.need >= self.topology.smallest_socket and self._some_fits(sockets, average):
+        if self.need >= self.topology.smallest_socket and self._any_fits(sockets, average):
             self._take_whole(self.sockets(), sockets, average)
 
     def take_whole_uncore_caches(self) -> None:
@@ -182,11 +184,13 @@ class Accumulator:
                 return
 
     def take_whole_even_cores(self) -> None:
-        """Where all cores have as many threads, those of one parent that are wholly free come by id."""
+        """Take wholly free cores where all cores have the same number of threads: then the cores of one parent come in
+        id order."""
         topology = self.topology
         size, step = topology.core_size, topology.sibling_step
         free, need, result = self.free, self.need, self.result
         for parent in self._parents_of_cores() if need >= size else ():
+            # Siblings at one distance: a shift finds the first threads of all free cores at once.
             if step >= 0:
                 firsts = free & free >> step & topology.first_threads & self.packer.core_parents[parent]
                 firsts = lowest_bits(firsts, need // size)
@@ -208,9 +212,10 @@ class Accumulator:
 
     def _is_whole(self, cpus: Bits, average: int | None) -> bool:
         free = cpus & self.free
+        # Upstream compares with the machine's average size, which is wrong where sizes differ (quirk `average_sizes`).
         return free == cpus if average is None else free.bit_count() == average
 
-    def _some_fits(self, objects: Mapping[int, Bits], average: int | None = None) -> bool:
+    def _any_fits(self, objects: Mapping[int, Bits], average: int | None = None) -> bool:
         need = self.need
         return any(cpus.bit_count() <= need and self._is_whole(cpus, average) for cpus in objects.values())
 
@@ -256,6 +261,7 @@ class Accumulator:
         part = 0
         for core in cores:
             part |= core & self.free
+        # An odd request leaves one thread of the last core, as if a core had two.
         if self.need % 2 and per_core > 1 and part.bit_count() > self.need:
             part ^= 1 << part.bit_length() - 1
         if part.bit_count() == self.need:
@@ -266,6 +272,8 @@ class Accumulator:
     def take_single_cpus(self) -> None:
         """Take what is still needed CPU by CPU: core after core, or spread, socket after socket."""
         if self.packer.spread:
+            # Upstream's option `distribute-cpus-across-cores` takes the lowest ids of a socket, which need not be on
+            # other cores.
             if self.packer.quirks.cores_spread_by_id:
                 self._take_singly(self.sockets(), self.topology.sockets)
             else:
@@ -280,8 +288,7 @@ class Accumulator:
                 return
 
     def _take_halves(self) -> None:
-        """The same where cores have at most two CPUs, and all of them as far apart: first those of cores of which one
-        is free."""
+        """As `take_single_cpus`, where cores have at most two CPUs at one distance: CPUs of half-used cores first."""
         step, first = self.topology.sibling_step, self.topology.first_threads
         for parent in self._parents_of_cores():
             free, need = self.free & self.packer.core_parents[parent], self.need
@@ -298,7 +305,7 @@ class Accumulator:
                 return
 
     def _take_spread(self) -> None:
-        """Socket after socket, one free CPU of every core before a second one of any."""
+        """Take CPUs socket by socket, one free CPU of every core before a second one of any."""
         for socket in self.sockets():
             rounds: list[tuple[int, int]] = []
             for core in self.topology.children("sockets", "cores")[socket]:

@@ -1,4 +1,4 @@
-"""Picking CPUs on a machine: what everybody calls, and which algorithm the policy options choose."""
+"""Pick CPUs on a machine: the entry point, which chooses the algorithm by the policy options."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ _SMT_SHORT = RefusalKind(
 
 
 class Picker:
-    """Picks CPUs on one machine as the policy options say. `sockets_first`: `align-by-socket` goes before few NUMA
-    nodes.
+    """Picks CPUs on one machine under the policy options. `sockets_first`: `align-by-socket` outranks few NUMA nodes.
 
     Picks raise `AdmissionError` with upstream's text when there are not enough CPUs, and `UpstreamDefectError` where
-    upstream never ends and the quirk is on. The `search_budget` of an admission pays for the search for the best NUMA
+    upstream never ends and the quirk is on. The `search_budget` of an admission bounds the search for the best NUMA
     nodes to distribute CPUs over; without one every pick has its own.
     """
 
@@ -50,11 +49,12 @@ class Picker:
         self.sockets_first = not quirks.socket_alignment_lost
         self._fewest_sockets = options.align_by_socket and self.sockets_first
         self.uneven = options.full_pcpus_only and not topology.core_size and not quirks.smt_check_uses_average
-        """Only whole cores are given away, and they differ in size."""
+        """Whether only whole cores are given away on a machine whose cores differ in size."""
 
     @cached_property
     def _packer(self) -> Packer:
-        """Many nodes never pick a CPU: those of policy none, and most of those that are only asked about."""
+        """The packer, made at the first pick: many nodes never pick a CPU, those of policy none and most of those that
+        only answer questions."""
         options = self._options
         return Packer(
             self.topology,
@@ -70,12 +70,12 @@ class Picker:
         return Distributor(self._packer, self.topology.cpus_per_core if self._options.full_pcpus_only else 1)
 
     def take(self, available: Bits, count: int, search_budget: SearchBudget | None = None) -> Pick:
-        """Pick `count` of the `available` CPUs; `align-by-socket`: on as few sockets as possible."""
+        """Pick `count` of the `available` CPUs; with `align-by-socket` on as few sockets as possible."""
         pick = self._take(available, count, search_budget)
         if not self._fewest_sockets:
             return pick
         sockets = fewest_sockets(self.topology, available, count)
-        if _touched(self.topology, pick.cpus) <= len(sockets):
+        if _count_sockets(self.topology, pick.cpus) <= len(sockets):
             return pick
         try:
             fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget)
@@ -86,8 +86,8 @@ class Picker:
     def take_near(
         self, available: Bits, count: int, affinity: Bits | None, search_budget: SearchBudget | None = None
     ) -> Pick:
-        """Pick first CPUs on the NUMA nodes of `affinity` (None: no wish), with `align-by-socket` on the sockets of
-        those nodes, then any."""
+        """Pick CPUs on the NUMA nodes of `affinity` first (None: no preference), with `align-by-socket` on the sockets
+        of those nodes, then anywhere."""
         if self.uneven:
             near = self.near(available, affinity)
             return Pick(self.take_cores((near, available & ~near), count))
@@ -102,14 +102,15 @@ class Picker:
         return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
 
     def take_cores(self, places: Sequence[Bits], count: int) -> Bits:
-        """Whole cores of `count` CPUs from the first place, then from the next. Raises `AdmissionError`."""
+        """Return whole cores that make up `count` CPUs, from the first place, then from the next. Raises
+        `AdmissionError`."""
         cpus = take_units(self.topology, self._packer.take, places, count)
         if cpus is None:
             raise no_whole_cores(self.topology, count)
         return cpus
 
     def near(self, available: Bits, affinity: Bits | None) -> Bits:
-        """Which of the CPUs are where the affinity is; all without one."""
+        """Return those of the CPUs that are on the affinity; all without one."""
         if affinity is None:
             return available
         near = self.topology.cpus_in_numa_nodes(affinity)
@@ -124,8 +125,8 @@ class Picker:
 
 
 def fewest_sockets(topology: CPUTopology, available: Bits, count: int) -> list[Bits]:
-    """The fewest sockets that have `count` of the available CPUs: those with most of them, the last one with no more
-    than needed."""
+    """Return the fewest sockets that have `count` of the available CPUs: those with most of them, the last one with the
+    fewest that suffice."""
     rooms = [cpus for cpus in topology.sockets.values() if cpus & available]
     rooms.sort(key=lambda cpus: (cpus & available).bit_count(), reverse=True)
     chosen: list[Bits] = []
@@ -138,19 +139,19 @@ def fewest_sockets(topology: CPUTopology, available: Bits, count: int) -> list[B
     return chosen
 
 
-def _touched(topology: CPUTopology, cpus: Bits) -> int:
+def _count_sockets(topology: CPUTopology, cpus: Bits) -> int:
     return sum([socket & cpus != 0 for socket in topology.sockets.values()])
 
 
 def no_whole_cores(topology: CPUTopology, count: int) -> AdmissionError:
-    """No free cores of whatever size make up so many CPUs."""
+    """Return the refusal of a request that free cores, whatever their sizes, cannot make up."""
     sizes = sorted({core.bit_count() for core in topology.cores.values()}, reverse=True)
     return AdmissionError(_SMT_SIZES, requested=count, sizes=", ".join(map(str, sizes)))
 
 
 def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:
-    """The two checks of `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and enough CPUs
-    must be free on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
+    """Check a request under `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and as many
+    CPUs must be free on cores without reserved CPUs. Raises `AdmissionError` with reason `SMTAlignmentError`."""
     if count % cpus_per_core:
         raise AdmissionError(_SMT_FRACTION, requested=count, cpus_per_core=cpus_per_core)
     if count > free_physical:

@@ -1,4 +1,4 @@
-"""Whole cores on machines whose cores differ in size: which numbers of CPUs they can make up, and how.
+"""Pick whole cores on machines whose cores differ in size.
 
 Upstream divides the number of CPUs by that of cores and takes the average for the size of every core (quirk
 `smt_check_uses_average`); so on a machine with P and E cores `full-pcpus-only` splits cores.
@@ -16,10 +16,11 @@ from podslice.values.cpuset import Bits, union
 def take_units(
     topology: CPUTopology, take: Callable[[Bits, int], Bits], places: Sequence[Bits], count: int
 ) -> Bits | None:
-    """Whole cores of `count` CPUs, as many as can be of the first place, then of the next; within one the largest cores
-    first. `take` chooses among cores of one size. None where no free cores make up the number."""
+    """Return whole cores that make up `count` CPUs, as many CPUs as possible from the first place, then from the next;
+    within a place the largest cores first. `take` chooses among cores of one size. None where no free cores make up the
+    number."""
     sums = [sums_of(topology, place, count) for place in places]
-    rests = _rests(sums, count)
+    rests = _sums_after(sums, count)
     chosen, missing = 0, count
     for place, mine, rest in zip(places, sums, rests, strict=True):
         amount = next((n for n in range(missing, -1, -1) if mine >> n & 1 and rest >> (missing - n) & 1), None)
@@ -30,16 +31,17 @@ def take_units(
     return None if missing else chosen
 
 
-def _rests(sums: Sequence[Bits], limit: int) -> list[Bits]:
-    """For each place the numbers that the places after it make up together."""
+def _sums_after(sums: Sequence[Bits], limit: int) -> list[Bits]:
+    """Return for each place, as bits, the numbers of CPUs that the places after it make up together."""
     rests, rest = [], 1
     for mine in reversed(sums):
         rests.append(rest)
-        rest = _added(rest, mine, limit)
+        rest = _sum_sets(rest, mine, limit)
     return rests[::-1]
 
 
-def _added(one: Bits, other: Bits, limit: int) -> Bits:
+def _sum_sets(one: Bits, other: Bits, limit: int) -> Bits:
+    """Return, as bits, the sums up to `limit` of a number of `one` and a number of `other`."""
     found, place = 0, 0
     while one >> place:
         if one >> place & 1:
@@ -49,19 +51,19 @@ def _added(one: Bits, other: Bits, limit: int) -> Bits:
 
 
 def _take_sizes(topology: CPUTopology, take: Callable[[Bits, int], Bits], place: Bits, amount: int) -> Bits:
-    """The largest cores first, as long as smaller ones make up the rest."""
+    """Take `amount` CPUs in whole cores, the largest first as long as smaller ones make up the rest."""
     cores = whole_cores_in(topology, place)
     sizes = sorted({core.bit_count() for core in cores}, reverse=True)
     chosen = 0
     for size in sizes:
         same = [core for core in cores if core.bit_count() == size]
         smaller = reachable([core.bit_count() for core in cores if core.bit_count() < size], amount)
-        number = next(_numbers(size, min(len(same), amount // size), amount, smaller), 0)
+        number = next(_feasible_counts(size, min(len(same), amount // size), amount, smaller), 0)
         if number:
             chosen |= take(union(same), number * size)
             amount -= number * size
     return chosen
 
 
-def _numbers(size: int, most: int, amount: int, smaller: Bits) -> Iterator[int]:
+def _feasible_counts(size: int, most: int, amount: int, smaller: Bits) -> Iterator[int]:
     return (number for number in range(most, -1, -1) if smaller >> (amount - number * size) & 1)
