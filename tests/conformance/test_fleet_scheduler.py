@@ -147,7 +147,7 @@ def test_where_pods_with_rules_go(plane: ControlPlane, seed: int) -> None:
             create_node(api, f"n{number}", labels=labels_of(number))
         started(plane, "fleet", {})
         for number, document in enumerate(documents):
-            expected = [f"n{one}" for one in scheduler.best(number).tolist()]
+            expected = [f"n{one}" for one in scheduler.best_nodes(number).tolist()]
             node = outcome(api, document)
             if node:
                 bound += 1

@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_cell_goes_on_from_any_checkpoint(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left between any two events and taken up by a new process, a cell comes to the same in every figure."""
-    monkeypatch.setattr(run, "_TOLD_EVERY", 1)
+    monkeypatch.setattr(run, "_REPORT_EVERY", 1)
     workload = churn(SHAPES, 160, gap=400)
     options = CellOptions(**CASES[case], cpus=True)
     kept: list[bytes] = []
@@ -75,49 +75,49 @@ def test_a_cell_goes_on_from_any_checkpoint(case: str, monkeypatch: pytest.Monke
     )  # fmt: skip
     assert len(kept) > 8
     for begun in kept:
-        assert facts(run_cell(two_classes(), workload, options, 3, begun=begun)) == facts(whole)
+        assert facts(run_cell(two_classes(), workload, options, 3, saved=begun)) == facts(whole)
 
 
 def test_a_resumed_cell_keeps_the_same_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a resumed run would keep next is what the run itself would have kept: nothing is lost on the way."""
-    monkeypatch.setattr(run, "_TOLD_EVERY", 50)
+    monkeypatch.setattr(run, "_REPORT_EVERY", 50)
     workload, options = churn(SHAPES, 300, gap=400), CellOptions(cpus=True, sample_ms=5000)
     kept: list[bytes] = []
     run_cell(two_classes(), workload, options, 3, offer=lambda take: kept.append(take()))
     again: list[bytes] = []
-    run_cell(two_classes(), workload, options, 3, begun=kept[2], offer=lambda take: again.append(take()))
+    run_cell(two_classes(), workload, options, 3, saved=kept[2], offer=lambda take: again.append(take()))
     assert again == kept[3:]
 
 
 def test_pods_that_were_there_are_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """More CPUs than an integer of 64 bits has: sets of CPUs are kept whole."""
-    monkeypatch.setattr(run, "_TOLD_EVERY", 10)
+    monkeypatch.setattr(run, "_REPORT_EVERY", 10)
     wide = fleet_class("pack:2 numa:1(memory=16GiB) core:96 pu:1")
     workload, options = churn([shape("5"), shape("17")], 60), CellOptions(cpus=True)
     kept: list[bytes] = []
     whole = run_cell(fleet_of(2, wide), workload, options, 1, offer=lambda take: kept.append(take()))
-    assert facts(run_cell(fleet_of(2, wide), workload, options, 1, begun=kept[3])) == facts(whole)
+    assert facts(run_cell(fleet_of(2, wide), workload, options, 1, saved=kept[3])) == facts(whole)
     assert max(whole.pods.cpus).bit_length() > 64
 
 
 def test_what_is_not_plain_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that keeps something that no checkpoint can hold is found by the first checkpoint."""
-    monkeypatch.setattr(run, "_TOLD_EVERY", 10)
-    begin = PodQueue.begin
+    monkeypatch.setattr(run, "_REPORT_EVERY", 10)
+    begin = PodQueue.bind_initial_pods
 
     def with_more(queue: PodQueue) -> None:
         queue.more = object()  # type: ignore[attr-defined]
         begin(queue)
 
-    monkeypatch.setattr(PodQueue, "begin", with_more)
+    monkeypatch.setattr(PodQueue, "bind_initial_pods", with_more)
     with pytest.raises(checkpoint.NotPlainError, match=r"PodQueue\.more: object is no plain data"):
         run_cell(fleet_of(1), churn(SHAPES, 50), CellOptions(), 1, offer=lambda take: take() and None)
 
 
 def test_whole_states_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """With profile kubelet-1.36 no checkpoint is offered."""
-    monkeypatch.setattr(run, "_TOLD_EVERY", 1)
-    monkeypatch.setattr(run, "can_be_taken", lambda queue: False)
+    monkeypatch.setattr(run, "_REPORT_EVERY", 1)
+    monkeypatch.setattr(run, "can_checkpoint", lambda queue: False)
     offered: list[object] = []
     run_cell(fleet_of(1), Workload.of([shape("1")], [0], [0]), CellOptions(), 1, offer=offered.append)
     assert not offered
@@ -181,8 +181,8 @@ def test_an_interrupted_run_goes_on_inside_its_cell(tmp_path: Path, monkeypatch:
     assert "interrupted; --resume goes on with" in result.output
     (left,) = (tmp_path / "run" / "cells").glob("*.ckpt")
     begun: list[bool] = []
-    go_on = run.go_on
-    monkeypatch.setattr(run, "go_on", lambda *given: begun.append(True) or go_on(*given))
+    restore = run.restore_checkpoint
+    monkeypatch.setattr(run, "restore_checkpoint", lambda *given: begun.append(True) or restore(*given))
     assert fleet("run", file, "--out", tmp_path / "run", "--workers", 1, "--resume").exit_code == 0
     assert begun == [True]
     assert not left.exists()

@@ -209,8 +209,8 @@ def test_scores_of_the_published_policies(tmp_path: Path) -> None:
     # clustering: 25 for a free node; 50 among others, and 25 * 1.5/8 for what is taken
     assert GPUClustering(loads).score(0, nodes).tolist() == [25, 54]
     assert GPUClustering(loads).score(3, nodes).tolist() == [25, 4]
-    assert list(BestFit(loads).gpus(1, int(nodes[1]), (0, 1))) == [1]
-    assert list(BestFit(loads).gpus(3, int(nodes[1]), (0, 1))) == [2, 3]
+    assert list(BestFit(loads).choose_gpus(1, int(nodes[1]), (0, 1))) == [1]
+    assert list(BestFit(loads).choose_gpus(3, int(nodes[1]), (0, 1))) == [2, 3]
 
 
 def test_fgd_takes_the_gpu_that_loses_least(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_fgd_takes_the_gpu_that_loses_least(tmp_path: Path) -> None:
     columns.book(2, 1, [2])
     free, half = policy.score(1, columns.load[[0, 2]]).tolist()
     assert free < 50 < half
-    assert list(policy.gpus(1, int(columns.load[2]), (0, 2))) == [2]
+    assert list(policy.choose_gpus(1, int(columns.load[2]), (0, 2))) == [2]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scheduler import watch
 from podslice.fleet.scheduler.placement import PlacementRules, Selector
-from podslice.fleet.scheduler.preemption import Questions, RoomFinder
+from podslice.fleet.scheduler.preemption import NodeQueries, VictimFinder
 from podslice.fleet.scheduler.queue import PodQueue
 from podslice.fleet.scheduler.watch import LoopWatch
 from podslice.machine.readers.synthetic import from_synthetic
@@ -141,8 +141,8 @@ def test_a_budget_chooses_the_victims_of_a_node() -> None:
     for budgets, victim in (((), 0), ((DisruptionBudget(selector=Selector({"app": "db"}), min_available="1%"),), 1)):
         result = run_cell(fleet, workload, CellOptions(**told, budgets=budgets), 1)  # type: ignore[arg-type]
         assert result.pods.verdict[victim] == 4, budgets
-    assert DisruptionBudget(selector=Selector(), min_available="50%").allowed(5, 5) == 2
-    assert DisruptionBudget(selector=Selector(), max_unavailable="50%").allowed(5, 4) == 2
+    assert DisruptionBudget(selector=Selector(), min_available="50%").disruptions_allowed(5, 5) == 2
+    assert DisruptionBudget(selector=Selector(), max_unavailable="50%").disruptions_allowed(5, 4) == 2
 
 
 def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,16 +157,16 @@ def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
     workload = churn(shapes, 250, gap=500, length=40_000)
     options = CellOptions(preemption=True, until_ms=200_000, limit=20)
     looked: list[int] = []
-    own, find = RoomFinder._on_node, RoomFinder.find
+    own, find = VictimFinder._victims_on, VictimFinder.find
 
-    def look(finder: RoomFinder, shape: int, node: int, ask: Questions) -> Any:
+    def look(finder: VictimFinder, shape: int, node: int, ask: NodeQueries) -> Any:
         looked.append(node)
         return own(finder, shape, node, ask)
 
-    monkeypatch.setattr(RoomFinder, "_on_node", look)
+    monkeypatch.setattr(VictimFinder, "_victims_on", look)
     remembered = run_cell(fleet_of(6), workload, options, 1)
     few = len(looked)
-    monkeypatch.setattr(RoomFinder, "find", lambda one, *told: (one._in_vain.clear(), find(one, *told))[1])
+    monkeypatch.setattr(VictimFinder, "find", lambda one, *told: (one._hopeless.clear(), find(one, *told))[1])
     every = run_cell(fleet_of(6), workload, options, 1)
     for name in ("summary", "refusals", "pods", "nodes"):
         assert getattr(remembered, name) == getattr(every, name), name
@@ -240,13 +240,13 @@ def test_loops_where_few_nodes_are_looked_at() -> None:
 def looks(patch: pytest.MonkeyPatch) -> list[int]:
     """Shapes of looping pods, whenever they look again."""
     found: list[int] = []
-    own = PodQueue._would_be_refused
+    own = PodQueue._is_certainly_refused
 
     def look(queue: PodQueue, shape: int) -> bool:
         found.append(shape)
         return own(queue, shape)
 
-    patch.setattr(PodQueue, "_would_be_refused", look)
+    patch.setattr(PodQueue, "_is_certainly_refused", look)
     return found
 
 
@@ -276,7 +276,7 @@ def test_what_cannot_have_changed_is_not_tried(
     looked = looks(monkeypatch)
     watched = run_cell(fleet, workload, options, 1)
     few = len(looked)
-    monkeypatch.setattr(LoopWatch, "begin", lambda *_: None)
+    monkeypatch.setattr(LoopWatch, "watch", lambda *_: None)
     every = run_cell(fleet, workload, options, 1)
     for name in ("summary", "series", "refusals", "pods", "nodes"):
         assert getattr(watched, name) == getattr(every, name), name
@@ -303,7 +303,7 @@ def test_parts_of_cores_are_not_tried_again(
     known = run_cell(fleet, workload, options, 1)
     few = len(looked)
     monkeypatch.setattr(ValueAnswers, "never_admits", lambda *_: False)
-    monkeypatch.setattr(LoopWatch, "begin", lambda *_: None)
+    monkeypatch.setattr(LoopWatch, "watch", lambda *_: None)
     tried = run_cell(fleet, workload, options, 1)
     for name in ("summary", "series", "refusals", "pods", "nodes"):
         assert getattr(known, name) == getattr(tried, name), name
@@ -322,7 +322,7 @@ def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     options = CellOptions(percentage=1, until_ms=30_000, limit=10**6)
     known = run_cell(fleet, workload, options, 1)
-    monkeypatch.setattr(PodQueue, "_loops", lambda *_: False)
+    monkeypatch.setattr(PodQueue, "_is_refused_by", lambda *_: False)
     tried = run_cell(fleet, workload, options, 1)
     assert list(known.pods.attempts) == list(tried.pods.attempts)
     assert known.pods.attempts[0] == 31

@@ -32,7 +32,7 @@ def test_copies_come_with_their_pods() -> None:
         assert {(one[1], one[3]) for one in left} == {(0, NEVER)}
     for one in found:
         assert list(one.arrival) == sorted(one.arrival)
-        assert [(one.node[pod], uid) for pod, uid in one.there.items()] == [(2, "uid")]
+        assert [(one.node[pod], uid) for pod, uid in one.initial.items()] == [(2, "uid")]
 
 
 @pytest.mark.parametrize(

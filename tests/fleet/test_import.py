@@ -207,7 +207,7 @@ def test_large_dumps(tmp_path: Path) -> None:
     assert len(read_objects(path, "Pod")) == 10_000
 
 
-def test_the_live_starter_says_who_would_be_refused(tmp_path: Path) -> None:
+def test_the_live_starter_says_who_is_certainly_refused(tmp_path: Path) -> None:
     """The made-up cluster under another configuration: some pods that run now would not."""
     assert fleet("init", "live", "--out", tmp_path / "live").exit_code == 0
     result = fleet("run", tmp_path / "live" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)

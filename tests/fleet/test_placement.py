@@ -62,7 +62,7 @@ def spread(skew: int = 1, key: str = "zone", when: str = "DoNotSchedule", **told
 
 def open_nodes(columns: Columns, shape: int) -> list[int]:
     """The nodes that rules let a shape to."""
-    found = columns.open(shape, ALL)
+    found = columns.open_nodes(shape, ALL)
     return list(range(columns.count)) if found is None else found.nonzero()[0].tolist()
 
 

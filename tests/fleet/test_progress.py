@@ -184,7 +184,7 @@ def test_a_cell_that_goes_on_begins_where_it_was() -> None:
     kept: list[bytes] = []
     whole = run_cell(fleet_of(4), work, CellOptions(), 1, offer=lambda take: kept.append(take()))
     found: list[float] = []
-    again = run_cell(fleet_of(4), work, CellOptions(), 1, begun=kept[-1], progress=found.append)
+    again = run_cell(fleet_of(4), work, CellOptions(), 1, saved=kept[-1], progress=found.append)
     assert found[0] > 0.8
     assert again.summary == whole.summary
 

@@ -91,7 +91,7 @@ def test_loops_in_closed_form(monkeypatch: pytest.MonkeyPatch, ties: Any, seed: 
     workload = churn([*SHAPES[:4], SHAPES[5]], 250, seed=seed, gap=9_000, length=90_000)
     options = CellOptions(policy="most-allocated", ties=ties, until_ms=3_600_000, limit=10**9, cpus=True)
     closed = run_cell(fleet, workload, options, seed)
-    monkeypatch.setattr(queue_module.PodQueue, "_loops", lambda self, shape, ties: False)
+    monkeypatch.setattr(queue_module.PodQueue, "_is_refused_by", lambda self, shape, ties: False)
     stepped = run_cell(fleet, workload, options, seed)
     assert closed.summary["looped"] > 3
     assert closed.summary["refused_attempts"] == stepped.summary["refused_attempts"] > 300

@@ -14,7 +14,7 @@ from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
 from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
 from podslice.fleet.scheduler.loads import LoadTable
 from podslice.fleet.scheduler.scheduler import nodes_to_find
-from podslice.fleet.scheduler.scores import KubePolicy, on_curve
+from podslice.fleet.scheduler.scores import KubePolicy, interpolate
 from podslice.scheduling.scoring import (
     NodeLoad,
     balanced_allocation_score,
@@ -69,7 +69,7 @@ def test_scores_along_a_curve() -> None:
     """Between its points a curve is a line in whole numbers, before and after them it is flat."""
     curve = ((20, 0), (50, 10), (100, 5))
     shares = np.array([0, 20, 21, 35, 50, 75, 100])
-    assert on_curve(curve, shares).tolist() == [0, 0, 3, 50, 100, 75, 50]
+    assert interpolate(curve, shares).tolist() == [0, 0, 3, 50, 100, 75, 50]
 
 
 @pytest.mark.parametrize(

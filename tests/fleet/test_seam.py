@@ -8,18 +8,18 @@ import sys
 from collections import Counter
 
 from podslice.fleet.engine.shapes import NodeTaint, PodToleration, SchedulerRequests
-from podslice.fleet.engine.streams import IndexedStream, below, shuffle, stream
+from podslice.fleet.engine.streams import IndexedStream, draw_below, shuffle, stream
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.values.gates import FeatureGates, later_gates
 from podslice.values.quirks import PROFILES
 from tests.conftest import make_pod
 
 DRAW = """
-from podslice.fleet.engine.streams import IndexedStream, below, shuffle, stream
+from podslice.fleet.engine.streams import IndexedStream, draw_below, shuffle, stream
 things = list(range(8))
 shuffle(stream(7, "shuffle"), things)
 ties = IndexedStream(7, "ties")
-print(things, [below(stream(7, "plan"), 100), ties.below(1000, 3, 1), ties.below(1000, 3, 2)])
+print(things, [draw_below(stream(7, "plan"), 100), ties.draw_below(1000, 3, 1), ties.draw_below(1000, 3, 2)])
 """
 SHOWN = "[5, 3, 1, 0, 2, 7, 4, 6] [55, 436, 721]"
 
@@ -40,16 +40,19 @@ def test_chance_is_the_same_everywhere() -> None:
 def test_an_indexed_stream_does_not_depend_on_what_else_was_drawn() -> None:
     """The same index gives the same number, in whatever order it is asked for; purposes and seeds differ."""
     ties = IndexedStream(1, "ties")
-    first = [ties.below(1 << 40, pod, 0) for pod in range(50)]
-    assert [IndexedStream(1, "ties").below(1 << 40, pod, 0) for pod in reversed(range(50))] == first[::-1]
-    assert IndexedStream(2, "ties").below(1 << 40, 0, 0) != first[0]
-    assert IndexedStream(1, "nodes").below(1 << 40, 0, 0) != first[0]
+    first = [ties.draw_below(1 << 40, pod, 0) for pod in range(50)]
+    assert [IndexedStream(1, "ties").draw_below(1 << 40, pod, 0) for pod in reversed(range(50))] == first[::-1]
+    assert IndexedStream(2, "ties").draw_below(1 << 40, 0, 0) != first[0]
+    assert IndexedStream(1, "nodes").draw_below(1 << 40, 0, 0) != first[0]
 
 
 def test_draws_are_even() -> None:
     """Every number below the limit comes about as often as any other, and nothing else comes."""
     source, ties = stream(1, "plan"), IndexedStream(1, "ties")
-    for drawn in (Counter(below(source, 6) for _ in range(6000)), Counter(ties.below(6, i) for i in range(6000))):
+    for drawn in (
+        Counter(draw_below(source, 6) for _ in range(6000)),
+        Counter(ties.draw_below(6, i) for i in range(6000)),
+    ):
         assert sorted(drawn) == list(range(6))
         assert min(drawn.values()) > 850
     firsts = Counter()

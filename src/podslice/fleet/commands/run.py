@@ -168,8 +168,8 @@ def _probed(study: Study, cell: FleetCell) -> tuple[int, float]:
     made = study.build(cell)
     work = made.workload
     shape, arrival, length, node = (one[:_PROBE] for one in (work.shape, work.arrival, work.length, work.node))
-    there = {pod: uid for pod, uid in work.there.items() if pod < _PROBE}
-    few = Workload(work.shapes, shape, arrival, length, node, there)
+    initial = {pod: uid for pod, uid in work.initial.items() if pod < _PROBE}
+    few = Workload(work.shapes, shape, arrival, length, node, initial)
     begun = time.perf_counter()
     run_cell(made.fleet, few, replace(made.options, events=()), made.seed)
     return len(work), (time.perf_counter() - begun) / max(len(few), 1)

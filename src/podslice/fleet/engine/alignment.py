@@ -1,4 +1,4 @@
-"""On how many NUMA nodes pods are that own something."""
+"""Count on how many NUMA nodes the CPUs, memory and devices of pods lie."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from podslice.node.answers import PodHolding
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 _LOCAL, _REMOTE = 10, 20
-"""Distances of NUMA nodes where firmware tells none."""
+"""NUMA distances that the kernel assumes where the firmware reports none (LOCAL_DISTANCE, REMOTE_DISTANCE)."""
 
 
 class Alignment:
-    """Counts pods that own CPUs or devices when they are bound. `one`: all they own is on one NUMA node, `across`: not;
-    `split_cores`: some of their cores are not theirs alone. `distance`: between the NUMA nodes of a pod (each of them
-    with each, itself too) as the kernel tells them, in thousandths; the mean of a pod, the sum of all pods. `cpus` and
-    `numa` of each pod at last, by number."""
+    """Counters of pods that own CPUs or devices, taken when a pod is bound.
+
+    - `one`: pods with everything they own on one NUMA node; `across`: the others.
+    - `split_cores`: pods that own only some hyperthreads of a core.
+    - `distance`: sum over pods of the mean distance between all pairs of a pod's NUMA nodes (a node with itself too),
+      in thousandths of the kernel's distance.
+    - `cpus`, `numa`: CPU mask and NUMA mask of each pod by pod number, as of its last binding.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._classes = fleet.classes
@@ -23,17 +27,18 @@ class Alignment:
         self.cpus: dict[int, Bits] = {}
         self.numa: dict[int, Bits] = {}
 
-    def note(self, kind: int, pod: int, holding: PodHolding) -> None:
-        """A pod was bound and has this."""
+    def record(self, kind: int, pod: int, holding: PodHolding) -> None:
+        """Count a bound pod; `kind` is the class of its node."""
         if not holding.owns:
             return
         if holding.uid:
+            # With quirks the holding carries the pod's UID; without it equal holdings share one entry of the memo.
             holding = holding._replace(uid="")
         found = self._known.get((kind, holding))
         if found is None:
             one = self._classes[kind]
-            nodes = _nodes(one, holding)
-            found = self._known[kind, holding] = nodes, _splits(one, holding.cpus), _distance(one, nodes)
+            nodes = _numa_mask(one, holding)
+            found = self._known[kind, holding] = nodes, _has_split_core(one, holding.cpus), _mean_distance(one, nodes)
         nodes, splits, distance = found
         self.distance += distance
         if nodes.bit_count() > 1:
@@ -44,8 +49,8 @@ class Alignment:
         self.cpus[pod], self.numa[pod] = holding.cpus, nodes
 
 
-def _nodes(one: FleetClass, holding: PodHolding) -> Bits:
-    """NUMA nodes of CPUs, memory and devices."""
+def _numa_mask(one: FleetClass, holding: PodHolding) -> Bits:
+    """Return the NUMA mask of the pod's CPUs, memory and devices."""
     topology = one.rules.cpu.topology
     nodes = bits_of(node for node, cpus in topology.numa_nodes.items() if cpus & holding.cpus)
     for blocks in holding.blocks:
@@ -55,20 +60,21 @@ def _nodes(one: FleetClass, holding: PodHolding) -> Bits:
     return nodes
 
 
-def _distance(one: FleetClass, nodes: Bits) -> int:
-    """The mean distance within a set of NUMA nodes, in thousandths; where the machine tells none, as the kernel assumes
-    them."""
+def _mean_distance(one: FleetClass, nodes: Bits) -> int:
+    """Return the mean distance over all pairs of NUMA nodes, in thousandths, with the kernel's defaults where the
+    machine has no distances."""
     machine = one.rules.machine
     places = {node: place for place, node in enumerate(sorted(node.id for node in machine.nodes))}
-    told = {node.id: node.distances for node in machine.nodes if len(node.distances or ()) == len(places)}
+    rows = {node.id: node.distances for node in machine.nodes if len(node.distances or ()) == len(places)}
     total, chosen = 0, list(iter_bits(nodes))
     for first in chosen:
-        row = told.get(first)
+        row = rows.get(first)
         for other in chosen:
             assumed = _LOCAL if first == other else _REMOTE
             total += assumed if row is None else row[places[other]]
     return 1000 * total // len(chosen) ** 2 if chosen else 1000 * _LOCAL
 
 
-def _splits(one: FleetClass, cpus: Bits) -> bool:
+def _has_split_core(one: FleetClass, cpus: Bits) -> bool:
+    """Whether the pod owns some hyperthreads of a core but not all of them."""
     return any(0 < (core & cpus).bit_count() < core.bit_count() for core in one.rules.cpu.topology.cores.values())

@@ -1,10 +1,11 @@
-"""A cell in the middle of its run as bytes, and back: what went on goes on, to the same end.
+"""Encode a cell in the middle of its run as bytes, and restore it: the restored run comes to the same result.
 
-Whatever the parts of a run keep is taken, but for what they have of the cell's inputs (`_OF_INPUTS`), so that a new
-attribute is never forgotten; one that cannot be told as plain data is an error at once. The scheduler's ledgers and all
-that is remembered are not taken: ledgers are made again of the pods that run, and what is forgotten is computed again.
+Every attribute of the parts of a run is saved, except those that come from the cell's inputs (`_NOT_SAVED`), so that a
+new attribute cannot be forgotten; one that is not plain data is an error at once. The scheduler's ledgers and all memos
+are not saved: ledgers are rebuilt from the running pods, and memos are computed again.
 
-With profile `kubelet-1.36` nodes keep whole states, which are no plain data: such cells begin anew.
+With profile `kubelet-1.36` nodes keep whole states, which are not plain data: such cells have no checkpoints and begin
+anew.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from podslice.node.memory.state import MemoryState
 from podslice.values.cpuset import Bits
 
 FORMAT = 6
-_OF_INPUTS: dict[type, frozenset[str]] = {
+"""Version of the encoding. Raise it whenever an attribute of a saved part is added, removed or renamed: attribute names
+are part of the format."""
+_NOT_SAVED: dict[type, frozenset[str]] = {
     Clock: frozenset({"_arrivals"}),
     PodQueue: frozenset(
         {"fleet", "workload", "options", "clock", "live", "pods", "popular", "fragmentation", "models", "policy",
@@ -47,76 +50,80 @@ _OF_INPUTS: dict[type, frozenset[str]] = {
     Notes: frozenset({"_queue", "_options", "_by_gpu", "_requests", "_all", "fragments"}),
     FragmentNotes: frozenset({"_queue"}),
 }  # fmt: skip
+"""Attributes by class that are given by the cell's inputs, or rebuilt from what is saved."""
 _TUPLES = {one.__name__: one for one in (ParkedPod, FleetEvent)}
 
 
 class NotPlainError(TypeError):
-    """Something in a run cannot be told as plain data."""
+    """Raised when an attribute of a run cannot be encoded as plain data."""
 
 
-def can_be_taken(queue: PodQueue) -> bool:
-    """True where the states of nodes are plain data."""
+def can_checkpoint(queue: PodQueue) -> bool:
+    """Whether the states of all nodes are plain data."""
     return all(state.named is None for state in queue.live.states)
 
 
-def taken(queue: PodQueue, notes: Notes) -> bytes:
-    """The run as it is, between two events."""
+def take_checkpoint(queue: PodQueue, notes: Notes) -> bytes:
+    """Encode the run as it is between two events."""
     states = _States()
     live, pods = queue.live, queue.pods
-    nodes = [states.place(kind, state) for kind, state in zip(live.kinds, live.states, strict=True)]
+    nodes = [states.add(kind, state) for kind, state in zip(live.kinds, live.states, strict=True)]
     nrt = None
     if queue.nrt is not None:
-        seen = [states.place(live.kinds[node], state) for node, state in enumerate(queue.nrt.seen)]
-        coming = [(at, node, states.place(live.kinds[node], state)) for at, node, state in queue.nrt.coming]
+        seen = [states.add(live.kinds[node], state) for node, state in enumerate(queue.nrt.seen)]
+        coming = [(at, node, states.add(live.kinds[node], state)) for at, node, state in queue.nrt.coming]
         nrt = [seen, coming]
     data = {
-        "parts": [_plain_part(part) for part in _parts(queue, notes)],
+        "parts": [_encode_part(part) for part in _parts(queue, notes)],
         "kinds": live.kinds,
         "closed": np.flatnonzero(live.columns.closed).tolist(),
-        "gone": np.flatnonzero(~live.columns.domains.there).tolist(),
+        "gone": np.flatnonzero(~live.columns.domains.present).tolist(),
         "start": queue.scheduler.start,
         "log": live.columns.log.position,
-        "states": states.told,
+        "states": states.encoded,
         "nodes": nodes,
         "nrt": nrt,
-        "holdings": [[pod, _plain(one.cpus), one.blocks, _plain(one.devices)] for pod, one in pods.holding.items()],
+        "holdings": [[pod, _encode(one.cpus), one.blocks, _encode(one.devices)] for pod, one in pods.holding.items()],
     }
     return msgspec.msgpack.encode(data)
 
 
-def go_on(data: bytes, queue: PodQueue, notes: Notes) -> None:
-    """Take a run that has not begun to where it was. Raises `msgspec.DecodeError` and others for what `taken` did not
-    make."""
+def restore_checkpoint(data: bytes, queue: PodQueue, notes: Notes) -> None:
+    """Restore a run that has not begun. Raises `msgspec.DecodeError`, `LookupError`, `TypeError` and others for bytes
+    that `take_checkpoint` did not make."""
     found = msgspec.msgpack.decode(data)
-    for part, told in zip(_parts(queue, notes), found["parts"], strict=True):
-        for name, value in told.items():
-            setattr(part, name, _back(value))
+    for part, saved in zip(_parts(queue, notes), found["parts"], strict=True):
+        for name, value in saved.items():
+            setattr(part, name, _decode(value))
     clock = queue.clock
-    clock.now, clock.reached = _event(clock.now), _event(clock.reached)
+    clock.now, clock.reached = _decode_event(clock.now), _decode_event(clock.reached)
     live, pods = queue.live, queue.pods
-    pods.holding = {pod: _holding(cpus, blocks, devices) for pod, cpus, blocks, devices in found["holdings"]}
+    pods.holding = {pod: _decode_holding(cpus, blocks, devices) for pod, cpus, blocks, devices in found["holdings"]}
     for node, kind in enumerate(found["kinds"]):
         if kind != live.kinds[node]:
             live.restart(node, kind)
-    states = [_state(live, *told) for told in found["states"]]
+    states = [_decode_state(live, *saved) for saved in found["states"]]
     for node, place in enumerate(found["nodes"]):
-        live.go_to(node, states[place])
+        live.set_state(node, states[place])
     closed = set(found["closed"])
     for node in np.flatnonzero(live.columns.closed).tolist():
-        live.columns.close(node, closed=False)
+        live.columns.set_closed(node, closed=False)
     for node in sorted(closed):
-        live.columns.close(node, closed=True)
-    live.columns.domains.there[:] = True
+        live.columns.set_closed(node, closed=True)
+    live.columns.domains.present[:] = True
     for node in found["gone"]:
-        live.columns.domains.come(node, there=False)
+        live.columns.domains.set_present(node, present=False)
+    # Rebuild the ledgers after restarts and states: a restart moves a node to another class, and its load with it.
     live.booked[:] = [0, 0, 0, 0]
     for pod in sorted(pods.holding):
         live.book(pods.node[pod], queue.workload.shape[pod], pods.gpus[pod])
-    live.columns.log.restart(found["log"])
+    # The log only has to continue at the same position: what it held is gone, and readers then take all nodes as
+    # changed.
+    live.columns.log.reset(found["log"])
     queue.scheduler.start = found["start"]
     if queue.nrt is not None:
         seen, coming = found["nrt"]
-        queue.nrt.go_to([states[one] for one in seen], deque((at, node, states[one]) for at, node, one in coming))
+        queue.nrt.restore([states[one] for one in seen], deque((at, node, states[one]) for at, node, one in coming))
 
 
 def _parts(queue: PodQueue, notes: Notes) -> Iterator[object]:
@@ -129,54 +136,56 @@ def _parts(queue: PodQueue, notes: Notes) -> Iterator[object]:
 
 
 class _States:
-    """States of nodes, each once, by place."""
+    """The distinct states of nodes, each encoded once and referred to by its position."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, int], int] = {}
-        self.told: list[list[Any]] = []
+        self.encoded: list[list[Any]] = []
 
-    def place(self, kind: int, state: FleetState) -> int:
-        """Where a state of a class is."""
+    def add(self, kind: int, state: FleetState) -> int:
+        """Return the position of a state, encoding it when it is new."""
+        # Numbers of states are unique within a class only.
         key = kind, state.number
         if key not in self._places:
-            self._places[key] = len(self.told)
-            self.told.append([kind, _plain(state.cpus), state.machine, _plain(state.used)])
+            self._places[key] = len(self.encoded)
+            self.encoded.append([kind, _encode(state.cpus), state.machine, _encode(state.used)])
         return self._places[key]
 
 
-def _state(live: LiveNodes, kind: int, cpus: Any, machine: Any, used: Any) -> FleetState:
+def _decode_state(live: LiveNodes, kind: int, cpus: Any, machine: Any, used: Any) -> FleetState:
     start = live.fleet.classes[kind].state
     memory = MemoryState(msgspec.convert(machine, MachineState, strict=False))
-    devices = dict(zip(start.device.pools, _back(used), strict=True))
+    devices = dict(zip(start.device.pools, _decode(used), strict=True))
     device = replace(start.device, used={name: bits for name, bits in devices.items() if bits})
-    return live.classes[kind].state_of(replace(start, cpu=CPUState(_back(cpus)), memory=memory, device=device))
+    return live.classes[kind].state_of(replace(start, cpu=CPUState(_decode(cpus)), memory=memory, device=device))
 
 
-def _holding(cpus: Any, blocks: Any, devices: Any) -> PodHolding:
-    return PodHolding(_back(cpus), msgspec.convert(blocks, tuple[tuple[Block, ...], ...]), _back(devices))
+def _decode_holding(cpus: Any, blocks: Any, devices: Any) -> PodHolding:
+    return PodHolding(_decode(cpus), msgspec.convert(blocks, tuple[tuple[Block, ...], ...]), _decode(devices))
 
 
-def _event(event: FleetEvent) -> FleetEvent:
+def _decode_event(event: FleetEvent) -> FleetEvent:
     return event._replace(kind=EventKind(event.kind))
 
 
 # Plain data
 
 
-def _plain_part(part: object) -> dict[str, Any]:
-    left_out = _OF_INPUTS[type(part)]
+def _encode_part(part: object) -> dict[str, Any]:
+    left_out = _NOT_SAVED[type(part)]
     found = {}
     for name, value in vars(part).items():
         if name not in left_out:
             try:
-                found[name] = _plain(value)
+                found[name] = _encode(value)
             except NotPlainError as error:
                 raise NotPlainError(f"{type(part).__name__}.{name}: {error}") from None
     return found
 
 
-def _plain(value: Any) -> Any:
-    """Data that msgpack has: what is not plain there is a list that begins with what it is."""
+def _encode(value: Any) -> Any:
+    """Return the value as msgpack has it. Values that msgpack cannot tell apart become a list that begins with their
+    kind."""
     kind = type(value)
     if value is None or kind in (bool, str, bytes):
         return value
@@ -187,16 +196,17 @@ def _plain(value: Any) -> Any:
     if kind is np.ndarray:
         return ["v", value.dtype.str, list(value.shape), value.tobytes()]
     if kind is dict:
-        return ["d", _plain_items(list(value)), _plain_items(list(value.values()))]
+        return ["d", _encode_items(list(value)), _encode_items(list(value.values()))]
     if kind in (list, tuple):
-        return ["l" if kind is list else "t", _plain_items(value)]
+        return ["l" if kind is list else "t", _encode_items(value)]
     if kind.__name__ in _TUPLES:
-        return ["n", kind.__name__, _plain_items(value)]
+        return ["n", kind.__name__, _encode_items(value)]
     raise NotPlainError(f"{kind.__name__} is no plain data")
 
 
-def _plain_items(values: Sequence[Any]) -> Any:
-    """Whole numbers are a column, large ones (sets of CPUs) places in a table of those that differ."""
+def _encode_items(values: Sequence[Any]) -> Any:
+    """Encode whole numbers as one column; where some exceed 64 bits (CPU masks), as positions in a table of the
+    distinct values."""
     if values and all(isinstance(value, int) and type(value) is not bool for value in values):
         try:
             return array("q", values).tobytes()
@@ -204,38 +214,39 @@ def _plain_items(values: Sequence[Any]) -> Any:
             places: dict[Bits, int] = {}
             column = array("q", [places.setdefault(value, len(places)) for value in values])
             return {"table": [f"{one:x}" for one in places], "places": column.tobytes()}
-    return [_plain(value) for value in values]
+    return [_encode(value) for value in values]
 
 
-def _back(value: Any) -> Any:
+def _decode(value: Any) -> Any:
+    """Return the value that `_encode` was given."""
     if not isinstance(value, list):
         return value
     kind = value[0]
     if kind == "i":
         return int(value[1], 16)
     if kind == "a":
-        return _column(value[1])
+        return _decode_column(value[1])
     if kind == "v":
         return np.frombuffer(value[3], dtype=value[1]).reshape(value[2]).copy()
     if kind == "d":
-        return dict(zip(_items(value[1]), _items(value[2]), strict=True))
+        return dict(zip(_decode_items(value[1]), _decode_items(value[2]), strict=True))
     if kind == "l":
-        return _items(value[1])
+        return _decode_items(value[1])
     if kind == "t":
-        return tuple(_items(value[1]))
-    return _TUPLES[value[1]](*_items(value[2]))
+        return tuple(_decode_items(value[1]))
+    return _TUPLES[value[1]](*_decode_items(value[2]))
 
 
-def _items(told: Any) -> list[Any]:
-    if isinstance(told, bytes):
-        return _column(told).tolist()
-    if isinstance(told, dict):
-        known = [int(text, 16) for text in told["table"]]
-        return [known[place] for place in _column(told["places"])]
-    return [_back(value) for value in told]
+def _decode_items(data: Any) -> list[Any]:
+    if isinstance(data, bytes):
+        return _decode_column(data).tolist()
+    if isinstance(data, dict):
+        known = [int(text, 16) for text in data["table"]]
+        return [known[place] for place in _decode_column(data["places"])]
+    return [_decode(value) for value in data]
 
 
-def _column(data: bytes) -> array[int]:
+def _decode_column(data: bytes) -> array[int]:
     column = array("q")
     column.frombytes(data)
     return column

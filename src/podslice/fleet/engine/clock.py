@@ -1,7 +1,7 @@
-"""Simulated time: integers of milliseconds, and an order of events that leaves nothing to chance.
+"""Simulated time: integer milliseconds, and a total order of events.
 
-Events of one moment come in the order of their kinds, so that what ends makes room for what comes, and events of one
-kind in the order of what they are about.
+Events of one moment come in the order of their kinds, so that a pod that ends makes room for one that arrives, and
+events of one kind in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 
 class EventKind(IntEnum):
-    """What happens, in the order in which it happens at one moment."""
+    """Kinds of events; the value is the order within one moment."""
 
     END = 0
-    """A pod (by number) has run."""
+    """The pod `number` has run to its end."""
     NODES = 1
-    """A node event (by position)."""
+    """The node event at position `number`."""
     ROOM = 2
-    """A node (by number) has more room: pods that wait look at it."""
+    """The node `number` has more room: waiting pods are tried on it."""
     RETRY = 3
-    """A replacement of a pod (by number) comes, or looping pods of its shape look again."""
+    """A replacement of pod `number` is created, or looping pods of its shape are checked again."""
     ARRIVAL = 4
-    """A pod (by number) comes."""
+    """The pod `number` arrives."""
     SAMPLE = 5
     """A row of the series is due."""
 
@@ -35,7 +35,7 @@ _CHANGING = (EventKind.END, EventKind.NODES, EventKind.ARRIVAL)
 
 
 class FleetEvent(NamedTuple):
-    """Something happens at `at` milliseconds to what `number` says."""
+    """An event at `at` milliseconds; what `number` means depends on `kind`."""
 
     at: int
     kind: EventKind
@@ -43,33 +43,37 @@ class FleetEvent(NamedTuple):
 
 
 class Clock:
-    """Events in order of time. It runs as long as something can still change: what only tries again or looks does not
-    keep it going, but gets its turn until the last change."""
+    """Events in order of time: arrivals from a column, all others from a heap.
+
+    Iteration ends when no event is left. Periodic events are scheduled again only while `alive`, so that retries and
+    samples alone do not keep a run going.
+    """
 
     def __init__(self, arrivals: array[int]) -> None:
         self._arrivals = arrivals
         self._next = 0
         self._heap: list[tuple[int, int, int]] = []
         self._ahead = len(arrivals)
-        """Events to come that change something."""
+        """Number of events to come that change something (ends, node events, arrivals)."""
         self.changed = 0
-        """Events so far that changed something."""
+        """Number of such events so far."""
         self.now = FleetEvent(0, EventKind.END, 0)
         self.reached = self.now
-        """The latest place in the order of events: what is put before it comes after it all the same."""
+        """The latest position in the order of events: an event that is scheduled before it is delivered late, after
+        it."""
 
     @property
     def alive(self) -> bool:
-        """True while something will still change by itself."""
+        """Whether an arrival, an end or a node event is still to come."""
         return self._ahead > 0
 
     @property
-    def arrived(self) -> int:
-        """Pods that have come so far."""
+    def arrival_count(self) -> int:
+        """Number of pods that have arrived."""
         return self._next
 
-    def put(self, at: int, kind: EventKind, number: int) -> None:
-        """Something will happen."""
+    def schedule(self, at: int, kind: EventKind, number: int) -> None:
+        """Add an event."""
         if kind <= EventKind.NODES:
             self._ahead += 1
         heappush(self._heap, (at, kind, number))
@@ -78,6 +82,8 @@ class Clock:
         heap, arrivals, count = self._heap, self._arrivals, len(self._arrivals)
         while True:
             number = self._next
+            # Arrivals stay in their column and are merged with the heap here: a million pods need no million heap
+            # entries.
             if number < count and (not heap or (arrivals[number], EventKind.ARRIVAL) < heap[0]):
                 event = FleetEvent(arrivals[number], EventKind.ARRIVAL, number)
                 self._next = number + 1

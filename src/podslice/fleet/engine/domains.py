@@ -1,9 +1,8 @@
-"""Pods by domain, counted while they come and go, and what the scheduler makes of them: an even spread over domains,
-and pods that want to be near others or far from them.
+"""Pods counted by topology domain, and what PodTopologySpread, InterPodAffinity and NodeAffinity make of the counts.
 
-A domain is all nodes with one value of a label. Each rule of a shape (`placement`) reads a column of counts by domain
-that is brought up to date with every pod, so that no rule ever looks at all pods. The arithmetic of both plugins of
-kube-scheduler is in docs/fleet.md.
+A domain is the set of nodes with one value of a label. Each rule of a shape (`placement`) reads a column of counts by
+domain that is updated with every pod, so that no rule ever looks at all pods. docs/fleet.md has the arithmetic of the
+plugins.
 """
 
 from __future__ import annotations
@@ -25,46 +24,46 @@ from podslice.scheduling.scoring import MAX_NODE_SCORE
 Rows = Any
 _HOSTNAME = "kubernetes.io/hostname"
 _REQUIRED_AFFINITY_WEIGHT = 1
-"""What another pod's required affinity counts for where a pod is scored (upstream's hardPodAffinityWeight)."""
+"""Weight of another pod's required affinity in the score of a pod (upstream's hardPodAffinityWeight)."""
 _PLUGIN_WEIGHT = 2
-"""Of PodTopologySpread, InterPodAffinity and NodeAffinity."""
+"""Weight of the scores of PodTopologySpread, InterPodAffinity and NodeAffinity in the default profile."""
 
 
 @dataclass(frozen=True)
 class Domains:
-    """The domain of each node by number, -1 for nodes without the label, and how many there are."""
+    """`of`: the domain of each node by number, -1 for nodes without the label; `count`: the number of domains."""
 
     of: Ints
     count: int
 
 
 class DomainCount:
-    """Pods of some shapes in each domain, on nodes that count."""
+    """Number of pods of some shapes in each domain, on the nodes in mask `nodes` (None: on all nodes)."""
 
     def __init__(self, domains: Domains, nodes: Bools | None) -> None:
         self.domains = domains
         self._nodes = nodes
         self.counts: Ints = np.zeros(domains.count + 1, dtype=np.int64)
-        """By domain; the last one is for nodes without, and stays 0."""
+        """Pods by domain. The last entry is for nodes without the label and stays 0, so that index -1 reads it."""
 
     def book(self, node: int, sign: int) -> None:
-        """A pod comes or goes."""
+        """Add a pod on a node (`sign` 1), or remove it (-1)."""
         domain = int(self.domains.of[node])
         if domain >= 0 and (self._nodes is None or self._nodes[node]):
             self.counts[domain] += sign
 
-    def on(self, rows: Rows) -> Ints:
-        """Pods in the domain of each node, 0 for nodes without one."""
+    def counts_on(self, rows: Rows) -> Ints:
+        """Return the pods in the domain of each node, 0 for nodes without the label."""
         found: Ints = self.counts[self.domains.of[rows]]
         return found
 
 
 @dataclass(frozen=True)
 class _Spread:
-    """A constraint of one shape. `has_all`: nodes with the labels of all constraints of its kind; `eligible`: those of
-    them that count."""
+    """A topology spread constraint of one shape. `own`: 1 if the pod counts itself; `has_all`: mask of nodes with the
+    labels of all constraints with the same `whenUnsatisfiable`; `eligible`: those of them whose pods count."""
 
-    told: SpreadConstraint
+    constraint: SpreadConstraint
     count: DomainCount
     own: int
     has_all: Bools
@@ -72,44 +71,50 @@ class _Spread:
 
 
 class _Rules(NamedTuple):
-    """What one shape asks of other pods, and they of it."""
+    """The rules of one shape for other pods, and theirs for it.
+
+    - `hard`, `soft`: spread constraints with DoNotSchedule and ScheduleAnyway.
+    - `near`: counts of the pods of required affinity; `far`: of required anti-affinity, in both directions.
+    - `scored`: weights and counts of preferred affinity, in both directions.
+    """
 
     hard: tuple[_Spread, ...] = ()
     soft: tuple[_Spread, ...] = ()
     near: tuple[DomainCount, ...] = ()
-    is_first: bool = False
-    """It is what it wants to be near of."""
+    selects_itself: bool = False
+    """The shape matches its own required affinity."""
     far: tuple[DomainCount, ...] = ()
     scored: tuple[tuple[int, DomainCount], ...] = ()
-    liked: Ints | None = None
-    """Weights of the node terms that each node meets."""
+    node_scores: Ints | None = None
+    """Sum of the weights of preferred node affinity terms that each node matches."""
 
 
 class PodDomains:
-    """The rules of all shapes of a workload. `constrained`: shapes whose pods may have to wait for other pods.
-    `scores`: shapes whose nodes are scored by more than ledgers and taints."""
+    """The rules of all shapes of a workload. `constrained`: shapes whose pods may have to wait for other pods;
+    `scores`: shapes whose nodes are scored by more than ledgers and taints; `present`: mask of nodes that exist now."""
 
     def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape]) -> None:
         self._fleet = fleet
         self._placements = [shape.placement for shape in shapes]
         self._shapes = shapes
-        self._telling = [
+        self._with_rules = [
             number for number, one in enumerate(self._placements) if one.near or one.far or one.preferred or one.spread
         ]
         self._eligible: dict[tuple[int, int], Ints] = {}
         self._domains: dict[str, Domains] = {}
         self._counts: dict[tuple[str, tuple[int, ...], bytes], DomainCount] = {}
         self._of_shape: list[list[DomainCount]] = [[] for _ in shapes]
-        self.there: Bools = np.array([not node.absent for node in fleet.nodes], dtype=np.bool_)
-        self._rules = [self._rules_of(number) for number in range(len(shapes))]
+        self.present: Bools = np.array([not node.absent for node in fleet.nodes], dtype=np.bool_)
+        self._rules = [self._make_rules(number) for number in range(len(shapes))]
         self.constrained = frozenset(
             number for number, one in enumerate(self._rules) if one.hard or one.near or one.far
         )
         self.scores = frozenset(
-            number for number, one in enumerate(self._rules) if one.soft or one.scored or one.liked is not None
+            number for number, one in enumerate(self._rules) if one.soft or one.scored or one.node_scores is not None
         )
 
     def _domains_of(self, key: str) -> Domains:
+        """Return the domains of a label key."""
         if key not in self._domains:
             numbers: dict[str, int] = {}
             found = [
@@ -120,7 +125,7 @@ class PodDomains:
         return self._domains[key]
 
     def _count(self, key: str, counted: Sequence[int], nodes: Bools | None = None) -> DomainCount:
-        """The counts of some shapes by domain, one for all rules that ask for the same."""
+        """Return the counts of some shapes by domain, shared by all rules that ask for the same."""
         name = key, tuple(counted), b"" if nodes is None else nodes.tobytes()
         if name not in self._counts:
             found = self._counts[name] = DomainCount(self._domains_of(key), nodes)
@@ -130,10 +135,12 @@ class PodDomains:
 
     # Rules
 
-    def _rules_of(self, number: int) -> _Rules:
+    def _make_rules(self, number: int) -> _Rules:
+        """Return the rules of the shape with this number."""
         own = self._placements[number]
-        if not self._telling:
-            return _Rules(liked=self._liked(own))
+        # Without any rule in the workload all counts are skipped: most traces have none.
+        if not self._with_rules:
+            return _Rules(node_scores=self._score_nodes(own))
         hard = [one for one in own.spread if one.when_unsatisfiable == "DoNotSchedule"]
         soft = [one for one in own.spread if one.when_unsatisfiable == "ScheduleAnyway"]
         every = range(len(self._placements))
@@ -143,33 +150,36 @@ class PodDomains:
             else []
         )
         return _Rules(
-            self._spreads(number, hard),
-            self._spreads(number, soft),
+            self._make_spreads(number, hard),
+            self._make_spreads(number, soft),
             tuple(self._count(term.topology_key, together) for term in own.near),
             number in together,
-            self._far(number),
-            self._scored(number),
-            self._liked(own),
+            self._count_repelling(number),
+            self._count_preferred(number),
+            self._score_nodes(own),
         )
 
-    def _meant(self, own: PlacementRules, term: PodTerm) -> DomainCount | None:
-        """Pods that a term speaks of."""
+    def _count_matching(self, own: PlacementRules, term: PodTerm) -> DomainCount | None:
+        """Return the counts of the pods that a term matches; None where it matches no shape."""
         counted = [number for number, other in enumerate(self._placements) if term.matches(own, other)]
         return self._count(term.topology_key, counted) if counted else None
 
-    def _far(self, number: int) -> tuple[DomainCount, ...]:
-        """Pods that it wants to be far from, and pods that want to be far from it."""
+    def _count_repelling(self, number: int) -> tuple[DomainCount, ...]:
+        """Return the counts of pods that this shape's anti-affinity matches, and of pods whose anti-affinity matches
+        this shape."""
         own = self._placements[number]
-        found = [one for term in own.far if (one := self._meant(own, term))]
-        for other in self._telling:
+        found = [one for term in own.far if (one := self._count_matching(own, term))]
+        for other in self._with_rules:
             placement = self._placements[other]
             found += [self._count(term.topology_key, [other]) for term in placement.far if term.matches(placement, own)]
         return tuple(dict.fromkeys(found))
 
-    def _scored(self, number: int) -> tuple[tuple[int, DomainCount], ...]:
+    def _count_preferred(self, number: int) -> tuple[tuple[int, DomainCount], ...]:
+        """Return weights and counts for the InterPodAffinity score, of this shape's preferences and of other pods'
+        terms that match it."""
         own = self._placements[number]
-        found = [(weight, one) for weight, term in own.preferred if (one := self._meant(own, term))]
-        for other in self._telling:
+        found = [(weight, one) for weight, term in own.preferred if (one := self._count_matching(own, term))]
+        for other in self._with_rules:
             placement = self._placements[other]
             theirs = [*placement.preferred, *[(_REQUIRED_AFFINITY_WEIGHT, term) for term in placement.near]]
             found += [
@@ -179,7 +189,9 @@ class PodDomains:
             ]
         return tuple(found)
 
-    def _liked(self, own: PlacementRules) -> Ints | None:
+    def _score_nodes(self, own: PlacementRules) -> Ints | None:
+        """Return the sum of the weights of matching preferred node affinity terms by node; None where the shape has
+        none."""
         if not own.preferred_nodes:
             return None
         return np.array(
@@ -190,99 +202,106 @@ class PodDomains:
             dtype=np.int64,
         )
 
-    def _spreads(self, number: int, told: Sequence[SpreadConstraint]) -> tuple[_Spread, ...]:
+    def _make_spreads(self, number: int, constraints: Sequence[SpreadConstraint]) -> tuple[_Spread, ...]:
+        """Return these spread constraints with their counts."""
         own = self._placements[number]
         has_all: Bools = np.ones(len(self._fleet.nodes), dtype=np.bool_)
-        for one in told:
+        for one in constraints:
             has_all &= self._domains_of(one.topology_key).of >= 0
         made = []
-        for one in told:
+        for one in constraints:
             counted = [other for other, placement in enumerate(self._placements) if one.counts(own, placement)]
-            eligible = has_all & self._counting_nodes(number, one)
+            eligible = has_all & self._nodes_in_policies(number, one)
             count = self._count(one.topology_key, counted, eligible)
             made.append(_Spread(one, count, int(one.counts(own, own)), has_all, eligible))
         return tuple(made)
 
-    def _counting_nodes(self, number: int, told: SpreadConstraint) -> Bools:
-        """Nodes that the policies of a constraint leave in."""
+    def _nodes_in_policies(self, number: int, constraint: SpreadConstraint) -> Bools:
+        """Return the mask of nodes that the constraint's nodeAffinityPolicy and nodeTaintsPolicy include (KEP-3094)."""
         shape = self._shapes[number]
         found: Bools = np.ones(len(self._fleet.nodes), dtype=np.bool_)
         for place, node in enumerate(self._fleet.nodes):
-            if told.node_affinity_policy == "Honor":
-                found[place] &= selects(shape, node.labels, node.name)
-            if told.node_taints_policy == "Honor":
+            if constraint.node_affinity_policy == "Honor":
+                found[place] &= matches_node_affinity(shape, node.labels, node.name)
+            if constraint.node_taints_policy == "Honor":
                 found[place] &= all(tolerates(shape, taint) for taint in node.taints)
         return found
 
     # What goes on
 
     def book(self, node: int, shape: int, sign: int) -> None:
-        """A pod comes to a node or leaves it."""
+        """Add a pod of a shape on a node (`sign` 1), or remove it (-1)."""
         for count in self._of_shape[shape]:
             count.book(node, sign)
 
-    def passes(self, shape: int, rows: Rows) -> Bools | None:
-        """Which nodes PodTopologySpread and InterPodAffinity let pass; None for all of them."""
+    def filter_nodes(self, shape: int, rows: Rows) -> Bools | None:
+        """Return the mask of nodes that the filters of PodTopologySpread and InterPodAffinity pass; None when all
+        pass."""
         if shape not in self.constrained:
             return None
         rules = self._rules[shape]
-        found: Bools = np.ones(len(self.there[rows]), dtype=np.bool_)
+        found: Bools = np.ones(len(self.present[rows]), dtype=np.bool_)
         for place, one in enumerate(rules.hard):
-            skew = one.count.on(rows) + one.own - self._fewest(one, (shape, place))
-            found &= one.has_all[rows] & (skew <= one.told.max_skew)
+            skew = one.count.counts_on(rows) + one.own - self._global_minimum(one, (shape, place))
+            found &= one.has_all[rows] & (skew <= one.constraint.max_skew)
         for count in rules.far:
-            found &= count.on(rows) == 0
+            found &= count.counts_on(rows) == 0
         if rules.near:
-            found &= self._near(rules, rows)
+            found &= self._meets_affinity(rules, rows)
         return found
 
-    def _fewest(self, one: _Spread, name: tuple[int, int]) -> int:
-        """The fewest pods in a domain that counts, 0 where there are too few domains."""
+    def _global_minimum(self, one: _Spread, name: tuple[int, int]) -> int:
+        """Return the fewest pods in an eligible domain, 0 where there are fewer domains than minDomains (upstream's
+        global minimum, KEP-3022)."""
         domains = self._eligible.get(name)
         if domains is None:
-            domains = self._eligible[name] = np.unique(one.count.domains.of[one.eligible & self.there])
-        if len(domains) < (one.told.min_domains or 1):
+            domains = self._eligible[name] = np.unique(one.count.domains.of[one.eligible & self.present])
+        if len(domains) < (one.constraint.min_domains or 1):
             return 0
         return int(one.count.counts[domains].min())
 
-    def _near(self, rules: _Rules, rows: Rows) -> Bools:
-        """Nodes with all labels, near such pods; the first of a group may go anywhere."""
-        found: Bools = np.ones(len(self.there[rows]), dtype=np.bool_)
-        nobody = not any(count.counts.any() for count in rules.near)
+    def _meets_affinity(self, rules: _Rules, rows: Rows) -> Bools:
+        """Return the mask of nodes that have all labels of the required affinity and such pods in their domains."""
+        found: Bools = np.ones(len(self.present[rows]), dtype=np.bool_)
+        # The first pod of a group that selects itself may go to any node with the labels, or the group could never
+        # start.
+        none_yet = not any(count.counts.any() for count in rules.near)
         for count in rules.near:
             found &= count.domains.of[rows] >= 0
-            if not (nobody and rules.is_first):
-                found &= count.on(rows) > 0
+            if not (none_yet and rules.selects_itself):
+                found &= count.counts_on(rows) > 0
         return found
 
     def scores_of(self, shape: int, nodes: Ints) -> Ints:
-        """What the plugins add to the scores of nodes that all let pass."""
+        """Return what the plugins add to the scores of nodes that passed the filters."""
         rules = self._rules[shape]
         total: Ints = np.zeros(len(nodes), dtype=np.int64)
-        if rules.liked is not None and len(nodes):
-            liked = rules.liked[nodes]
-            total += _PLUGIN_WEIGHT * (liked * MAX_NODE_SCORE // max(int(liked.max()), 1))
+        if rules.node_scores is not None and len(nodes):
+            node_scores = rules.node_scores[nodes]
+            total += _PLUGIN_WEIGHT * (node_scores * MAX_NODE_SCORE // max(int(node_scores.max()), 1))
         if rules.soft:
-            total += _PLUGIN_WEIGHT * _evenness(rules.soft, nodes)
+            total += _PLUGIN_WEIGHT * _spread_scores(rules.soft, nodes)
         if rules.scored:
-            total += _PLUGIN_WEIGHT * _nearness(rules.scored, nodes)
+            total += _PLUGIN_WEIGHT * _affinity_scores(rules.scored, nodes)
         return total
 
-    def come(self, node: int, *, there: bool) -> None:
-        """A node is there from now on, or is not."""
-        self.there[node] = there
+    def set_present(self, node: int, *, present: bool) -> None:
+        """Mark a node as present or absent."""
+        self.present[node] = present
         self._eligible.clear()
 
 
-def _evenness(soft: Sequence[_Spread], nodes: Ints) -> Ints:
-    """PodTopologySpread's score: fewer pods in a domain are better, domains that are many count for more."""
+def _spread_scores(soft: Sequence[_Spread], nodes: Ints) -> Ints:
+    """Return PodTopologySpread's scores: fewer pods in a domain are better, and constraints with many domains weigh
+    more."""
     counted = soft[0].has_all[nodes]
     raw = np.zeros(len(nodes), dtype=np.float64)
     for one in soft:
         domains = one.count.domains.of[nodes]
-        is_host = one.told.topology_key == _HOSTNAME
+        is_host = one.constraint.topology_key == _HOSTNAME
+        # Upstream counts the filtered nodes for the hostname key, and distinct values for any other one.
         size = int(counted.sum()) if is_host else len(np.unique(domains[counted]))
-        raw += one.count.on(nodes) * log(size + 2) + (one.told.max_skew - 1)
+        raw += one.count.counts_on(nodes) * log(size + 2) + (one.constraint.max_skew - 1)
     scores = np.floor(raw + 0.5).astype(np.int64)
     if not counted.any():
         return np.zeros(len(nodes), dtype=np.int64)
@@ -292,21 +311,22 @@ def _evenness(soft: Sequence[_Spread], nodes: Ints) -> Ints:
     return np.where(counted, MAX_NODE_SCORE * (most + least - scores) // most, 0)
 
 
-def _nearness(scored: Sequence[tuple[int, DomainCount]], nodes: Ints) -> Ints:
-    """InterPodAffinity's score: the sum of weights of pods in the domain, from the least sum 0 to the most 100."""
+def _affinity_scores(scored: Sequence[tuple[int, DomainCount]], nodes: Ints) -> Ints:
+    """Return InterPodAffinity's scores: the sum of the weights of pods in each node's domains, scaled so that the least
+    is 0 and the most 100."""
     raw: Ints = np.zeros(len(nodes), dtype=np.int64)
     if not len(nodes):
         return raw
     for weight, count in scored:
-        raw += weight * count.on(nodes)
+        raw += weight * count.counts_on(nodes)
     least, most = int(raw.min()), int(raw.max())
     if most <= least:
         return np.zeros(len(nodes), dtype=np.int64)
     return (MAX_NODE_SCORE * ((raw - least) / (most - least))).astype(np.int64)
 
 
-def selects(shape: FleetShape, labels: Labels, name: str) -> bool:
-    """Whether the pod's node selector and required node affinity let a node pass."""
+def matches_node_affinity(shape: FleetShape, labels: Labels, name: str) -> bool:
+    """Whether a node matches the pod's node selector and required node affinity."""
     selector = shape.pod.spec.node_selector or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -315,7 +335,7 @@ def selects(shape: FleetShape, labels: Labels, name: str) -> bool:
 
 
 def tolerates(shape: FleetShape, taint: NodeTaint) -> bool:
-    """Whether a pod may come to a node with a taint."""
+    """Whether the pod tolerates a taint; PreferNoSchedule never keeps a pod away."""
     if taint.effect == "PreferNoSchedule":
         return True
     return any(one.tolerates(taint) for one in shape.tolerations)

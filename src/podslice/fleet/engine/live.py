@@ -1,4 +1,4 @@
-"""The nodes of a running simulation: each a state, and its column in the scheduler's ledgers."""
+"""The nodes of a running simulation: each has a state, and its row in the scheduler's ledgers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ from podslice.scheduling.predicates import (
 from podslice.values.reasons import out_of
 
 ANSWER_BYTES = 4096
-"""What a remembered answer takes at most, with the state that it keeps."""
+"""Upper bound of the memory of a remembered answer with the state it keeps."""
 
 
-class Pushed(NamedTuple):
-    """A node's answer, and the pods by number that it makes leave once the new one is there."""
+class EvictingAnswer(NamedTuple):
+    """A node's answer to a pod, and the pods (by number) that it evicts once the new one is admitted."""
 
     answer: NodeAnswer
     victims: tuple[int, ...] = ()
 
 
 class LiveNodes:
-    """Who asks a node gets the kubelet's whole answer: the managers' by state, the general predicates' by sums."""
+    """Nodes by number. A question to a node gets the kubelet's complete answer: the managers' from its state, the
+    general predicates' from its sums.
+
+    `memory`: bytes for remembered answers; `verify`: every so many-th remembered answer is computed again, 0 for none.
+    """
 
     def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape], *, memory: int, verify: int) -> None:
         numbers = Numbers()
@@ -53,63 +57,67 @@ class LiveNodes:
         ]
         self.columns.state[:] = [state.number for state in self.states]
         self.booked = [0, 0, 0, 0]
-        """Pods, milli CPUs, bytes and milli GPUs that are booked."""
+        """Sums over all nodes: pods, millicores, bytes of memory, milli-GPUs."""
         taken = [(shape.requests.taken, shape.gpu_request) for shape in shapes]
         self._amounts = [(amounts.get(CPU, 0), amounts.get(MEMORY, 0), gpu) for amounts, gpu in taken]
         self._sums = [_Sums(fleet, kind, shapes) for kind in range(len(fleet.classes))]
         self._critical = [is_critical(pod) for pod in pods]
 
-    def ask(self, node: int, shape: int, pod: int, *, again: bool = False) -> NodeAnswer:
-        """What the node answers a pod of this shape now. `again`: it is admitted after a restart, and no scheduler has
-        looked whether it fits."""
+    def ask(self, node: int, shape: int, pod: int, *, readmit: bool = False) -> NodeAnswer:
+        """Return the node's answer to a pod of this shape, without changing the node.
+
+        `readmit`: the pod is admitted after a restart of the kubelet, when no scheduler has checked that it fits.
+        """
         kind = self.kinds[node]
         answer = self.answers.admit(kind, self.states[node], shape, pod)
+        # A complete state (profile kubelet-1.36) comes from an admission that has already run the general predicates.
         if answer.holding is not None and answer.state.named is None:
-            lacking = self._sums[kind].lacking(shape, self.columns, node, every=again)
+            lacking = self._sums[kind].find_lacking(shape, self.columns, node, every=readmit)
             if lacking:
                 return NodeAnswer(self.states[node], None, out_of(lacking))
         return answer
 
-    def push(self, node: int, shape: int, pod: int, running: Sequence[RunningPod]) -> Pushed:
-        """What the node answers a critical pod that it has too little for: pods that run there may have to go."""
+    def ask_critical(self, node: int, shape: int, pod: int, running: Sequence[RunningPod]) -> EvictingAnswer:
+        """Return the node's answer to a critical pod for which it has too little: running pods may be evicted (kubelet
+        preemption)."""
         kind = self.kinds[node]
         answer = self.answers.admit(kind, self.states[node], shape, pod)
         if answer.holding is None:
-            return Pushed(answer)
+            return EvictingAnswer(answer)
         sums = self._sums[kind]
-        others = Others.of([sums.view(one.shape, str(one.pod)) for one in running])
-        verdict = general_predicates(sums.view(shape, ""), others, self.fleet.classes[kind].rules.counted.node)
+        others = Others.of([sums.view_pod(one.shape, str(one.pod)) for one in running])
+        verdict = general_predicates(sums.view_pod(shape, ""), others, self.fleet.classes[kind].rules.counted.node)
         if verdict.refusal is not None:
-            return Pushed(NodeAnswer(self.states[node], None, verdict.refusal.reason))
-        return Pushed(answer, tuple(map(int, verdict.victims)))
+            return EvictingAnswer(NodeAnswer(self.states[node], None, verdict.refusal.reason))
+        return EvictingAnswer(answer, tuple(map(int, verdict.victims)))
 
     def is_critical(self, shape: int) -> bool:
-        """True for pods that others have to make room for on their node."""
+        """Whether pods on the node may be evicted to admit a pod of this shape."""
         return self._critical[shape]
 
     def refuses_always(self, kind: int, shape: int) -> bool:
-        """True for a pod that no node of a class takes, in whatever state."""
+        """Whether nodes of this class refuse the shape in every state."""
         return self.classes[kind].never_admits(shape)
 
-    def there(self, node: int, uid: str) -> NodeAnswer:
-        """A pod that is on the node from the beginning, as if it were just admitted."""
+    def initial_answer(self, node: int, uid: str) -> NodeAnswer:
+        """Return the answer for a pod that is on the node from the beginning, as if it were admitted now."""
         named = self.fleet.nodes[node].start
         assert named is not None
         return NodeAnswer(self.states[node], self.classes[self.kinds[node]].holding_of(named, uid))
 
     def bind(self, node: int, shape: int, answer: NodeAnswer, gpus: Sequence[int]) -> None:
-        """The pod is on the node from now on."""
-        self.go_to(node, answer.state)
+        """Move the node to the state of the answer, and book the pod."""
+        self.set_state(node, answer.state)
         self.book(node, shape, gpus)
 
     def book(self, node: int, shape: int, gpus: Sequence[int]) -> None:
-        """A pod is on the ledgers of its node, whose state has it already."""
+        """Add a pod to the ledgers of a node whose state already includes it."""
         self.columns.book(node, shape, gpus)
         self._count(shape, 1)
 
     def release(self, node: int, shape: int, holding: PodHolding, gpus: Sequence[int]) -> None:
-        """The pod is gone."""
-        self.go_to(node, self.answers.release(self.kinds[node], self.states[node], holding))
+        """Remove a pod from the state and the ledgers of its node."""
+        self.set_state(node, self.answers.release(self.kinds[node], self.states[node], holding))
         self.columns.book(node, shape, gpus, -1)
         self._count(shape, -1)
 
@@ -122,25 +130,29 @@ class LiveNodes:
         booked[3] += sign * gpu
 
     def restart(self, node: int, kind: int) -> None:
-        """The node, which has no pods, is of another class."""
+        """Move a node without pods to another class."""
         self.kinds[node] = kind
-        self.go_to(node, self.classes[kind].start)
-        self.columns.become(node, kind)
+        self.set_state(node, self.classes[kind].start)
+        self.columns.set_class(node, kind)
 
-    def refused(self, node: int, answer: NodeAnswer) -> None:
-        """A refused pod left something behind, where kubelets do that."""
-        self.go_to(node, answer.state)
+    def apply_refusal(self, node: int, answer: NodeAnswer) -> None:
+        """Keep what a refused pod leaves behind in the node's state, where kubelets have that defect (profile
+        `kubelet-1.36`)."""
+        self.set_state(node, answer.state)
 
-    def go_to(self, node: int, state: FleetState) -> None:
-        """The node is in this state from now on."""
+    def set_state(self, node: int, state: FleetState) -> None:
+        """Set the state of a node."""
         if state is not self.states[node]:
             self.states[node] = state
             self.columns.state[node] = state.number
 
 
 class _Sums:
-    """The general predicates of one class: what its kubelets think they have. Where a scheduler has looked, only what
-    is less than it counts with is looked at."""
+    """The general predicates of one class, by what its kubelets count as their allocatable.
+
+    After a scheduler's filter only those resources are checked of which the kubelet counts less than the Node object
+    has.
+    """
 
     def __init__(self, fleet: Fleet, kind: int, shapes: Sequence[FleetShape]) -> None:
         one = fleet.classes[kind]
@@ -153,13 +165,14 @@ class _Sums:
         self._every = dict(counted or {})
         self._less = {name: room for name, room in self._every.items() if room < one.allocatable.get(name, 0)}
 
-    def view(self, shape: int, uid: str) -> PodOnNode:
-        """A pod of a shape as the predicates see it."""
+    def view_pod(self, shape: int, uid: str) -> PodOnNode:
+        """Return a pod of a shape as the predicates take it."""
         gates = self._rules.gates
         return pod_on_node(called(default_pod(self._shapes[shape].pod, gates), uid), gates, self._rules.quirks)
 
-    def lacking(self, shape: int, columns: Columns, node: int, *, every: bool) -> str:
-        """The first resource that a node has too little of, if any."""
+    def find_lacking(self, shape: int, columns: Columns, node: int, *, every: bool) -> str:
+        """Return the first resource of which the node has too little, "" for none. `every`: check all resources, not
+        only those that the scheduler could get wrong."""
         rooms = self._every if every else self._less
         if not rooms:
             return ""

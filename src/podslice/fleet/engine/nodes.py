@@ -1,8 +1,8 @@
 """The nodes of a fleet: few classes, many nodes of each.
 
-A class is a started kubelet: what it decides by, its state without pods, and what its Node object says. Machines and
-configurations are told apart by class only, so that what one node answered is known of all others of its class that
-are in the same state.
+A class is a started kubelet: its rules, its state without pods, and the numbers of its Node object. Machines and
+configurations are distinguished by class only, so that an answer of one node holds for all nodes of its class in the
+same state.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ NodeEventKind: TypeAlias = Literal["drain", "fail", "add", "restart"]
 
 
 class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Nodes of one machine and configuration. `rules` and `state`: of a `Node` that has started and has no pods.
+    """Nodes of one machine and configuration. `rules` and `state` are those of a `Node` that has started and has no
+    pods.
 
-    `allocatable` is what the scheduler counts with, the Node object's numbers: milli CPUs, bytes, whole units, `pods`
-    among them. `gpus` GPUs of one `gpu_model` are what the scheduler ledgers milli of. `source`: where the machine is
-    known from. `kept`: the same numbers as its own kubelet would say them, by the configuration that it has here.
+    - `allocatable`: what the scheduler counts with, the amounts of the Node object: millicores, bytes, whole units;
+      `pods` among them.
+    - `gpus`: GPUs of one `gpu_model`, of which the scheduler books milli-GPUs.
+    - `source`: where the machine is known from.
+    - `kept`: the same amounts as the node's own kubelet would report them, from its configuration in this class.
     """
 
     name: str
@@ -40,8 +43,13 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class FleetNode(NamedTuple):
-    """One node: `kind` is the position of its class. `absent`: it comes later, by an event. `start`: its state where
-    pods are on it from the beginning (`Workload.there`); its devices are in the pools of the class' state."""
+    """One node.
+
+    - `kind`: position of its class.
+    - `absent`: the node is added later, by an event.
+    - `start`: its state where pods are on it from the beginning (`Workload.initial`); its devices are in the pools of
+      the class' state.
+    """
 
     name: str
     kind: int
@@ -60,10 +68,14 @@ class Fleet(msgspec.Struct, frozen=True, eq=False):
 
 
 class NodeEvent(NamedTuple):
-    """Something that happens to nodes at `at_ms`: `drain` (unschedulable, its pods end and come again through their
-    owners), `fail` (the same, and the node is gone), `add` (an absent node comes), `restart` (its kubelet
-    restarts; with -1 for `kind` all pods keep what they have, else it is of that class from now on and, without its
-    state files, admits its pods again)."""
+    """A change of nodes at `at_ms` milliseconds:
+
+    - `drain`: the nodes become unschedulable, their pods end and are created again by their owners;
+    - `fail`: the same, and the nodes are absent;
+    - `add`: absent nodes become present;
+    - `restart`: their kubelets restart. With `kind` -1 all pods keep their resources; otherwise the nodes belong to
+      class `kind` from now on and, without their state files, admit their pods again.
+    """
 
     at_ms: int
     what: NodeEventKind

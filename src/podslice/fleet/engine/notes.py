@@ -1,6 +1,6 @@
-"""What a run is measured by: rows of a series while it goes, sums and columns at its end.
+"""The measurements of a run: rows of a series while it goes on, sums and columns at its end.
 
-Everything is an integer; rates are divided where they are shown.
+All values are integers; rates are divided where they are printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.pods import FAILED, LOOPING, PENDING, RAN
 from podslice.fleet.engine.refusals import COLLECTED_FROM
 from podslice.fleet.engine.result import CellResult, NodeColumns
-from podslice.fleet.engine.sharing import shared_pools
+from podslice.fleet.engine.sharing import measure_shared_pools
 from podslice.fleet.engine.stranded import StrandedCPUs
 from podslice.fleet.engine.workload import NEVER
 from podslice.fleet.scheduler.loads import Ints
@@ -27,7 +27,7 @@ _SERIES = (
 
 
 _AT_ONCE = 4096
-"""Nodes whose fragmentation is worked out together."""
+"""Number of nodes whose fragmentation is computed in one step, which bounds the memory of the intermediate arrays."""
 
 
 class Notes:
@@ -47,8 +47,9 @@ class Notes:
         self._integrals = [0, 0, 0, 0, 0, 0]
 
     def pass_time(self, at: int) -> None:
-        """Time goes on to `at`, with everything as it is."""
+        """Advance to `at`, and add the elapsed time to the integrals with everything as it is."""
         if at > self._now:
+            # Integrals begin after the warm-up, so that a filling cluster does not count.
             passed = at - max(self._now, self._options.warmup_ms)
             self._now = at
             if passed > 0:
@@ -61,8 +62,8 @@ class Notes:
                 integrals[4] += queue.waiting_pods * passed
                 integrals[5] += len(queue.loops) * passed
 
-    def arrived(self, event: FleetEvent) -> None:
-        """A pod has come, and has got what it gets."""
+    def count_arrival(self, event: FleetEvent) -> None:
+        """Count a pod that has arrived and been tried, and take a sample if one is due."""
         self._arrived += self._requests[self._queue.workload.shape[event.number]]
         share = self._options.sample_share
         due = share and self._all and self._arrived * 1000 // self._all // share > self._shown
@@ -72,7 +73,7 @@ class Notes:
             self.sample(event.at)
 
     def sample(self, at: int) -> None:
-        """A row of the series."""
+        """Append a row to the series."""
         queue = self._queue
         pods, cpu, memory, gpu = queue.live.booked
         row = {
@@ -89,16 +90,16 @@ class Notes:
             "refused_attempts": queue.refused_attempts,
         }
         if self.fragments is not None:
-            self.fragments.note()
+            self.fragments.sample()
         for name, value in row.items():
             self._series[name].append(value)
 
     def result(self) -> CellResult:
-        """What the run came to."""
+        """Return the result of the run, which ends here."""
         queue, options = self._queue, self._options
         horizon = max(self._now, options.until_ms)
         self.pass_time(horizon)
-        queue.stop(horizon)
+        queue.finish(horizon)
         self.sample(horizon)
         if self.fragments is not None:
             self._series["fragmented_milli"] = self.fragments.series()
@@ -127,6 +128,7 @@ class Notes:
         bound = np.array(pods.first_bound, dtype=np.int64)
         waited = np.sort((bound - np.array(pods.first_try, dtype=np.int64))[bound >= 0])
         refused = np.array(pods.refused, dtype=np.int64)
+        # Each refused attempt of a replaced pod is one failed Pod object in the API server.
         replaced = np.sort(refused[bound >= 0])
         objects = int(refused.sum()) if self._options.retry == "owner" else 0
         unmet = [pod for pod in range(len(workload)) if pods.first_bound[pod] == NEVER]
@@ -152,7 +154,7 @@ class Notes:
             "attempts": sum(pods.attempts),
             "refused_attempts": sum(pods.refused),
             "first_refused": queue.first_refused,
-            "looped": queue.looped,
+            "looped": queue.looped_count,
             "preempted": queue.preempted,
             "lost_in_restarts": queue.lost_in_restarts,
             "loop_ms": queue.loop_ms,
@@ -187,8 +189,8 @@ class Notes:
         queue, columns = self._queue, self._queue.live.columns
         numbers: dict[int, int] = {}
         state = array("q", [numbers.setdefault(one, len(numbers)) for one in columns.state.tolist()])
-        found = StrandedCPUs(queue, self._options.metrics).all()
-        shared = shared_pools(queue.live)
+        found = StrandedCPUs(queue, self._options.metrics).measure()
+        shared = measure_shared_pools(queue.live)
         made = NodeColumns(
             state,
             array("q", columns.used[:, 0].tolist()),
@@ -203,36 +205,37 @@ class Notes:
             "expected_stranded_cpus_x_pods": sum(found[2]),
             "blind_stranded_cpus_x_pods": sum(found[3]),
             "holes": sum(found[5]),
-            "overloaded_nodes": shared.overloaded,
+            "overloaded_nodes": shared.overload_count,
         }
 
 
 class FragmentNotes:
-    """FGD's fragmentation of all nodes at each sample. A sample notes the nodes that changed; what they come to is
-    worked out for many samples at once."""
+    """FGD's fragmentation of all nodes at each sample. A sample only copies what is left of the nodes that changed;
+    their fragmentation is computed for many samples at once."""
 
     def __init__(self, queue: PodQueue) -> None:
         self._queue = queue
         self._seen = queue.live.columns.log.position
         self._nodes: list[Ints] = [np.arange(queue.live.columns.count, dtype=np.int64)]
-        self._left: list[tuple[Ints, Ints]] = [self._look(self._nodes[0])]
+        self._left: list[tuple[Ints, Ints]] = [self._read(self._nodes[0])]
 
-    def _look(self, nodes: Ints) -> tuple[Ints, Ints]:
+    def _read(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Return free millicores, and free milli of each GPU, of some nodes."""
         columns = self._queue.live.columns
         loads = columns.load[nodes]
         return columns.loads.room[loads, 1] - columns.loads.used[loads, 1], columns.loads.gpus[loads]
 
-    def note(self) -> None:
-        """A sample."""
+    def sample(self) -> None:
+        """Note the nodes that changed since the last sample."""
         log = self._queue.live.columns.log
         changed = log.since(self._seen)
         nodes = self._nodes[0] if isinstance(changed, slice) else np.unique(changed)
         self._seen = log.position
         self._nodes.append(nodes)
-        self._left.append(self._look(nodes))
+        self._left.append(self._read(nodes))
 
     def series(self) -> array[int]:
-        """Milli GPUs times pods at each sample."""
+        """Return the fragmentation at each sample, in milli-GPUs times pods."""
         queue = self._queue
         nodes = np.concatenate(self._nodes)
         cpus, gpus = (np.concatenate(column) for column in zip(*self._left, strict=True))
@@ -252,5 +255,6 @@ class FragmentNotes:
 
 
 def _quantile(ordered: Ints, percent: int) -> int:
-    """The least of them that so many percent do not exceed."""
+    """Return the least value that is not exceeded by `percent` percent of the ascending values, `NEVER` for no
+    values."""
     return int(ordered[-(-len(ordered) * percent // 100) - 1]) if len(ordered) else NEVER

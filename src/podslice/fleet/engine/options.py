@@ -1,4 +1,4 @@
-"""How a cell is simulated: everything beside the nodes, the pods and the seed."""
+"""The options of a cell: everything that decides its result beside the nodes, the pods and the seed."""
 
 from __future__ import annotations
 
@@ -27,26 +27,41 @@ Retry: TypeAlias = Literal["owner", "next-node", "never"]
 
 
 class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`policy`: the scheduler's score; the first three add BalancedAllocation if `balanced`. `curve`: of
-    requested-to-capacity-ratio, points of (utilisation 0-100, score 0-10), ascending. `filter`: what the scheduler
-    knows of nodes beside sums: nothing, NRT objects of an age of `nrt_delay_ms`, or everything. `percentage` of nodes
-    to score, 0 for upstream's adaptive one. `ties`: which of the best nodes.
+    """Scheduler:
 
-    `retry` after a refusal: `owner` as the shapes' owners do, `next-node` the next best one at once, at most `tries`
-    of them, `never`. `delay_ms` between a refusal and the owner's next pod; `limit` caps counted attempts of a loop.
-    `preemption`: pods of lower priority make room, for a pod that was refused less often than `limit`;
-    `budgets`: whose going is avoided.
-    `events` of nodes, in order of time.
+    - `policy`: its score; the first three names add BalancedAllocation if `balanced`.
+    - `curve`: of requested-to-capacity-ratio, points of (utilisation 0-100, score 0-10), ascending.
+    - `filter`: what the scheduler knows of nodes beside sums: `kube` nothing, `kube-nrt` NRT objects that are
+      `nrt_delay_ms` old, `exact` everything.
+    - `percentage`: of nodes to score, 0 for upstream's adaptive one.
+    - `ties`: how one of the best nodes is chosen.
 
-    `until_ms`: nothing happens after it, -1 for no end. `sample_ms`: a row of the series every so often, 0 for none.
-    `sample_share`: a row whenever another so many thousandths of what all pods request (GPUs, without any CPUs) have
-    arrived, 0 for none. `sample_arrivals`: a row after every pod. `warmup_ms`: integrals begin there. `popular`:
-    thousandths of the pods whose shapes count for fragmentation; `usual`: pods of each shape that say which these are,
-    where the pods that come do not, as some were drawn again.
+    Refusals and events:
 
-    `memory`: bytes for remembered answers; results do not depend on it. `verify`: every so many-th remembered answer is
-    computed again and compared, 0 for none. `cpus`: the pods' CPUs and NUMA nodes are in the result. `metrics`: what is
-    worked out beside counts, of "alignment", "fragmentation" (of GPUs), "stranded" and "largest" (at the end).
+    - `retry` after a refusal: `owner` as the shapes' owners do, `next-node` the next best node at once, at most `tries`
+      of them, `never`.
+    - `delay_ms`: between a refusal and the owner's next pod; `limit` caps the counted attempts of a loop.
+    - `preemption`: pods of lower priority are preempted for a pod that was refused less often than `limit`; `budgets`
+      are the PodDisruptionBudgets that preemption avoids to violate.
+    - `events`: of nodes, in order of time.
+
+    Time and samples:
+
+    - `until_ms`: the run stops there, -1 for no end; `warmup_ms`: integrals begin there.
+    - `sample_ms`: interval of the rows of the series, 0 for none.
+    - `sample_share`: a row whenever this many more thousandths of what all pods request (GPUs; CPUs where no pod has a
+      GPU) have arrived, 0 for none.
+    - `sample_arrivals`: a row after every pod.
+
+    Measures:
+
+    - `popular`: thousandths of the pods whose shapes count for fragmentation; `usual`: pods of each shape from which
+      these are chosen, where the pods that arrive are a resampled copy.
+    - `metrics`: what is computed beside counts, of "alignment", "fragmentation" (of GPUs), "stranded" and "largest" (at
+      the end).
+    - `cpus`: include the pods' CPUs and NUMA nodes in the result.
+    - `memory`: bytes for remembered answers; results do not depend on it.
+    - `verify`: every so many-th remembered answer is computed again and compared, 0 for none.
     """
 
     policy: PolicyName = "least-allocated"

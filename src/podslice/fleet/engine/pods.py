@@ -1,4 +1,4 @@
-"""What becomes of each pod: columns that a run fills."""
+"""What happened to each pod, in columns that a run fills."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREEMPTED: Final = 4
 
 
 class PodTable:
-    """Pods by number; `holding` and `gpus` of those that run."""
+    """Columns by pod number; `holding` and `gpus` have the pods that run."""
 
     def __init__(self, workload: Workload) -> None:
         def column() -> array[int]:
@@ -35,12 +35,12 @@ class PodTable:
         self.reasons: list[str] = [""]
         self._refusals: dict[tuple[int, int, int], list[int]] = {}
 
-    def runs(self, pod: int) -> bool:
-        """True for a pod that is on a node."""
+    def is_running(self, pod: int) -> bool:
+        """Whether the pod is on a node."""
         return pod in self.holding
 
-    def refuse(self, pod: int, kind: int, reason: str, times: int = 1) -> None:
-        """A node of a class refused it, so many times."""
+    def count_refusal(self, pod: int, kind: int, reason: str, times: int = 1) -> None:
+        """Count `times` refusals of the pod by nodes of class `kind`."""
         if reason not in self.reasons:
             self.reasons.append(reason)
         number = self.reasons.index(reason)
@@ -50,14 +50,14 @@ class PodTable:
         found[0] += times
 
     def refusals(self) -> tuple[RefusalCount, ...]:
-        """All refusals, by shape, class and reason."""
+        """Return the counted refusals by shape, class and reason, in ascending order."""
         return tuple(
             RefusalCount(shape, kind, self.reasons[number], attempts, example)
             for (shape, kind, number), (attempts, example) in sorted(self._refusals.items())
         )
 
     def columns(self, cpus: list[int], numa: list[int]) -> PodColumns:
-        """The columns of a result."""
+        """Return the columns of the result; `cpus` and `numa` are masks by pod."""
         return PodColumns(
             self.first_try,
             self.first_bound,

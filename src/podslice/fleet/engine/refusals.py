@@ -1,8 +1,8 @@
-"""What becomes of refused pods: owners make new ones, and pods that loop are counted without being simulated.
+"""What follows a refusal: owners create replacements, and pods that loop are counted without being simulated.
 
-A refused pod is terminal; its owner makes another. It meets the same ledgers, and without a change anywhere it goes to
-one of the same best nodes again. When all of these refuse it, the pod is parked until something changes; the attempts
-in between are arithmetic. Attempts come on a grid of `delay` after the refusal that began the loop.
+A refused pod is terminal; its owner creates another one. That one meets the same ledgers, and without a change anywhere
+it goes to one of the same best nodes again. When all of these refuse it, the pod is parked until something changes; the
+attempts in between are computed. Attempts are on a grid of `delay` milliseconds from the refusal that began the loop.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from podslice.fleet.engine.clock import EventKind, FleetEvent
 from podslice.fleet.engine.shapes import Owner
 
 COLLECTED_FROM = 12_500
-"""Failed pods that are kept; of more, kube-controller-manager deletes the oldest (terminated-pod-gc-threshold)."""
+"""Number of failed pods that are kept; kube-controller-manager deletes the oldest beyond that
+(terminated-pod-gc-threshold)."""
 _JOB_FIRST_MS, _JOB_MOST_MS, _JOB_LIMIT = 10_000, 360_000, 6
 _DAEMON_FIRST_MS, _DAEMON_MOST_MS = 1_000, 900_000
 
 
 def replacement_delay(owner: Owner, refused: int, delay: int) -> int | None:
-    """Milliseconds until the next pod after so many refused ones, None where there is none."""
+    """Return the milliseconds until the owner's next pod after `refused` refusals, None where there is none.
+
+    A Job backs off from 10 s to 6 min and fails after 6 retries (its default backoffLimit); a DaemonSet backs off from
+    1 s to 15 min.
+    """
     if owner == "deployment":
         return delay
     if owner == "job":
@@ -32,15 +37,15 @@ def replacement_delay(owner: Owner, refused: int, delay: int) -> int | None:
 
 
 class ParkedPod(NamedTuple):
-    """A pod that loops since `since`, when it was refused."""
+    """A pod that has been looping since `since` milliseconds, when it was refused."""
 
     shape: int
     since: int
 
 
 class Loops:
-    """Pods that loop, by number. A shape is looked at again at the first attempt of one of its pods after a change;
-    `idle` shapes wait for one, `due` ones have an event."""
+    """Looping pods by number. A shape is checked again at the first attempt of one of its pods after a change; `idle`
+    shapes wait for a change, all others have a scheduled event."""
 
     def __init__(self, delay: int) -> None:
         self._delay = delay
@@ -55,11 +60,11 @@ class Loops:
         return pod in self._pods
 
     def items(self) -> list[tuple[int, ParkedPod]]:
-        """All pods that loop, in order of their numbers."""
+        """Return all looping pods in order of their numbers."""
         return sorted(self._pods.items())
 
     def park(self, pod: int, shape: int, now: int) -> None:
-        """It was refused now, and will be again."""
+        """Add a pod that was refused now and would be refused again."""
         self._pods[pod] = ParkedPod(shape, now)
         grid = self._grid.setdefault(shape, [])
         if not grid:
@@ -67,7 +72,7 @@ class Loops:
         insort(grid, (now % self._delay, pod))
 
     def take(self, pod: int) -> ParkedPod:
-        """It loops no more."""
+        """Remove a pod, and return since when it has looped."""
         parked = self._pods.pop(pod)
         grid = self._grid[parked.shape]
         grid.remove((parked.since % self._delay, pod))
@@ -76,8 +81,8 @@ class Loops:
             self._idle.pop(parked.shape, None)
         return parked
 
-    def attempts(self, parked: ParkedPod, until: int) -> int:
-        """Refused attempts since it was parked, up to and with `until`."""
+    def count_attempts(self, parked: ParkedPod, until: int) -> int:
+        """Return the number of refused attempts since the pod was parked, up to and including `until`."""
         return (until - parked.since) // self._delay
 
     @property
@@ -85,25 +90,25 @@ class Loops:
         """Shapes that wait for a change."""
         return self._idle
 
-    def wake(self, shapes: Iterable[int], now: FleetEvent) -> list[tuple[int, int]]:
-        """Something changed for idle shapes: when a pod of each tries next, and which one."""
+    def requeue(self, shapes: Iterable[int], now: FleetEvent) -> list[tuple[int, int]]:
+        """Take shapes out of `idle` after a change; return for each when its next pod tries, and which one."""
         found = []
         for shape in list(shapes):
             del self._idle[shape]
             found.append(self.next_attempt(shape, now))
         return found
 
-    def rest(self, shape: int) -> None:
-        """All pods of a shape were found to loop on, until the next change."""
+    def set_idle(self, shape: int) -> None:
+        """Let a shape whose pods go on looping wait for the next change."""
         if shape in self._grid:
             self._idle[shape] = None
 
-    def waits(self, shape: int) -> bool:
-        """True for a shape of which pods loop and try again before anything changes."""
+    def is_scheduled(self, shape: int) -> bool:
+        """Whether pods of the shape loop and try again before anything changes."""
         return shape in self._grid and shape not in self._idle
 
     def next_attempt(self, shape: int, now: FleetEvent) -> tuple[int, int]:
-        """The first attempt of a pod of this shape after an event: time and pod."""
+        """Return time and pod of the first attempt of a pod of this shape after the event `now`."""
         grid, delay = self._grid[shape], self._delay
         phase = now.at % delay
         begin = now.at - phase
@@ -113,6 +118,7 @@ class Loops:
             if grid[place][0] != phase:
                 candidates.append((begin + grid[place][0], grid[place][1]))
                 break
+            # At the same moment only attempts whose event comes later in the order (kind, pod) are still possible.
             if (EventKind.RETRY, grid[place][1]) > now[1:] and self._pods[grid[place][1]].since < now.at:
                 candidates.append((now.at, grid[place][1]))
                 break

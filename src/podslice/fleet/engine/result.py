@@ -1,6 +1,6 @@
-"""What a cell comes to: integers and columns, so that it is the same bytes on every machine.
+"""The result of a cell: integers and columns, so that it is the same bytes on every machine.
 
-Rates are divided where they are shown: `summary` has numerators and denominators.
+Rates are divided where they are printed: `summary` has numerators and denominators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from podslice.values.cpuset import Bits
 
 
 class RefusalCount(NamedTuple):
-    """Refused attempts of a shape on nodes of a class (both by position) for a reason, and the first such pod."""
+    """Number of refused attempts of a shape on nodes of a class (both by position) with one reason, and the first pod
+    refused so."""
 
     shape: int
     kind: int
@@ -24,12 +25,14 @@ class RefusalCount(NamedTuple):
 
 
 class PodColumns(NamedTuple):
-    """What became of pods, by number, in `array('q')`; times in milliseconds, -1 for never.
+    """What happened to pods, by number, in `array('q')`; times in milliseconds, -1 for never.
 
-    `first_try`: the scheduler looked first. `bound`: it ran from then on. `ended`. `node`: where it ran last.
-    `attempts`: how many came to a node. `verdict`: 0 ran, 1 pending (no node fits), 2 looping, 3 failed (its
-    owner gave up), 4 preempted. `reason`: position in `CellResult.reasons` of its last refusal. `cpus`: what it owned
-    when it was bound, and `numa`: the NUMA nodes of its CPUs, memory and devices; empty unless asked for.
+    - `first_try`: when the scheduler first tried the pod; `bound`: when it was first bound; `ended`.
+    - `node`: where it ran last; `attempts`: how many of its bindings reached a node.
+    - `verdict`: 0 ran, 1 pending (no node fits), 2 looping, 3 failed (its owner gave up), 4 preempted.
+    - `reason`: position in `CellResult.reasons` of its last refusal.
+    - `cpus`: mask of the CPUs it owned when it was bound, `numa`: mask of the NUMA nodes of its CPUs, memory and
+      devices; empty unless asked for.
     """
 
     first_try: array[int]
@@ -44,14 +47,17 @@ class PodColumns(NamedTuple):
 
 
 class NodeColumns(NamedTuple):
-    """The end state of nodes, by number, in `array('q')`.
+    """The final state of nodes, by number, in `array('q')`.
 
-    `state`: number of the node's state in this cell (equal states of a class, equal numbers). `pods`, `cpu_milli`,
-    `memory`, `gpu_milli`: booked by the scheduler. `assignable`: CPUs that can still be owned. `stranded`: those of
-    them that are left when the node is filled with the workload's shapes, smallest first. `expected`, `blind`: CPUs
-    times pods, expected stranded by decisions and by sums (`CellResult.popular` is the divisor). `largest`: the most
-    CPUs one Guaranteed container could still get. `holes`: how many more of the smallest usual pods get in.
-    `shared_milli`, `shared_cpus`: milli CPUs that pods without CPUs of their own ask for, and CPUs that they share.
+    - `state`: number of the node's state in this cell (equal states of a class have equal numbers).
+    - `pods`, `cpu_milli`, `memory`, `gpu_milli`: booked by the scheduler.
+    - `assignable`: CPUs that can still be owned; `stranded`: those that remain when the node is filled with the
+      workload's shapes, smallest first.
+    - `expected`, `blind`: CPUs times pods, expected stranded by decisions and by sums (`CellResult.popular` is the
+      divisor).
+    - `largest`: the most CPUs one Guaranteed container could still get; `holes`: how many more of the smallest usual
+      pods fit.
+    - `shared_milli`: millicores requested by pods without CPUs of their own; `shared_cpus`: CPUs that they share.
     """
 
     state: array[int]
@@ -70,10 +76,11 @@ class NodeColumns(NamedTuple):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """`summary`: integers by name (docs/fleet.md has the table). `series`: columns by name, one entry for each sample,
-    `at_ms` and `arrived_milli` among them. `popular`: pods whose shapes count for fragmentation. `reasons`: texts of
-    refusals, "" first. `work`: questions that were asked, computed and verified; not a result, as it depends on the
-    memory there was."""
+    """- `summary`: integers by name (docs/fleet.md has the table).
+    - `series`: columns by name, one entry for each sample, `at_ms` and `arrived_milli` among them.
+    - `reasons`: texts of refusals, "" first.
+    - `popular`: pods whose shapes count for fragmentation.
+    - `work`: questions that were asked, computed and verified; not a result, as it depends on the available memory."""
 
     summary: dict[str, int]
     series: dict[str, array[int]]

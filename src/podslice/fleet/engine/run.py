@@ -1,14 +1,14 @@
-"""One cell of a simulation: take the next event, apply it, note what came of it.
+"""Run one cell: take the next event, apply it, measure the effect.
 
-A cell is a function of nodes, pods, options and a seed, and of nothing else. It can be left between two events and be
-taken up again, to the same end.
+A cell is a function of nodes, pods, options and a seed, and of nothing else. It can be saved between two events and
+resumed to the same result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from podslice.fleet.engine.checkpoint import can_be_taken, go_on, taken
+from podslice.fleet.engine.checkpoint import can_checkpoint, restore_checkpoint, take_checkpoint
 from podslice.fleet.engine.clock import Clock, EventKind
 from podslice.fleet.engine.nodes import Fleet
 from podslice.fleet.engine.notes import Notes
@@ -17,9 +17,10 @@ from podslice.fleet.engine.result import CellResult
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.scheduler.queue import PodQueue
 
-_TOLD_EVERY = 256
+_REPORT_EVERY = 256
+"""Number of events between two reports of progress, each of which also offers a checkpoint."""
 Offer = Callable[[Callable[[], bytes]], None]
-"""Is told now and then how to take the run as it is."""
+"""Called now and then with a function that takes a checkpoint."""
 
 
 def run_cell(
@@ -30,20 +31,25 @@ def run_cell(
     *,
     progress: Callable[[float], None] = lambda share: None,
     offer: Offer | None = None,
-    begun: bytes = b"",
+    saved: bytes = b"",
 ) -> CellResult:
-    """Simulate it. `progress` is told now and then how far it is, from 0 to 1; `offer` how to take a checkpoint; the
-    run goes on from the one that is `begun`. Raises `msgspec.DecodeError` and others where that is none."""
+    """Simulate a cell.
+
+    - `progress`: called now and then with the share that is done, from 0 to 1.
+    - `offer`: called now and then with a function that takes a checkpoint.
+    - `saved`: a checkpoint to resume from, empty to begin. Raises `msgspec.DecodeError` and others where it is damaged.
+    """
     clock = Clock(workload.arrival)
     queue = PodQueue(fleet, workload, options, seed, clock)
     notes = Notes(queue, options)
-    if begun:
-        go_on(begun, queue, notes)
+    if saved:
+        restore_checkpoint(saved, queue, notes)
     else:
-        _begin(queue, options, clock)
-    offered = offer if can_be_taken(queue) else None
-    changes = _changes(workload)
-    progress(_share(clock, len(workload), changes))
+        _schedule_initial(queue, options, clock)
+    # Nodes of profile `kubelet-1.36` keep whole kubelet states, which are not plain data.
+    offer_checkpoint = offer if can_checkpoint(queue) else None
+    changes = _count_changes(workload)
+    progress(_progress_of(clock, len(workload), changes))
     for count, event in enumerate(clock):
         if 0 <= options.until_ms < event.at:
             break
@@ -51,42 +57,44 @@ def run_cell(
         if event.kind is EventKind.END:
             queue.end(event.number)
         elif event.kind is EventKind.NODES:
-            queue.happen(options.events[event.number])
+            queue.apply_node_event(options.events[event.number])
         elif event.kind is EventKind.ROOM:
-            queue.serve(event.number)
+            queue.try_waiting(event.number)
         elif event.kind is EventKind.RETRY:
             queue.retry(event.number)
         elif event.kind is EventKind.ARRIVAL:
             queue.arrive(event.number)
-            notes.arrived(event)
+            notes.count_arrival(event)
         else:
             notes.sample(event.at)
             if clock.alive:
-                clock.put(event.at + options.sample_ms, EventKind.SAMPLE, event.number + 1)
-        if count % _TOLD_EVERY == _TOLD_EVERY - 1:
-            progress(_share(clock, len(workload), changes))
-            if offered is not None:
-                offered(lambda: taken(queue, notes))
+                clock.schedule(event.at + options.sample_ms, EventKind.SAMPLE, event.number + 1)
+        if count % _REPORT_EVERY == _REPORT_EVERY - 1:
+            progress(_progress_of(clock, len(workload), changes))
+            if offer_checkpoint is not None:
+                offer_checkpoint(lambda: take_checkpoint(queue, notes))
     progress(1.0)
     return notes.result()
 
 
-def _share(clock: Clock, pods: int, changes: int) -> float:
-    """How far a cell is: the share of its pods that have come, or of the `changes` there will be."""
+def _progress_of(clock: Clock, pods: int, changes: int) -> float:
+    """Return the share of a cell that is done: of its pods that have arrived, or of its `changes` where that is not
+    0."""
     if changes:
         return min(clock.changed / changes, 1.0)
-    return clock.arrived / pods if pods else 1.0
+    return clock.arrival_count / pods if pods else 1.0
 
 
-def _changes(workload: Workload) -> int:
-    """How many pods come and go, where all come at one moment and some go; else 0, as those that come tell it."""
+def _count_changes(workload: Workload) -> int:
+    """Return the number of arrivals and ends where all pods arrive at one moment and some end; else 0, as arrivals then
+    measure progress."""
     ends = len(workload) - workload.length.count(NEVER)
     return len(workload) + ends if ends and workload.arrival[0] == workload.arrival[-1] else 0
 
 
-def _begin(queue: PodQueue, options: CellOptions, clock: Clock) -> None:
-    queue.begin()
+def _schedule_initial(queue: PodQueue, options: CellOptions, clock: Clock) -> None:
+    queue.bind_initial_pods()
     for number, event in enumerate(options.events):
-        clock.put(event.at_ms, EventKind.NODES, number)
+        clock.schedule(event.at_ms, EventKind.NODES, number)
     if options.sample_ms:
-        clock.put(options.sample_ms, EventKind.SAMPLE, 0)
+        clock.schedule(options.sample_ms, EventKind.SAMPLE, 0)

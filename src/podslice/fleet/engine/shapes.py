@@ -1,8 +1,7 @@
-"""A pod as the fleet sees it: one shape for all the pods of a trace that ask for the same.
+"""A pod as the fleet sees it: one shape for all pods of a trace with the same requests.
 
-What a row of a trace became is a shape: the pod that a kubelet decides about, the amounts that a scheduler counts, and
-who makes a new one when it is refused. Traces have tens of thousands of pods and a few hundred shapes; that is what
-makes a simulation cheap.
+A shape is the pod that a kubelet decides about, the amounts that a scheduler counts, and the owner that replaces it
+after a refusal. Traces have tens of thousands of pods and a few hundred shapes, which is what makes a simulation cheap.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from podslice.scheduling.scoring import balanced_scoring_requests, fit_scoring_r
 from podslice.values.quirks import Quirks
 
 Owner: TypeAlias = Literal["deployment", "job", "bare", "daemonset"]
-"""Who makes a new pod after a refusal (`refusals`)."""
+"""Kind of the owner, which decides about a new pod after a refusal (`refusals`)."""
 Effect: TypeAlias = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 WHOLE_GPU = 1000
 """Milli of one GPU."""
@@ -34,7 +33,7 @@ class NodeTaint(NamedTuple):
 
 
 class PodToleration(NamedTuple):
-    """A toleration of a pod. `key` "" with `Exists` tolerates everything, `effect` "" all effects."""
+    """A toleration of a pod. Key "" with `Exists` tolerates every taint, effect "" every effect."""
 
     key: str = ""
     operator: Literal["Exists", "Equal"] = "Equal"
@@ -42,7 +41,7 @@ class PodToleration(NamedTuple):
     effect: str = ""
 
     def tolerates(self, taint: NodeTaint) -> bool:
-        """True when the pod may be on a node with this taint, as far as this one goes."""
+        """Whether this toleration matches the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -51,11 +50,14 @@ class PodToleration(NamedTuple):
 
 
 class SchedulerRequests(NamedTuple):
-    """What a scheduler counts of a pod: CPUs in milli, memory in bytes, everything else in whole units.
+    """The amounts of a pod that a scheduler counts: CPU in millicores, memory in bytes, everything else in whole units.
 
-    `asked`: its filter, of the pod that comes (`fit.filter_requests`). `taken`: what the pod takes away from others
-    once it is on a node. `non_zero`: the same with defaults for what is not requested. `scored` and `balanced`: of the
-    pod that comes, for LeastAllocated and its like, and for BalancedAllocation. The last three: CPU and memory only.
+    - `asked`: compared by the filter when the pod is scheduled (`filter_requests`).
+    - `taken`: subtracted from a node once the pod is on it; `non_zero`: the same with defaults for requests that are
+      missing.
+    - `scored`, `balanced`: of the pod to schedule, for LeastAllocated and its like, and for BalancedAllocation.
+
+    `non_zero`, `scored` and `balanced` have CPU and memory only.
     """
 
     asked: Mapping[str, int]
@@ -66,7 +68,7 @@ class SchedulerRequests(NamedTuple):
 
     @classmethod
     def of(cls, pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> SchedulerRequests:
-        """What a scheduler with these gates counts."""
+        """Return the amounts as a scheduler with these feature gates counts them."""
         return cls(
             filter_requests(pod, gates),
             accounted_requests(pod, gates),
@@ -77,13 +79,15 @@ class SchedulerRequests(NamedTuple):
 
 
 class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row of a trace became. Two rows that say the same have the same shape.
+    """All pods with the same requests and constraints.
 
-    `pod` is what kubelets are asked about; its UID and names count for nothing. `gpus` GPUs of `gpu_milli` milli each
-    (1000: whole ones) are booked by the scheduler; whole GPUs are devices of the pod too, if it names them in its
-    limits. `gpu_models`: models it may run on, none for any. `node_selector` of the pod and `tolerations` are the
-    scheduler's constraints. `max_per_node`: at most so many pods with the same `group` on a node, -1 for any number.
-    `priority`: higher first. `placement`: node affinity, and what it asks of other pods and they of it.
+    - `pod`: what kubelets decide about; its UID and names do not matter.
+    - `gpus`, `gpu_milli`: GPUs of this many milli each (1000: whole ones) that the scheduler books; whole GPUs are
+      devices of the pod too, if it names them in its limits. `gpu_models`: models it may run on, empty for any.
+    - `tolerations`, and the node selector of `pod`: the scheduler's constraints. `placement`: node affinity, affinity
+      between pods, spread.
+    - `max_per_node`: at most this many pods of the same `group` on a node, -1 for any number.
+    - `priority`: higher first.
     """
 
     name: str
@@ -101,10 +105,10 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_request(self) -> int:
-        """Milli of all its GPUs."""
+        """Milli-GPUs of all its GPUs."""
         return self.gpus * self.gpu_milli
 
     @property
     def cpu_request(self) -> int:
-        """Milli CPUs."""
+        """Millicores that the scheduler's filter counts."""
         return self.requests.asked.get("cpu", 0)

@@ -1,8 +1,8 @@
-"""CPUs that nobody gets: what is left of a node when it is filled up, and what the usual pods cannot use of it.
+"""Stranded CPUs: what remains of a node when it is filled up, and what the usual pods cannot use of it.
 
-`expected`: the assignable CPUs of a node, times the usual pods that it would refuse; FGD's idea with a kubelet's answer
-in place of sums. `blind` the same by sums. The difference is what NUMA costs. Nodes in the same state with the same
-sums are looked at once.
+`expected`: the assignable CPUs of a node times the usual pods that it would refuse; FGD's idea with a kubelet's answer
+in place of sums. `blind`: the same by sums. The difference is the cost of NUMA. Nodes in the same state with the same
+sums are measured once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CPU = 1
 
 
 class StrandedCPUs:
-    """Looks at the nodes of a queue as they are now."""
+    """Measures the nodes of a queue as they are now; `metrics` as of `CellOptions`."""
 
     def __init__(self, queue: PodQueue, metrics: tuple[str, ...]) -> None:
         self._queue = queue
@@ -36,9 +36,9 @@ class StrandedCPUs:
 
         self._by_size = sorted((number for number, _ in queue.popular), key=size)
 
-    def all(self) -> tuple[array[int], ...]:
-        """Columns: assignable, stranded, expected, blind, largest, holes."""
-        found = [self._node(node) for node in range(self._live.columns.count)]
+    def measure(self) -> tuple[array[int], ...]:
+        """Return columns by node: assignable, stranded, expected, blind, largest, holes."""
+        found = [self._measure_node(node) for node in range(self._live.columns.count)]
         assignable = array("q", [self.assignable(node) for node in range(len(found))])
         columns = [array("q", column) for column in zip(*found, strict=True)] if found else _EMPTY
         stranded, holes, expected, blind = columns
@@ -46,7 +46,7 @@ class StrandedCPUs:
         return assignable, stranded, expected, blind, largest, holes
 
     def largest(self, node: int) -> int:
-        """The most CPUs that one Guaranteed container could still get."""
+        """Return the most CPUs that one Guaranteed container could still get."""
         if not self._largest:
             return 0
         columns = self._live.columns
@@ -60,24 +60,27 @@ class StrandedCPUs:
         return self._gives[key]
 
     def assignable(self, node: int, state: FleetState | None = None) -> int:
-        """CPUs of a node that pods can still own; without a static policy, whole CPUs that are not booked."""
+        """Return how many CPUs of a node pods can still own; without a static policy, whole CPUs that are not
+        booked."""
         columns, rules = self._live.columns, self._live.fleet.classes[self._live.kinds[node]].rules
         if rules.cpu.static:
             return ((state or self._live.states[node]).cpus & ~rules.cpu.reserved).bit_count()
         return int(columns.free(node)[_CPU]) // 1000
 
-    def _node(self, node: int) -> tuple[int, int, int, int]:
+    def _measure_node(self, node: int) -> tuple[int, int, int, int]:
+        """Return stranded, holes, expected and blind of a node."""
         if not self._stranded:
             return 0, 0, 0, 0
         columns = self._live.columns
         key = (self._live.states[node].number, int(columns.load[node]))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = (*self._filled(node), *self._expected(node))
+            found = self._known[key] = (*self._fill(node), *self._expect_stranded(node))
         return found
 
-    def _expected(self, node: int) -> tuple[int, int]:
-        might = set(self._live.columns.might_fit(node))
+    def _expect_stranded(self, node: int) -> tuple[int, int]:
+        """Return `expected` and `blind` of a node, in CPUs times pods."""
+        might = set(self._live.columns.shapes_with_room(node))
         own = self.assignable(node)
         expected = blind = 0
         for shape, pods in self._queue.popular:
@@ -88,16 +91,16 @@ class StrandedCPUs:
                 expected += pods * own
         return expected, blind
 
-    def _filled(self, node: int) -> tuple[int, int]:
-        """Assignable CPUs after as many of the usual pods as get in, the smallest first; and how many of the smallest
-        ones these are, which are the node's holes."""
+    def _fill(self, node: int) -> tuple[int, int]:
+        """Return the assignable CPUs that remain after as many usual pods as fit, the smallest first, and how many of
+        the smallest ones fit (the node's holes)."""
         live, columns, kind = self._live, self._live.columns, self._live.kinds[node]
         state, free = live.states[node], columns.free(node)
         used = holes = 0
-        smallest = next((shape for shape in self._by_size if columns.taken(shape)[_CPU]), NEVER)
+        smallest = next((shape for shape in self._by_size if columns.accounted_request(shape)[_CPU]), NEVER)
         for shape in self._by_size:
-            taken = columns.taken(shape)
-            while (columns.asked(shape) <= free).all():
+            taken = columns.accounted_request(shape)
+            while (columns.filter_request(shape) <= free).all():
                 answer = live.answers.admit(kind, state, shape, NEVER)
                 if answer.holding is None or not taken[_CPU]:
                     break

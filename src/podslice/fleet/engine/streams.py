@@ -1,7 +1,8 @@
-"""Chance that is the same everywhere: one stream for each purpose of a seed, none for a configuration.
+"""Random numbers that are the same on every machine: one stream for each purpose of a seed, independent of the
+configuration.
 
 So every configuration meets the same pods at the same times. Where one configuration draws more often than another (a
-tie, a refusal), it draws by index instead of in turn, so that nothing else moves.
+tie, a refusal), numbers are drawn by index instead of in turn, so that no other draw changes.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ T = TypeVar("T")
 
 
 def stream(seed: int, purpose: Purpose) -> Random:
-    """Numbers in turn; ask it for `random` and `getrandbits` only, which are documented to stay what they are."""
+    """Return a generator for one purpose. Use only its `random` and `getrandbits`: Python documents that these stay the
+    same."""
     return Random(int.from_bytes(sha256(f"{seed}/{purpose}".encode()).digest(), "big"))
 
 
-def below(source: Random, limit: int) -> int:
-    """A number from 0 to below `limit`, each as likely."""
+def draw_below(source: Random, limit: int) -> int:
+    """Draw a number from 0 to below `limit`, uniformly."""
     bits = limit.bit_length()
+    # Draws that are too large are dropped: a remainder would favour small numbers, and `randrange` may change with
+    # Python.
     while True:
         drawn = source.getrandbits(bits)
         if drawn < limit:
@@ -30,19 +34,20 @@ def below(source: Random, limit: int) -> int:
 
 
 def shuffle(source: Random, things: MutableSequence[T]) -> None:
-    """Put them into another order, each as likely."""
+    """Permute in place, all orders with equal probability."""
     for last in range(len(things) - 1, 0, -1):
-        other = below(source, last + 1)
+        other = draw_below(source, last + 1)
         things[last], things[other] = things[other], things[last]
 
 
 class IndexedStream:
-    """Numbers by index: whoever asks for the same index gets the same number, whatever else was drawn."""
+    """Random numbers by index: the same index always yields the same number, whatever else was drawn."""
 
     def __init__(self, seed: int, purpose: Purpose) -> None:
         self._key = sha256(f"{seed}/{purpose}".encode()).digest()
 
-    def below(self, limit: int, *index: int) -> int:
-        """A number from 0 to below `limit`; 2^64 is so much more than any limit that all are as likely."""
+    def draw_below(self, limit: int, *index: int) -> int:
+        """Return a number from 0 to below `limit`. The remainder of 64 bits is uniform enough: any limit is far below
+        2^64."""
         digest = blake2b(repr(index).encode(), digest_size=8, key=self._key).digest()
         return int.from_bytes(digest, "big") % limit

@@ -1,4 +1,4 @@
-"""Pods that come: columns, one entry for each pod in order of arrival, 24 bytes a pod."""
+"""The pods of a workload: columns with one entry for each pod in order of arrival, 24 bytes a pod."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import msgspec
 
 from podslice.fleet.engine.shapes import FleetShape
 
-NOBODY: Mapping[int, str] = {}
+NO_PODS: Mapping[int, str] = {}
 NEVER = -1
 """In a column of times: it does not happen. In a column of nodes: the scheduler decides."""
 
 
 class Workload(msgspec.Struct, frozen=True, eq=False):
-    """Pods by number. `shape`: positions in `shapes`. `arrival`: milliseconds, never descending. `length`: how long a
-    pod runs once it is bound, in milliseconds, `NEVER` for ever. `node`: the node it is on or for (a DaemonSet's pod,
-    a pod of a live cluster), `NEVER` where the scheduler decides. All columns are `array('q')`. `there`: pods that are
-    on their node from the beginning, by number, and the UID under which its `FleetNode.start` has what they hold.
+    """Pods by number; all columns are `array('q')`.
+
+    - `shape`: positions in `shapes`.
+    - `arrival`: milliseconds, ascending.
+    - `length`: how long a pod runs once it is bound, in milliseconds, `NEVER` for without end.
+    - `node`: the node it is on or for (a DaemonSet's pod, a pod of a live cluster), `NEVER` where the scheduler
+      decides.
+    - `initial`: pods that are on their node from the beginning, by number, and the UID under which `FleetNode.start`
+      has their resources.
     """
 
     shapes: tuple[FleetShape, ...]
@@ -26,7 +31,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     arrival: array[int]
     length: array[int]
     node: array[int]
-    there: Mapping[int, str] = NOBODY
+    initial: Mapping[int, str] = NO_PODS
 
     @classmethod
     def of(
@@ -36,9 +41,9 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
         arrival: Iterable[int],
         length: Iterable[int] | None = None,
         node: Iterable[int] | None = None,
-        there: Mapping[int, str] = NOBODY,
+        initial: Mapping[int, str] = NO_PODS,
     ) -> Workload:
-        """Without `length` no pod ever ends, without `node` the scheduler decides about all."""
+        """Make a workload; without `length` no pod ever ends, without `node` the scheduler places all pods."""
         own = array("q", shape)
         unset = array("q", [NEVER]) * len(own)
         return cls(
@@ -47,7 +52,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
             array("q", arrival),
             unset if length is None else array("q", length),
             unset if node is None else array("q", node),
-            there,
+            initial,
         )
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
 from podslice.fleet.engine.options import CellOptions, PolicyName
 from podslice.fleet.engine.shapes import FleetShape, SchedulerRequests
-from podslice.fleet.engine.streams import below, shuffle, stream
+from podslice.fleet.engine.streams import draw_below, shuffle, stream
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.traces.trace import TracePod, open_trace
 from podslice.fleet.workers.collecting import rare_collections
@@ -191,8 +191,8 @@ def inflated(pods: list[TracePod], seed: int, gpus: int) -> tuple[Workload, tupl
     shuffle(stream(seed, "shuffle"), chosen)
     asked, most = sum(requests[shape] for shape in chosen), gpus * _INFLATED // 1000
     while asked > most:
-        asked -= requests[chosen.pop(below(draws, len(chosen)))]
-    while asked + known[shape := rows[below(draws, len(rows))]].gpu_milli <= most:
+        asked -= requests[chosen.pop(draw_below(draws, len(chosen)))]
+    while asked + known[shape := rows[draw_below(draws, len(rows))]].gpu_milli <= most:
         chosen.append(shape)
         asked += requests[shape]
     usual = tuple(rows.count(shape) for shape in range(len(known)))

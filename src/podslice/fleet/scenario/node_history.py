@@ -43,11 +43,11 @@ def node_at_end(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
     )
     exact = True
     for _, begins, pod in events:
-        uid = workload.there.get(pod) or f"pod-{pod}"
+        uid = workload.initial.get(pod) or f"pod-{pod}"
         if not begins:
             node.remove(uid)
             continue
-        if pod in workload.there:
+        if pod in workload.initial:
             continue
         shape = workload.shapes[outcome.shape[pod]]
         metadata = replace(shape.pod.metadata, name=uid, uid=uid, namespace="default")

@@ -61,8 +61,10 @@ def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
     ]
     shape, arrival, length = ([column[pod] for pod in pods] for column in (work.shape, work.arrival, work.length))
     node = [places.get(work.node[pod], NEVER) for pod in pods]
-    there = {place: work.there[pod] for place, pod in enumerate(pods) if pod in work.there and work.node[pod] in places}
-    return Workload.of(work.shapes, shape, arrival, length, node, there)
+    initial = {
+        place: work.initial[pod] for place, pod in enumerate(pods) if pod in work.initial and work.node[pod] in places
+    }
+    return Workload.of(work.shapes, shape, arrival, length, node, initial)
 
 
 def first_beyond(low: int, high: int, beyond: Callable[[int], bool]) -> int:

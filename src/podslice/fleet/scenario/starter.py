@@ -8,7 +8,7 @@ from importlib.resources import files
 from random import Random
 from typing import Any
 
-from podslice.fleet.engine.streams import below, stream
+from podslice.fleet.engine.streams import draw_below, stream
 from podslice.fleet.traces.trace import TraceNode, TracePod
 
 KINDS = {
@@ -57,11 +57,11 @@ def sample_pods() -> Iterator[TracePod]:
     shapes = [shape for weight, *shape in _PODS for _ in range(weight)]
     arrival = 0
     for number in range(_COUNT):
-        cpu, memory, gpus, milli = shapes[below(chance, len(shapes))]
-        arrival += below(chance, 2 * _SECONDS) * 1000
-        length = (1 + below(chance, 12)) * 3_600_000
+        cpu, memory, gpus, milli = shapes[draw_below(chance, len(shapes))]
+        arrival += draw_below(chance, 2 * _SECONDS) * 1000
+        length = (1 + draw_below(chance, 12)) * 3_600_000
         yield TracePod(
-            f"pod-{number:04}", cpu, memory * _GI, gpus, milli, qos=("LS", "BE")[below(chance, 2)],
+            f"pod-{number:04}", cpu, memory * _GI, gpus, milli, qos=("LS", "BE")[draw_below(chance, 2)],
             arrival=arrival, end=arrival + length,
         )  # fmt: skip
 
@@ -83,7 +83,7 @@ def sample_cluster() -> tuple[str, str]:
 
 
 def _cluster_pod(number: int, chance: Random) -> dict[str, Any]:
-    cpus = (1, 2, 3, 5, 9)[below(chance, 5)]
+    cpus = (1, 2, 3, 5, 9)[draw_below(chance, 5)]
     resources = {"requests": {"cpu": str(cpus), "memory": f"{4 * cpus}Gi"}}
     resources["limits"] = resources["requests"]
     spec: dict[str, Any] = {"containers": [{"name": "app", "resources": resources}]}

@@ -1,6 +1,6 @@
-"""The scheduler's ledgers: a load for each node (`loads`), and what of a node is not in its load, as columns.
+"""The scheduler's ledgers: a load for each node (`loads`), and as columns what of a node is not in its load.
 
-Who changes a node writes it into a log.
+Every change of a node is appended to a log.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from typing import TypeAlias
 
 import numpy as np
 
-from podslice.fleet.engine.domains import PodDomains, selects, tolerates
+from podslice.fleet.engine.domains import PodDomains, matches_node_affinity, tolerates
 from podslice.fleet.engine.nodes import Fleet
 from podslice.fleet.engine.shapes import FleetShape, NodeTaint
 from podslice.fleet.scheduler.loads import Bools, Ints, LoadTable
 
 Rows: TypeAlias = "Ints | slice"
-"""Nodes by number; a slice for those that follow one another."""
+"""Nodes by number; a slice for consecutive ones."""
 ALL = slice(None)
 _UNSCHEDULABLE = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Columns:
-    """What the scheduler knows of every node. `load`: by number. `kind`: its class. `allowed` by shape: labels, taints,
-    models, None where all nodes are; `closed`: no new pods. `used`, `room` and `gpus` are worked out of all loads,
-    whenever they are asked for."""
+    """What the scheduler knows of every node.
+
+    - `load`: number of its load; `kind`: its class; `state`: number of its state.
+    - `allowed`: by shape, mask of the nodes that labels, taints and GPU models allow, None where all are; `disliked`:
+      number of PreferNoSchedule taints that the shape does not tolerate.
+    - `closed`: mask of cordoned and absent nodes.
+
+    `used`, `room` and `gpus` are computed from all loads with every access.
+    """
 
     def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape]) -> None:
         kinds = np.array([node.kind for node in fleet.nodes], dtype=np.int64)
@@ -47,27 +53,27 @@ class Columns:
 
     @property
     def room(self) -> Ints:
-        """Of each node, by resource."""
+        """Allocatable amounts by node and resource."""
         return self.loads.room[self.load]
 
     @property
     def used(self) -> Ints:
-        """On each node, by resource."""
+        """Booked amounts by node and resource."""
         return self.loads.used[self.load]
 
     @property
     def gpus(self) -> Ints:
-        """Milli left of each GPU of each node."""
+        """Free milli of each GPU of each node."""
         return self.loads.gpus[self.load]
 
     def free(self, node: int) -> Ints:
-        """What is left of a node, by resource."""
+        """Return the free amounts of a node by resource."""
         load = self.load[node]
         free: Ints = self.loads.room[load] - self.loads.used[load]
         return free
 
-    def open(self, shape: int, rows: Rows) -> Bools | None:
-        """Which nodes a pod may go to, apart from what is booked; None for all of them."""
+    def open_nodes(self, shape: int, rows: Rows) -> Bools | None:
+        """Return the mask of nodes that a pod may go to, apart from what is booked; None for all of them."""
         wanted, allowed = self.shapes[shape], self.allowed[shape]
         found = None if allowed is None else allowed[rows]
         if self.any_closed:
@@ -75,39 +81,40 @@ class Columns:
         if wanted.max_per_node >= 0:
             below = self._groups[wanted.group][rows] < wanted.max_per_node
             found = below if found is None else found & below
-        passes = self.domains.passes(shape, rows)
+        passes = self.domains.filter_nodes(shape, rows)
         if passes is not None:
             found = passes if found is None else found & passes
         return found
 
-    def close(self, node: int, *, closed: bool) -> None:
-        """A node takes no new pods, or does again."""
+    def set_closed(self, node: int, *, closed: bool) -> None:
+        """Cordon or uncordon a node."""
         self.closed[node] = closed
         self.any_closed = bool(self.closed.any())
         self.log.add(node)
 
-    def become(self, node: int, kind: int) -> None:
-        """A node is of another class."""
+    def set_class(self, node: int, kind: int) -> None:
+        """Move a node to another class."""
         self.kind[node] = kind
-        self.load[node] = self.loads.as_class(int(self.load[node]), kind)
+        self.load[node] = self.loads.load_in_class(int(self.load[node]), kind)
         self.log.add(node)
 
-    def might_fit(self, node: int) -> list[int]:
-        """Shapes for which a node has enough of everything but GPUs; the filter may still not let them pass."""
-        return self.loads.might_fit(int(self.load[node]))
+    def shapes_with_room(self, node: int) -> list[int]:
+        """Return the shapes for which a node has enough of everything but GPUs; the filter may still reject the
+        node."""
+        return self.loads.shapes_with_room(int(self.load[node]))
 
-    def asked(self, shape: int) -> Ints:
-        """What the filter counts of a pod, with very little for what it does not ask for."""
+    def filter_request(self, shape: int) -> Ints:
+        """Return the amounts that the filter compares; hugely negative for resources that the pod does not request."""
         return self.loads.asked[shape]
 
-    def taken(self, shape: int) -> Ints:
-        """What a pod takes away from others."""
+    def accounted_request(self, shape: int) -> Ints:
+        """Return the amounts that a pod takes from its node."""
         return self.loads.taken[shape]
 
     def book(self, node: int, shape: int, gpus: Sequence[int], sign: int = 1) -> None:
-        """A pod comes to a node and takes these GPUs, or leaves it (`sign` -1)."""
+        """Add a pod with these GPUs on a node, or remove it (`sign` -1)."""
         loads = self.loads
-        self.load[node] = loads.after(int(self.load[node]), shape, gpus, sign)
+        self.load[node] = loads.load_after(int(self.load[node]), shape, gpus, sign)
         if self._groups:
             group = self.shapes[shape].group
             if group in self._groups:
@@ -115,7 +122,7 @@ class Columns:
         self.domains.book(node, shape, sign)
         self.log.add(node)
         if loads.is_full:
-            self.load = loads.keep(self.load)
+            self.load = loads.compact(self.load)
 
 
 class ChangeLog:
@@ -129,15 +136,15 @@ class ChangeLog:
 
     @property
     def position(self) -> int:
-        """How much was ever written."""
+        """Number of entries ever appended."""
         return self._first + self._length
 
-    def restart(self, position: int) -> None:
-        """So much was ever written, and nobody knows any more what."""
+    def reset(self, position: int) -> None:
+        """Drop all entries, and continue at a position."""
         self._first, self._length = position, 0
 
     def add(self, node: int) -> None:
-        """A node changed."""
+        """Append a node that changed."""
         if self._length == len(self._log):
             self._log[: self._most] = self._log[-self._most :]
             self._first += self._length - self._most
@@ -146,7 +153,8 @@ class ChangeLog:
         self._length += 1
 
     def since(self, position: int) -> Rows:
-        """Nodes that changed after a position, all of them where it is too long ago; a node may come twice."""
+        """Return the nodes that changed after a position, all nodes where that is too long ago; a node may occur
+        twice."""
         behind = self.position - position
         if position < self._first or 2 * behind > self._most:
             return ALL
@@ -154,12 +162,13 @@ class ChangeLog:
 
 
 def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools | None], list[Ints | None]]:
-    """For each shape which nodes labels, taints and models allow, and how many taints of each the pod would rather not
-    have; None where no node is barred or disliked. Nodes with the same labels and taints are looked at once."""
+    """Return for each shape the mask of nodes that labels, taints and models allow, and the number of PreferNoSchedule
+    taints by node that it does not tolerate; None where no node is excluded or disliked."""
     kinds: dict[tuple[object, ...], int] = {}
     first: list[int] = []
     of_node = np.zeros(len(fleet.nodes), dtype=np.int64)
-    keys, by_name = _asked_labels(shapes)
+    keys, by_name = _used_labels(shapes)
+    # Nodes with the same labels and taints are checked once.
     for number, node in enumerate(fleet.nodes):
         model = fleet.classes[node.kind].gpu_model
         labels = tuple(node.labels.get(key) for key in keys)
@@ -171,7 +180,7 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
     allowed: list[Bools | None] = []
     disliked: list[Ints | None] = []
     for shape in shapes:
-        answers = [_allows(fleet, number, shape) for number in first]
+        answers = [_count_disliked(fleet, number, shape) for number in first]
         bars = any(answer < 0 for answer in answers)
         allowed.append(np.array([answer >= 0 for answer in answers], dtype=np.bool_)[of_node] if bars else None)
         some = any(answer > 0 for answer in answers)
@@ -179,21 +188,23 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
     return allowed, disliked
 
 
-def _asked_labels(shapes: Sequence[FleetShape]) -> tuple[list[str], bool]:
-    """Labels of nodes that any pod asks for, and whether one asks for names."""
+def _used_labels(shapes: Sequence[FleetShape]) -> tuple[list[str], bool]:
+    """Return the node labels that any pod selects by, and whether one selects by node name."""
     terms = [term for shape in shapes for term in shape.placement.node_terms or ()]
     keys = {key for shape in shapes for key in shape.pod.spec.node_selector or {}}
     keys |= {one.key for term in terms for one in term.match_expressions}
     return sorted(keys), any(term.match_fields for term in terms)
 
 
-def _allows(fleet: Fleet, number: int, shape: FleetShape) -> int:
-    """-1 where a pod may not be, else how many taints it would rather not have."""
+def _count_disliked(fleet: Fleet, number: int, shape: FleetShape) -> int:
+    """Return -1 where the node excludes the shape, else the number of PreferNoSchedule taints that it does not
+    tolerate."""
     node = fleet.nodes[number]
-    if not selects(shape, node.labels, node.name):
+    if not matches_node_affinity(shape, node.labels, node.name):
         return -1
     if shape.gpu_models and fleet.classes[node.kind].gpu_model not in shape.gpu_models:
         return -1
+    # An unschedulable node counts as tainted, so that a toleration of that taint admits pods, as in NodeUnschedulable.
     taints = (*node.taints, _UNSCHEDULABLE) if node.unschedulable else node.taints
     if not all(tolerates(shape, taint) for taint in taints):
         return -1

@@ -1,7 +1,7 @@
-"""Fragmentation of GPUs as FGD counts it: what of a node's idle GPUs the usual pods cannot use.
+"""Fragmentation of GPUs as FGD counts it: idle GPU capacity of a node that the usual pods cannot use.
 
-Of each usual shape, everything idle counts if the shape needs no GPU or does not fit; else what is left of GPUs with
-too little for it. Amounts are integers, milli GPUs times pods; `weight` is the divisor. Memory does not count.
+For each usual shape, all idle capacity counts if the shape needs no GPU or does not fit; otherwise what is left of GPUs
+with too little for it. Amounts are integers, milli-GPUs times pods; `weight` is the divisor. Memory does not count.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ _NEVER = 1 << 62
 
 
 def popular_shapes(shapes: Sequence[FleetShape], counts: Sequence[int], share: int) -> list[tuple[int, int]]:
-    """The most frequent shapes (positions) with their pods, as many as it takes for `share` thousandths of all pods.
+    """Return the most frequent shapes (positions) with their pods, as many as it takes for `share` thousandths of all
+    pods.
+
     Shapes that differ in memory only are one. Among equally frequent ones the larger comes first: CPU, milli of a GPU,
-    GPUs, models as written."""
+    GPUs, models as written.
+    """
     kinds: dict[tuple[int, int, int, str], list[int]] = {}
     for number, shape in enumerate(shapes):
         size = shape.cpu_request, shape.gpu_milli, shape.gpus, "|".join(shape.gpu_models)
@@ -36,7 +39,7 @@ def popular_shapes(shapes: Sequence[FleetShape], counts: Sequence[int], share: i
 
 
 class GPUFragmentation:
-    """Amounts for nodes that are told by milli CPUs left, milli left of each GPU, and GPU model (by number)."""
+    """Fragmentation of nodes described by free millicores, free milli of each GPU, and GPU model (by number)."""
 
     def __init__(self, shapes: Sequence[FleetShape], popular: Sequence[tuple[int, int]], models: Sequence[str]) -> None:
         usual = [(shapes[number], pods) for number, pods in popular]
@@ -53,7 +56,7 @@ class GPUFragmentation:
         self._models: Bools = np.array(fits, dtype=np.bool_)
 
     def amounts(self, cpus: Ints, gpus: Ints, models: Ints) -> Ints:
-        """Milli GPUs times pods for each node."""
+        """Return milli-GPUs times pods for each node. Shapes: `cpus` and `models` (nodes), `gpus` (nodes, GPUs)."""
         each = gpus[:, None, :]
         small = each < self._millis
         rests = (each * small).sum(axis=2)

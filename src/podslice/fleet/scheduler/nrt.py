@@ -1,9 +1,9 @@
-"""What a scheduler with NodeResourceTopologyMatch knows of nodes: sums of each NUMA node, some time ago.
+"""The knowledge of a scheduler with NodeResourceTopologyMatch: sums of each NUMA node, with a delay.
 
-Its filter looks at nodes with policy single-numa-node only, takes the lowest NUMA node where everything of a container
-(scope `pod`: of the pod) is free, and gives nothing of an init container to the next one. It knows neither whole cores
-nor groups of memory, and sidecars reserve nothing (cluster-integration B.3). Its cache of reserved amounts is off,
-which is its default.
+Its filter considers nodes with policy single-numa-node only, takes the lowest NUMA node where everything of a container
+(scope `pod`: of the pod) is free, and passes nothing of an init container on to the next one. It knows neither whole
+cores nor groups of memory, and sidecars reserve nothing (cluster-integration B.3). Its cache of reserved amounts is
+off, which is its default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_KNOWN = 200_000
 
 
 class NRTView:
-    """The states of nodes as the scheduler has seen them: each with a delay."""
+    """The states of nodes as the scheduler has seen them, each `delay` milliseconds late."""
 
     def __init__(
         self,
@@ -42,31 +42,31 @@ class NRTView:
         self._kinds = kinds
         self._delay = delay
         self.coming: deque[tuple[int, int, FleetState]] = deque()
-        """States that the scheduler will know: when, of which node."""
+        """States on their way: (time at which the scheduler sees it, node, state)."""
         self.seen = list(states)
         self.numbers: Ints = np.array([state.number for state in states], dtype=np.int64)
-        """The seen state of each node, by number."""
-        self._asked = [[_questions(one, shape) for shape in shapes] for one in classes]
+        """Number of the seen state of each node."""
+        self._asked = [[_filter_requests(one, shape) for shape in shapes] for one in classes]
         self._known: dict[tuple[int, int], bool] = {}
 
-    def changed(self, now: int, node: int, state: FleetState) -> None:
-        """A node has another state; the scheduler will know."""
+    def record(self, now: int, node: int, state: FleetState) -> None:
+        """Record a change of a node, which the scheduler sees after the delay."""
         self.coming.append((now + self._delay, node, state))
 
-    def go_to(self, seen: list[FleetState], coming: deque[tuple[int, int, FleetState]]) -> None:
-        """Other states have been seen, and others are on their way."""
+    def restore(self, seen: list[FleetState], coming: deque[tuple[int, int, FleetState]]) -> None:
+        """Set the seen states and those on their way."""
         self.seen, self.coming = seen, coming
         self.numbers[:] = [state.number for state in seen]
 
     def pass_time(self, now: int) -> None:
-        """What was on its way has come."""
+        """Let all states arrive that are due."""
         while self.coming and self.coming[0][0] <= now:
             _, node, state = self.coming.popleft()
             self.seen[node] = state
             self.numbers[node] = state.number
 
     def passes(self, shape: int, node: int) -> bool:
-        """Whether the filter lets a node pass."""
+        """Whether the filter passes a node."""
         kind = self._kinds[node]
         asked = self._asked[kind][shape]
         if asked is None:
@@ -81,8 +81,9 @@ class NRTView:
         return found
 
 
-def _questions(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], list[Zone]] | None:
-    """What must fit alone, and what after the other; None where the filter does not look."""
+def _filter_requests(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], list[Zone]] | None:
+    """Return the requests that are checked each alone (init containers), and those that are subtracted one after the
+    other; None where the plugin ignores the pod or the node."""
     merger = one.rules.merger
     if merger is None or not merger.single_numa_node:
         return None
@@ -90,18 +91,21 @@ def _questions(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], list[Zon
     if pod.qos == BEST_EFFORT and not any(container.limits for container in pod.containers):
         return None
     if one.rules.config.topology_manager_scope == "pod":
-        return [], [_counted(amounts(pod_requests(shape.pod)), guaranteed=pod.guaranteed)]
-    alone = [_requested(container, guaranteed=pod.guaranteed) for container in pod.containers if container.init]
-    return alone, [_requested(one, guaranteed=pod.guaranteed) for one in pod.containers if not one.init]
+        return [], [_counted_amounts(amounts(pod_requests(shape.pod)), guaranteed=pod.guaranteed)]
+    alone = [
+        _container_requests(container, guaranteed=pod.guaranteed) for container in pod.containers if container.init
+    ]
+    return alone, [_container_requests(one, guaranteed=pod.guaranteed) for one in pod.containers if not one.init]
 
 
-def _requested(container: AdmissionContainer, *, guaranteed: bool) -> Zone:
+def _container_requests(container: AdmissionContainer, *, guaranteed: bool) -> Zone:
     requests = container.spec.resources.requests or {}
-    return _counted(amounts({**requests}), guaranteed=guaranteed)
+    return _counted_amounts(amounts({**requests}), guaranteed=guaranteed)
 
 
-def _counted(asked: Mapping[str, int], *, guaranteed: bool) -> Zone:
-    """CPU, memory and huge pages of pods that are not Guaranteed always fit."""
+def _counted_amounts(asked: Mapping[str, int], *, guaranteed: bool) -> Zone:
+    """Return the amounts that the filter checks. CPU, memory and huge pages of pods that are not Guaranteed always
+    fit."""
     if guaranteed:
         return {name: amount for name, amount in asked.items() if amount > 0}
     native = (CPU, MEMORY, "hugepages-")
@@ -109,7 +113,7 @@ def _counted(asked: Mapping[str, int], *, guaranteed: bool) -> Zone:
 
 
 def _zones(one: FleetClass, state: FleetState) -> list[Zone]:
-    """What each NUMA node has free, by ascending id, as NRT objects have it."""
+    """Return the free amounts of each NUMA node, by ascending id, as NRT objects have them."""
     rules = one.rules
     zones = []
     for node in sorted(rules.machine.nodes, key=lambda found: found.id):
@@ -128,6 +132,7 @@ def _zones(one: FleetClass, state: FleetState) -> list[Zone]:
 
 
 def _fits(zones: list[Zone], alone: Iterable[Zone], together: Iterable[Zone]) -> bool:
+    """Whether all requests fit; `together` takes its amounts out of `zones`."""
     if not all(any(_has(zone, asked) for zone in zones) for asked in alone):
         return False
     for asked in together:
@@ -141,5 +146,5 @@ def _fits(zones: list[Zone], alone: Iterable[Zone], together: Iterable[Zone]) ->
 
 
 def _has(zone: Zone, asked: Zone) -> bool:
-    """Resources that no zone has a figure for do not count."""
+    """Whether the zone has enough. Resources without a figure in the zone do not count."""
     return all(zone[name] >= amount for name, amount in asked.items() if name in zone)

@@ -1,4 +1,4 @@
-"""Where a pod wants to be, by labels: node affinity, other pods near it or far from it, and an even spread.
+"""Where a pod may and should run, by labels: node affinity, affinity and anti-affinity between pods, topology spread.
 
 The terms of a pod as it is written (KEP-895, KEP-3633, KEP-3243; the documentation's pages on assigning pods to nodes
 and on topology spread constraints). `matchLabelKeys` and `mismatchLabelKeys` become requirements of the selector.
@@ -16,7 +16,7 @@ from podslice.values.errors import InputError
 
 _NONE: Labels = {}
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label that every namespace has."""
+"""The label that every namespace has with its own name."""
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -26,18 +26,18 @@ class Selector(msgspec.Struct, frozen=True, rename="camel"):
     match_expressions: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """True for labels that meet all of it."""
+        """Whether the labels meet all requirements."""
         plain = all(labels.get(key) == value for key, value in self.match_labels.items())
         return plain and all(one.met_by(labels) for one in self.match_expressions)
 
-    def also(self, added: tuple[Requirement, ...]) -> Selector:
-        """With more requirements."""
+    def with_requirements(self, added: tuple[Requirement, ...]) -> Selector:
+        """Return a selector with more requirements."""
         return Selector(self.match_labels, (*self.match_expressions, *added)) if added else self
 
 
 class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
-    """Pods in one domain of `topology_key`: those of the pod's own namespace, or of other ones. Of namespaces only the
-    name is known, and the label that tells it."""
+    """Pods in one domain of `topology_key`, of the pod's own namespace or of others. Of a namespace only its name is
+    known, and the label that has it."""
 
     topology_key: str
     label_selector: Selector | None = None
@@ -47,11 +47,11 @@ class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
     mismatch_label_keys: tuple[str, ...] = ()
 
     def matches(self, own: PlacementRules, other: PlacementRules) -> bool:
-        """True when `other` is one of the pods that a pod like `own` means."""
+        """Whether the term of a pod like `own` matches the pod `other`."""
         if self.label_selector is None or not self._in_namespace(own, other):
             return False
-        selector = self.label_selector.also(_by_keys(own.labels, self.match_label_keys, "In"))
-        return selector.also(_by_keys(own.labels, self.mismatch_label_keys, "NotIn")).matches(other.labels)
+        selector = self.label_selector.with_requirements(_by_keys(own.labels, self.match_label_keys, "In"))
+        return selector.with_requirements(_by_keys(own.labels, self.mismatch_label_keys, "NotIn")).matches(other.labels)
 
     def _in_namespace(self, own: PlacementRules, other: PlacementRules) -> bool:
         if not self.namespaces and self.namespace_selector is None:
@@ -63,7 +63,7 @@ class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
-    """How unevenly pods may be spread over the domains of `topology_key`."""
+    """Limit of the skew of pods over the domains of `topology_key`."""
 
     topology_key: str
     max_skew: int
@@ -75,21 +75,24 @@ class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
     match_label_keys: tuple[str, ...] = ()
 
     def counts(self, own: PlacementRules, other: PlacementRules) -> bool:
-        """True when `other` counts for a pod like `own`."""
+        """Whether `other` is counted for a pod like `own`."""
         if self.label_selector is None or own.namespace != other.namespace:
             return False
-        return self.label_selector.also(_by_keys(own.labels, self.match_label_keys, "In")).matches(other.labels)
+        return self.label_selector.with_requirements(_by_keys(own.labels, self.match_label_keys, "In")).matches(
+            other.labels
+        )
 
 
 class Weighted(NamedTuple):
-    """A preference: 1 to 100, less than nothing for pods that should be elsewhere."""
+    """A preferred term: weight 1 to 100, negative for anti-affinity."""
 
     weight: int
     term: PodTerm
 
 
 class PlacementRules(NamedTuple):
-    """All of a pod that says where it wants to be. `node_terms`: one must match, None for any node."""
+    """All constraints of a pod on where it runs. `node_terms`: one must match, None for any node; `near`, `far`:
+    required affinity and anti-affinity; `preferred`: both kinds of preferences."""
 
     namespace: str = "default"
     labels: Labels = _NONE
@@ -102,7 +105,8 @@ class PlacementRules(NamedTuple):
 
     @property
     def label_keys(self) -> frozenset[str]:
-        """Labels of other pods that it asks for, and its own that it compares them with."""
+        """Keys of the labels of other pods that its terms select by, and of its own labels that they are compared
+        with."""
         terms = [*self.near, *self.far, *[one.term for one in self.preferred]]
         rules: list[PodTerm | SpreadConstraint] = [*terms, *self.spread]
         keys = [key for rule in rules for key in rule.match_label_keys]
@@ -111,8 +115,9 @@ class PlacementRules(NamedTuple):
         keys += [key for selector in selectors for key in selector.match_labels]
         return frozenset(keys + [one.key for selector in selectors for one in selector.match_expressions])
 
-    def seen_by(self, keys: frozenset[str]) -> PlacementRules:
-        """With no other labels than these, which is all that anybody asks for; without any, in no namespace."""
+    def reduced_to(self, keys: frozenset[str]) -> PlacementRules:
+        """Return the rules with only these labels, which are all that any pod selects by; with no keys the namespace
+        does not matter either."""
         labels = {key: value for key, value in self.labels.items() if key in keys}
         return self._replace(labels=labels, namespace=self.namespace if keys else "")
 
@@ -124,7 +129,7 @@ def _by_keys(labels: Labels, keys: tuple[str, ...], operator: Literal["In", "Not
     return tuple(Requirement(key, operator, (labels[key],)) for key in keys if key in labels)
 
 
-# As it is written
+# Fields of the manifest
 
 
 class _Preference(msgspec.Struct, frozen=True):
@@ -167,11 +172,12 @@ class _PlacementSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def placement_of(pod: Mapping[str, Any]) -> PlacementRules:
-    """The placement of a pod as it was written. Raises `InputError`."""
+    """Return the placement rules of a pod as written. Raises `InputError`."""
     metadata, written = pod.get("metadata") or {}, pod.get("spec") or {}
-    told = {name: written[name] for name in _PlacementSpec.__struct_encode_fields__ if written.get(name) is not None}
+    known = {name: written[name] for name in _PlacementSpec.__struct_encode_fields__ if written.get(name) is not None}
     try:
-        spec = msgspec.convert(_without_nulls(told), _PlacementSpec)
+        # A null field of a manifest means that it is absent, which msgspec would reject.
+        spec = msgspec.convert(_without_nulls(known), _PlacementSpec)
         labels = msgspec.convert(metadata.get("labels") or {}, dict[str, str])
     except msgspec.ValidationError as error:
         raise InputError(str(error), path="spec", remedy="see kubectl explain pod.spec.affinity") from None

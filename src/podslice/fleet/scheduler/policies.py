@@ -1,8 +1,8 @@
-"""How a scheduler compares nodes, by name: kube-scheduler's own scores, and the published policies beside which FGD was
-measured (docs/fleet.md has their formulas).
+"""Scheduling policies by name: kube-scheduler's own scores, and the published policies that FGD was compared with
+(docs/fleet.md has their formulas).
 
-A policy scores nodes that a pod fits on, the highest is taken, and says which GPUs the pod is booked on. Whole GPUs are
-the lowest free ones everywhere.
+A policy scores nodes that a pod fits on, of which the highest is taken, and chooses the GPUs on which the pod is
+booked. Whole GPUs are always the lowest free ones.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.shapes import WHOLE_GPU
 from podslice.fleet.engine.streams import IndexedStream
 from podslice.fleet.scheduler.fragmentation import GPUFragmentation
-from podslice.fleet.scheduler.loads import Ints, LoadTable, OfLoads, gpu_kind
+from podslice.fleet.scheduler.loads import Ints, LoadMemo, LoadTable, gpu_kind
 from podslice.fleet.scheduler.scores import KubePolicy
 
 _CPU = 1
-"""The column of CPUs."""
+"""Column of millicores in the ledgers."""
 _MOST_CPU, _MOST_GPU = 128_000, 8_000
-"""Milli CPUs and GPUs of the largest node, by which the published policies divide."""
+"""Millicores and milli-GPUs of the largest node, by which the published policies divide."""
 
 
 class FleetPolicy(Protocol):
-    """Anything that scores the loads (by number) that a shape (by position) fits beside; more is better, none is
-    negative. Nodes with the same load have the same score. `gpus`: which GPUs of such a node a pod is booked on."""
+    """Anything that scores loads (by number) on which a shape (by position) fits; more is better, none is negative.
+    Nodes with the same load have the same score."""
 
     def score(self, shape: int, rows: Ints) -> Ints: ...
-    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
-        """`place`: the pod and the node, by number."""
+    def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """Return the GPUs of a node with this load on which a pod is booked; `place`: the pod and the node, by
+        number."""
         ...
 
 
-class _OnColumns:
-    """What policies share: the ledgers, and GPUs with least room first."""
+class _LoadPolicy:
+    """What policies share: the ledgers, and the choice of the GPUs with least room."""
 
     def __init__(self, loads: LoadTable) -> None:
         self.loads = loads
 
-    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
-        """The lowest free ones; a part comes from the GPU with least room for it."""
+    def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """Return the lowest free GPUs; a share of one is booked on the GPU with least room for it."""
         wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return ()
@@ -54,65 +55,67 @@ class _OnColumns:
         return fitting[: wanted.gpus]
 
     def cpu_left(self, rows: Ints) -> Ints:
-        """Milli CPUs."""
+        """Return free millicores by load."""
         return self.loads.room[rows, _CPU] - self.loads.used[rows, _CPU]
 
 
-class KubeScores(_OnColumns):
-    """kube-scheduler's."""
+class KubeScores(_LoadPolicy):
+    """The score of kube-scheduler's default profile, or of its other allocation strategies."""
 
     def __init__(self, loads: LoadTable, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
         super().__init__(loads)
         self.score = KubePolicy(loads, name, balanced=balanced, curve=curve).score
 
 
-class AllEqual(_OnColumns):
-    """First fit and random: the tie rule decides. `draws`: a part of a GPU comes from any GPU with room."""
+class AllEqual(_LoadPolicy):
+    """First fit and random: the tie rule decides. With `draws`, a share of a GPU is booked on a random GPU with
+    room."""
 
     def __init__(self, loads: LoadTable, draws: IndexedStream | None = None) -> None:
         super().__init__(loads)
         self._draws = draws
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0."""
+        """Return 0 for each load."""
         return np.zeros(len(rows), dtype=np.int64)
 
-    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
-        """The lowest free ones."""
+    def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """Return the lowest free GPUs, or a random one for a share."""
         wanted = self.loads.shapes[shape]
         if self._draws is None or wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
-            return super().gpus(shape, load, place)
+            return super().choose_gpus(shape, load, place)
         fitting = np.flatnonzero(self.loads.gpus[load] >= wanted.gpu_milli).tolist()
-        return [fitting[self._draws.below(len(fitting), *place)]]
+        return [fitting[self._draws.draw_below(len(fitting), *place)]]
 
 
-class BestFit(_OnColumns):
-    """Least room left, CPUs and GPUs weighed alike. Stretching scores to 0 to 100 changes no order and is left out."""
+class BestFit(_LoadPolicy):
+    """Least room left, CPUs and GPUs weighted alike. Stretching the scores to 0 to 100 does not change the order and is
+    left out."""
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0 to 100."""
+        """Return 0 to 100 by load."""
         wanted = self.loads.shapes[shape]
         cpu = self.cpu_left(rows) - wanted.cpu_request
         gpu = self.loads.gpus[rows].sum(axis=1) - wanted.gpu_request
-        return _hundredths(1 - cpu / _MOST_CPU / 2 - gpu / _MOST_GPU / 2)
+        return _to_percent(1 - cpu / _MOST_CPU / 2 - gpu / _MOST_GPU / 2)
 
 
-class DotProduct(_OnColumns):
-    """Least product of what is left and what is asked for."""
+class DotProduct(_LoadPolicy):
+    """Least dot product of what is left and what is requested."""
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0 to 100."""
+        """Return 0 to 100 by load."""
         wanted = self.loads.shapes[shape]
         cpu = self.cpu_left(rows) / _MOST_CPU * (wanted.cpu_request / _MOST_CPU)
         gpu = self.loads.gpus[rows].sum(axis=1) / _MOST_GPU * (wanted.gpu_request / _MOST_GPU)
-        return _hundredths(1 - (cpu + gpu) / 2)
+        return _to_percent(1 - (cpu + gpu) / 2)
 
 
-class GPUPacking(_OnColumns):
-    """First GPUs that are in part taken, then nodes in part taken, then free nodes."""
+class GPUPacking(_LoadPolicy):
+    """GPUs that are partly taken first, then partly taken nodes, then empty nodes."""
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0 to 100; 0 for pods without GPU."""
+        """Return 0 to 100 by load; 0 for pods without GPU."""
         wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return np.zeros(len(rows), dtype=np.int64)
@@ -129,11 +132,11 @@ class GPUPacking(_OnColumns):
         return np.where(whole == count, np.maximum(33 - count, count), score)
 
 
-class GPUClustering(_OnColumns):
-    """Pods with as many GPUs each keep together."""
+class GPUClustering(_LoadPolicy):
+    """Pods with the same number of GPUs are kept together."""
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0 to 100; 0 for pods without GPU."""
+        """Return 0 to 100 by load; 0 for pods without GPU."""
         wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return np.zeros(len(rows), dtype=np.int64)
@@ -144,21 +147,23 @@ class GPUClustering(_OnColumns):
         return 25 * (_MOST_GPU - self.loads.gpus[rows].sum(axis=1)) // _MOST_GPU + group
 
 
-class FGD(_OnColumns):
-    """Fragmentation gradient descent: where fragmentation grows least."""
+class FGD(_LoadPolicy):
+    """Fragmentation gradient descent: the node where fragmentation grows least."""
 
     def __init__(self, loads: LoadTable, fragmentation: GPUFragmentation, models: Ints) -> None:
         super().__init__(loads)
         self._fragmentation = fragmentation
         self._models = models
-        self._now = OfLoads(loads, self._amounts).of
+        self._now = LoadMemo(loads, self._amounts).lookup
         """Fragmentation of nodes with these loads as they are."""
         per_gpu = fragmentation.weight * WHOLE_GPU
+        # The score is floor(100 * sigmoid(gain)). Inverting it once into 99 integer thresholds keeps scores exact and
+        # equal on every machine.
         steps = [log(score / (100 - score)) * per_gpu for score in range(1, 100)]
         self._steps: Ints = np.array([-int(-step // 1) for step in steps], dtype=np.int64)
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0 to 100: half of it where fragmentation stays what it is."""
+        """Return 0 to 100 by load: 50 where fragmentation does not change."""
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
         wanted = self.loads.shapes[shape]
@@ -166,18 +171,18 @@ class FGD(_OnColumns):
         before = self._now(rows)
         cpus = self.cpu_left(rows) - wanted.cpu_request
         if not wanted.gpus or wanted.gpu_milli == WHOLE_GPU or wanted.gpus > 1:
-            return self._scores(before - self._fragmentation.amounts(cpus, self._without(gpus, shape), models))
-        return self._by_gpu(wanted.gpu_milli, cpus, gpus, models, before).max(axis=1)
+            return self._scores(before - self._fragmentation.amounts(cpus, self._gpus_without(gpus, shape), models))
+        return self._scores_by_gpu(wanted.gpu_milli, cpus, gpus, models, before).max(axis=1)
 
-    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
-        """Of a part, the GPU with the best score, the first of several."""
+    def choose_gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """Return the GPU with the best score for a share, the first of several."""
         wanted = self.loads.shapes[shape]
         if wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
-            return super().gpus(shape, load, place)
+            return super().choose_gpus(shape, load, place)
         row = np.array([load], dtype=np.int64)
         cpus = self.cpu_left(row) - wanted.cpu_request
         gpus, models = self.loads.gpus[row], self._models_of(row)
-        scores = self._by_gpu(wanted.gpu_milli, cpus, gpus, models, self._now(row))
+        scores = self._scores_by_gpu(wanted.gpu_milli, cpus, gpus, models, self._now(row))
         return [int(scores[0].argmax())]
 
     def _models_of(self, rows: Ints) -> Ints:
@@ -189,7 +194,8 @@ class FGD(_OnColumns):
     def _scores(self, gained: Ints) -> Ints:
         return np.searchsorted(self._steps, gained, side="right")
 
-    def _without(self, gpus: Ints, shape: int) -> Ints:
+    def _gpus_without(self, gpus: Ints, shape: int) -> Ints:
+        """Return the free milli of each GPU after the pod took the lowest fitting ones."""
         wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return gpus
@@ -197,9 +203,10 @@ class FGD(_OnColumns):
         taken = fitting & (fitting.cumsum(axis=1) <= wanted.gpus)
         return gpus - taken * wanted.gpu_milli
 
-    def _by_gpu(self, milli: int, cpus: Ints, gpus: Ints, models: Ints, before: Ints) -> Ints:
-        """The score of each GPU of each node, -1 where there is no room. GPUs of a node with the same room are one."""
-        node, gpu = np.nonzero((gpus >= milli) & _first_of_equals(gpus))
+    def _scores_by_gpu(self, milli: int, cpus: Ints, gpus: Ints, models: Ints, before: Ints) -> Ints:
+        """Return the score of each GPU of each node, -1 where there is no room. GPUs of a node with the same room are
+        scored once."""
+        node, gpu = np.nonzero((gpus >= milli) & _is_first_of_equals(gpus))
         after = gpus[node]
         after[np.arange(len(node)), gpu] -= milli
         scores = np.full(gpus.shape, -1, dtype=np.int64)
@@ -207,20 +214,21 @@ class FGD(_OnColumns):
         return scores
 
 
-def _first_of_equals(gpus: Ints) -> np.ndarray:
-    """True for each GPU that no GPU before it on the node equals."""
+def _is_first_of_equals(gpus: Ints) -> np.ndarray:
+    """Return a mask of the GPUs that no earlier GPU of the node equals."""
     equal = gpus[:, :, None] == gpus[:, None, :]
     return equal.argmax(axis=2) == np.arange(gpus.shape[1])
 
 
-def _hundredths(share: np.ndarray) -> Ints:
+def _to_percent(share: np.ndarray) -> Ints:
+    """Return shares as whole percent, truncated."""
     return (share * 100).astype(np.int64)
 
 
-def policy_named(
+def make_policy(
     options: CellOptions, loads: LoadTable, *, fragmentation: GPUFragmentation, models: Ints, draws: IndexedStream
 ) -> FleetPolicy:
-    """The policy of a cell."""
+    """Return the policy of a cell; `models`: number of the GPU model by class."""
     name = options.policy
     if name in ("first-fit", "random"):
         return AllEqual(loads, draws if name == "random" else None)

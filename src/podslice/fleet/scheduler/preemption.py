@@ -1,9 +1,9 @@
-"""Room for a pod of higher priority: which pods leave which node.
+"""Preemption: which pods leave which node for a pod of higher priority.
 
-As kube-scheduler does it: on each node all pods of lower priority are taken away in thought, and as many as fit are put
-back: first those whose going would break a budget, then those of the highest priority and the longest run. Of the nodes
-where that helps the one is taken whose victims break the fewest budgets, have the lowest highest priority, then the
-lowest sum of priorities, then are the fewest, then began latest.
+As kube-scheduler does it: on each node all pods of lower priority are removed hypothetically, and as many as fit are
+reprieved: first those whose disruption would violate a budget, then those of the highest priority and the longest run.
+Of the nodes where that helps the one is chosen whose victims violate the fewest budgets, have the lowest highest
+priority, then the lowest sum of priorities, then are the fewest, then started latest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podslice.fleet.scheduler.loads import Bools
 
 
 class RunningPod(NamedTuple):
-    """A pod on a node that might leave it."""
+    """A pod on a node that might be preempted; `since`: when it was bound, in milliseconds."""
 
     pod: int
     shape: int
@@ -28,73 +28,79 @@ class RunningPod(NamedTuple):
 
 
 class Victims(NamedTuple):
-    """Pods that leave a node, by number."""
+    """The pods (by number) that leave a node."""
 
     node: int
     pods: tuple[int, ...]
 
 
-class Questions(NamedTuple):
-    """What is asked about nodes. `running`: the pods of one; `admits`: whether one that pods have left would admit the
-    pod; `broken`: of pods that leave, the most important first, whose going breaks a budget."""
+class NodeQueries(NamedTuple):
+    """Queries about nodes.
+
+    - `running`: the pods of a node.
+    - `admits`: whether a node without these pods would admit the new pod.
+    - `violations`: for each of these pods, the most important first, whether its disruption violates a budget.
+    """
 
     running: Callable[[int], Iterable[RunningPod]]
     admits: Callable[[int, Sequence[RunningPod]], bool]
-    broken: Callable[[Sequence[RunningPod]], Sequence[bool]]
+    violations: Callable[[Sequence[RunningPod]], Sequence[bool]]
 
 
-class RoomFinder:
-    """Finds who leaves. `remembers`: a node that was of no help is of none until it changes."""
+class VictimFinder:
+    """Finds the victims for a pod. `remembers`: a node that did not help is skipped until it changes."""
 
     def __init__(self, columns: Columns, *, remembers: bool) -> None:
         self._columns = columns
         self._remembers = remembers
-        self._in_vain: dict[int, int] = {}
-        """Shapes that no victims would help, and what was in the log then."""
+        self._hopeless: dict[int, int] = {}
+        """Shapes that no victims would help, and the position of the log at that time."""
 
-    def find(self, shape: int, ask: Questions) -> Victims | None:
-        """The node and the pods that leave it; None where no victims would help."""
-        found = [one for node in self._nodes(shape) if (one := self._on_node(shape, node, ask))]
+    def find(self, shape: int, ask: NodeQueries) -> Victims | None:
+        """Return the node and its victims; None where no victims would help."""
+        found = [one for node in self._candidates(shape) if (one := self._victims_on(shape, node, ask))]
         if found:
             return min(found)[1]
         if self._remembers and shape not in self._columns.domains.constrained:
-            self._in_vain[shape] = self._columns.log.position
+            self._hopeless[shape] = self._columns.log.position
         return None
 
-    def _nodes(self, shape: int) -> list[int]:
-        """Nodes that could help: large enough without any pod, open to the pod, not known to be of no help."""
+    def _candidates(self, shape: int) -> list[int]:
+        """Return nodes that could help: large enough without any pod, open to the pod, not known to be hopeless."""
         columns = self._columns
-        could: Bools = np.all(columns.asked(shape) <= columns.room, axis=1)
+        could: Bools = np.all(columns.filter_request(shape) <= columns.room, axis=1)
         could &= columns.gpu_count >= columns.shapes[shape].gpus
-        allowed = columns.open(shape, ALL)
+        allowed = columns.open_nodes(shape, ALL)
         if allowed is not None:
             could &= allowed
-        since = self._in_vain.pop(shape, None)
+        since = self._hopeless.pop(shape, None)
         if since is not None:
             changed: Bools = np.zeros(columns.count, dtype=np.bool_)
             changed[columns.log.since(since)] = True
             could &= changed
         return np.flatnonzero(could).tolist()
 
-    def _on_node(self, shape: int, node: int, ask: Questions) -> tuple[tuple[int, ...], Victims] | None:
+    def _victims_on(self, shape: int, node: int, ask: NodeQueries) -> tuple[tuple[int, ...], Victims] | None:
+        """Return a node's cost (less is better) and its victims; None where the node does not help."""
         shapes = self._columns.shapes
         priority = shapes[shape].priority
         lower = [one for one in ask.running(node) if shapes[one.shape].priority < priority]
-        left = _Left(self._columns, node)
+        left = _FreeResources(self._columns, node)
         for one in lower:
-            left.change(one, 1)
+            left.add(one, 1)
         if not lower or not left.suffices(shape) or not ask.admits(node, lower):
             return None
         ordered = sorted(lower, key=lambda one: (-shapes[one.shape].priority, one.since, one.pod))
-        broken = list(zip(ask.broken(ordered), ordered, strict=True))
+        reprieval = list(zip(ask.violations(ordered), ordered, strict=True))
         leaving, violations = lower, 0
-        for breaks, one in sorted(broken, key=lambda both: not both[0]):
+        # Stable: pods that would violate a budget first, and within both groups by priority and start.
+        for breaks, one in sorted(reprieval, key=lambda both: not both[0]):
             fewer = [other for other in leaving if other is not one]
-            left.change(one, -1)
+            left.add(one, -1)
             if left.suffices(shape) and ask.admits(node, fewer):
                 leaving = fewer
             else:
-                left.change(one, 1)
+                left.add(one, 1)
                 violations += breaks
         if not leaving:
             return None
@@ -102,28 +108,29 @@ class RoomFinder:
 
 
 def _cost(shapes: Sequence[FleetShape], node: int, leaving: Sequence[RunningPod]) -> tuple[int, ...]:
+    """Return the criteria after budget violations; the node's number decides ties."""
     priorities = [shapes[one.shape].priority for one in leaving]
     first = min(one.since for one, priority in zip(leaving, priorities, strict=True) if priority == max(priorities))
     return max(priorities), sum(priorities), len(leaving), -first, node
 
 
-class _Left:
-    """What is left of a node, by sums and GPUs, while pods go and come back in thought."""
+class _FreeResources:
+    """What is free on a node, by sums and GPUs, while pods leave and come back hypothetically."""
 
     def __init__(self, columns: Columns, node: int) -> None:
         self._columns = columns
         self._free = columns.free(node)
         self._gpus = columns.loads.gpus[columns.load[node]].copy()
 
-    def change(self, one: RunningPod, sign: int) -> None:
-        """A pod goes, or comes back (`sign` -1)."""
-        self._free = self._free + sign * self._columns.taken(one.shape)
+    def add(self, one: RunningPod, sign: int) -> None:
+        """Free the resources of a pod, or take them again (`sign` -1)."""
+        self._free = self._free + sign * self._columns.accounted_request(one.shape)
         if one.gpus:
             self._gpus[list(one.gpus)] += sign * self._columns.shapes[one.shape].gpu_milli
 
     def suffices(self, shape: int) -> bool:
         """Whether a pod of this shape fits."""
         wanted = self._columns.shapes[shape]
-        if not (self._columns.asked(shape) <= self._free).all():
+        if not (self._columns.filter_request(shape) <= self._free).all():
             return False
         return not wanted.gpus or int((self._gpus >= wanted.gpu_milli).sum()) >= wanted.gpus

@@ -1,7 +1,7 @@
-"""One pod at a time: it is tried, bound or refused, waits or loops, ends.
+"""The queue of a cell: one pod at a time is tried, bound or refused, waits or loops, ends.
 
-The scheduler binds, the kubelet decides at the same moment. A pod that fits on no node waits until a pod leaves a node
-it might fit on; a refused one is replaced by its owner (`refusals`).
+The scheduler binds and the kubelet decides at the same moment. A pod that fits on no node waits until a pod leaves a
+node it might fit on; a refused one is replaced by its owner (`refusals`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from podslice.fleet.engine.alignment import Alignment
-from podslice.fleet.engine.budgets import BudgetBook
+from podslice.fleet.engine.budgets import BudgetIndex
 from podslice.fleet.engine.clock import Clock, EventKind
-from podslice.fleet.engine.live import LiveNodes, Pushed
+from podslice.fleet.engine.live import EvictingAnswer, LiveNodes
 from podslice.fleet.engine.nodes import Fleet, NodeEvent
 from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.pods import FAILED, LOOPING, PENDING, PREEMPTED, RAN, PodTable
@@ -24,8 +24,8 @@ from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.scheduler.fragmentation import GPUFragmentation, popular_shapes
 from podslice.fleet.scheduler.loads import Ints
 from podslice.fleet.scheduler.nrt import NRTView
-from podslice.fleet.scheduler.policies import policy_named
-from podslice.fleet.scheduler.preemption import Questions, RoomFinder, RunningPod
+from podslice.fleet.scheduler.policies import make_policy
+from podslice.fleet.scheduler.preemption import NodeQueries, RunningPod, VictimFinder
 from podslice.fleet.scheduler.scheduler import FleetScheduler
 from podslice.fleet.scheduler.watch import LoopWatch
 from podslice.node.answers import NodeAnswer
@@ -33,7 +33,7 @@ from podslice.values.reasons import is_out_of
 
 
 class PodQueue:
-    """The pods of a cell and what becomes of them."""
+    """The pods of a cell and what happens to them."""
 
     def __init__(self, fleet: Fleet, workload: Workload, options: CellOptions, seed: int, clock: Clock) -> None:
         self.fleet, self.workload, self.options, self.clock = fleet, workload, options, clock
@@ -46,7 +46,7 @@ class PodQueue:
         of_class = np.array([models.index(one.gpu_model) for one in fleet.classes], dtype=np.int64)
         self.models: Ints = of_class[self.live.columns.kind]
         draws = IndexedStream(seed, "ties")
-        self.policy = policy_named(
+        self.policy = make_policy(
             options, self.live.columns.loads, fragmentation=self.fragmentation, models=of_class, draws=draws
         )
         self.scheduler = self._scheduler(seed, draws)
@@ -54,8 +54,8 @@ class PodQueue:
         self.waiting: dict[int, list[int]] = {}
         self.loop_ms = self.first_refused = 0
         plain = all(one.start.named is None for one in self.live.classes)
-        self._rooms = RoomFinder(self.live.columns, remembers=plain)
-        self._budgets = BudgetBook(options.budgets, workload.shapes)
+        self._rooms = VictimFinder(self.live.columns, remembers=plain)
+        self._budgets = BudgetIndex(options.budgets, workload.shapes)
         self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
         self.alignment = Alignment(fleet)
         self._on_node: list[dict[int, None]] = [{} for _ in fleet.nodes]
@@ -90,68 +90,72 @@ class PodQueue:
             order=ranks,
         )
 
-    def begin(self) -> None:
-        """Pods that are on nodes from the beginning are bound before anything happens."""
-        for pod, uid in self.workload.there.items():
+    def bind_initial_pods(self) -> None:
+        """Bind the pods that are on nodes from the beginning."""
+        for pod, uid in self.workload.initial.items():
             node, shape = self.workload.node[pod], self.workload.shape[pod]
             self.pods.node[pod] = node
-            self._bind(pod, shape, node, self.live.there(node, uid))
+            self._bind(pod, shape, node, self.live.initial_answer(node, uid))
 
     @property
-    def looped(self) -> int:
-        """Pods that have ever looped."""
+    def looped_count(self) -> int:
+        """Number of pods that have ever looped."""
         return len(self._ever_looped)
 
     # Events
 
     def arrive(self, pod: int) -> None:
-        """A pod comes, unless it was there before."""
+        """Try a pod that arrives, unless it is on its node from the beginning."""
         self.arrived += 1
         self.pods.first_try[pod] = self.clock.now.at
-        if pod not in self.workload.there:
+        if pod not in self.workload.initial:
             self._try(pod)
 
     def retry(self, pod: int) -> None:
-        """A replacement comes, or pods of a shape that loops look again. Of replacements that were due before their pod
-        came to loop, or to run, nothing comes."""
+        """Try the replacement of a pod, or check looping pods of its shape again.
+
+        Replacements that were scheduled before their pod began to loop, or was bound, are void.
+        """
         if pod not in self.loops:
             if self._due.get(pod) == self.clock.now.at:
                 del self._due[pod]
                 self._try(pod)
             return
         shape = self.workload.shape[pod]
-        if self._would_be_refused(shape):
-            self.loops.rest(shape)
+        if self._is_certainly_refused(shape):
+            self.loops.set_idle(shape)
             return
         self._leave_loop(pod, self.clock.now.at - 1)
         self._try(pod)
-        if self.loops.waits(shape):
-            self._look_again(*self.loops.next_attempt(shape, self.clock.reached))
+        if self.loops.is_scheduled(shape):
+            self._schedule_check(*self.loops.next_attempt(shape, self.clock.reached))
 
     def end(self, pod: int) -> None:
-        """A pod has run, if it still runs since its end was set."""
-        if self.pods.runs(pod) and self.pods.end_due[pod] == self.clock.now.at:
+        """End a pod, if it still runs since its end was scheduled."""
+        # A pod that was evicted and bound again has a later end; its old event stays in the heap.
+        if self.pods.is_running(pod) and self.pods.end_due[pod] == self.clock.now.at:
             self.pods.ended[pod] = self.clock.now.at
             self._release(pod)
 
-    def happen(self, event: NodeEvent) -> None:
-        """Something happens to nodes."""
+    def apply_node_event(self, event: NodeEvent) -> None:
+        """Apply a change of nodes."""
         for node in event.nodes:
             if event.what in ("add", "fail"):
-                self.live.columns.domains.come(node, there=event.what == "add")
+                self.live.columns.domains.set_present(node, present=event.what == "add")
             if event.what == "add":
-                self.live.columns.close(node, closed=False)
-                self._changed(node, room=True)
+                self.live.columns.set_closed(node, closed=False)
+                self._node_changed(node, room=True)
             elif event.what in ("drain", "fail"):
-                self.live.columns.close(node, closed=True)
+                self.live.columns.set_closed(node, closed=True)
                 self._evict(list(self._on_node[node]), FAILED)
             elif event.kind != NEVER:
                 self._restart(node, event.kind)
-        self._wake(self.loops.idle)
+        self._requeue(self.loops.idle)
 
     def _restart(self, node: int, kind: int) -> None:
-        """A kubelet starts with another configuration, which a kubelet does only without its state files, and admits
-        the pods that run again in the order in which they came. With the same configuration all keep what they have."""
+        """Restart a kubelet with another configuration. A kubelet does that only without its state files, and admits
+        the running pods again in the order of their binding; with the same configuration all pods keep their
+        resources."""
         pods = self.pods
         running = list(self._on_node[node])
         for pod in running:
@@ -160,70 +164,81 @@ class PodQueue:
         lost = []
         for pod in running:
             shape = self.workload.shape[pod]
-            answer, victims = self._decide(node, shape, pod, again=True)
+            answer, victims = self._decide(node, shape, pod, readmit=True)
             if answer.holding is None:
-                pods.refuse(pod, kind, answer.reason)
+                pods.count_refusal(pod, kind, answer.reason)
                 self.refused_attempts += 1
                 lost.append(pod)
             else:
                 self._hold(pod, shape, node, answer)
-                self._make_leave(victims)
+                self._preempt_victims(victims)
         self.lost_in_restarts += len(lost)
-        self._come_back(lost, FAILED)
+        self._recreate(lost, FAILED)
 
     def _evict(self, gone: Sequence[int], verdict: int) -> None:
-        """Pods leave their nodes; those whose owners make new ones come again."""
+        """Remove pods from their nodes; owners that recreate pods do so."""
         for pod in gone:
             self._release(pod)
-        self._come_back(gone, verdict)
+        self._recreate(gone, verdict)
 
-    def _come_back(self, gone: Sequence[int], verdict: int) -> None:
+    def _recreate(self, gone: Sequence[int], verdict: int) -> None:
+        """Schedule the replacements of lost pods; pods of other owners end with this verdict."""
         for pod in gone:
             if self.workload.shapes[self.workload.shape[pod]].owner in ("deployment", "job"):
-                self._come_again(pod, self.clock.now.at)
+                self._schedule_replacement(pod, self.clock.now.at)
             else:
                 self.pods.verdict[pod] = verdict
                 self.pods.ended[pod] = self.clock.now.at
 
     # One pod
 
-    def _ties(self, shape: int) -> Ints:
-        """The nodes one of which a pod of this shape goes to."""
+    def _best_nodes(self, shape: int) -> Ints:
+        """Return the best nodes as the scheduler sees them, one of which a pod of this shape goes to."""
         if self.options.filter == "exact":
-            return self.scheduler.best_that_admits(shape, self._admits, self.live.columns.state)
+            return self.scheduler.best_admitting(shape, self._admits, self.live.columns.state)
         if self.nrt is not None:
             self.nrt.pass_time(self.clock.now.at)
-            return self.scheduler.best_that_admits(shape, self.nrt.passes, self.nrt.numbers)
-        return self.scheduler.best(shape)
+            return self.scheduler.best_admitting(shape, self.nrt.passes, self.nrt.numbers)
+        return self.scheduler.best_nodes(shape)
 
     def _admits(self, shape: int, node: int) -> bool:
+        """Whether the node would admit a pod of this shape now."""
         live = self.live
         if live.refuses_always(live.kinds[node], shape):
             return False
         return self._decide(node, shape, NEVER).answer.holding is not None
 
-    def _decide(self, node: int, shape: int, pod: int, *, again: bool = False) -> Pushed:
-        """What the kubelet answers, and which pods leave for a critical one. `again` as in `LiveNodes.ask`."""
+    def _decide(self, node: int, shape: int, pod: int, *, readmit: bool = False) -> EvictingAnswer:
+        """Return the kubelet's answer, and the pods that it evicts for a critical one. `readmit` as in
+        `LiveNodes.ask`."""
         live = self.live
-        answer = live.ask(node, shape, pod, again=again)
+        answer = live.ask(node, shape, pod, readmit=readmit)
         if not live.is_critical(shape):
-            return Pushed(answer)
+            return EvictingAnswer(answer)
         if answer.holding is None:
-            return live.push(node, shape, pod, self._running(node)) if is_out_of(answer.reason) else Pushed(answer)
+            return (
+                live.ask_critical(node, shape, pod, self._running(node))
+                if is_out_of(answer.reason)
+                else EvictingAnswer(answer)
+            )
+        # With a complete state (profile kubelet-1.36) the answer has already evicted: victims are missing in its state.
         named = answer.state.named
         if named is None:
-            return Pushed(answer)
-        return Pushed(answer, tuple(one for one in self._on_node[node] if self.pods.holding[one].uid not in named.pods))
+            return EvictingAnswer(answer)
+        return EvictingAnswer(
+            answer, tuple(one for one in self._on_node[node] if self.pods.holding[one].uid not in named.pods)
+        )
 
-    def _make_leave(self, victims: tuple[int, ...]) -> None:
-        """Pods leave their node for another one; their owners make them again."""
+    def _preempt_victims(self, victims: tuple[int, ...]) -> None:
+        """Evict pods for another one; their owners create them again."""
         self.preempted += len(victims)
         self._evict(victims, PREEMPTED)
 
     def _try(self, pod: int) -> None:
+        """Send a pod to a node, or let it preempt others, or let it wait."""
         shape = self.workload.shape[pod]
         own = self.workload.node[pod]
-        ties = self._ties(shape) if own == NEVER else self._own_node(shape, own)
+        ties = self._best_nodes(shape) if own == NEVER else self._required_node(shape, own)
         if not len(ties):
             may_preempt = self.options.preemption and own == NEVER and self.pods.refused[pod] < self.options.limit
             if not (may_preempt and self._preempt(pod, shape)):
@@ -233,11 +248,12 @@ class PodQueue:
         elif not self._try_node(pod, shape, self.scheduler.choose(ties, pod, self.pods.attempts[pod])):
             self._replace(pod, shape)
 
-    def _own_node(self, shape: int, node: int) -> Ints:
+    def _required_node(self, shape: int, node: int) -> Ints:
+        """Return the node that the pod is for, if it fits there."""
         return np.array([node] if self.scheduler.fits(shape, node) else [], dtype=np.int64)
 
     def _try_node(self, pod: int, shape: int, node: int) -> bool:
-        """Bind it there; whether the kubelet takes it."""
+        """Bind the pod to a node; return whether the kubelet admits it."""
         pods = self.pods
         answer, victims = self._decide(node, shape, pod)
         pods.attempts[pod] += 1
@@ -246,46 +262,50 @@ class PodQueue:
         if answer.holding is None:
             if pods.attempts[pod] == 1:
                 self.first_refused += 1
-            pods.refuse(pod, self.live.kinds[node], answer.reason)
+            pods.count_refusal(pod, self.live.kinds[node], answer.reason)
             self.refused_attempts += 1
-            self.live.refused(node, answer)
+            self.live.apply_refusal(node, answer)
             return False
         self._bind(pod, shape, node, answer)
-        self._make_leave(victims)
+        self._preempt_victims(victims)
         return True
 
     def _preempt(self, pod: int, shape: int) -> bool:
-        """Pods of lower priority leave a node for it, if that helps; it goes there at once."""
+        """Evict pods of lower priority for this one, if that helps; return whether it did. The pod is bound at once."""
         allowed = self._disruptions_allowed()
-        ask = Questions(
+        ask = NodeQueries(
             self._running,
-            lambda node, gone: self._would_admit(shape, node, gone),
-            lambda leaving: self._budgets.broken(allowed, [one.shape for one in leaving]),
+            lambda node, gone: self._admits_without(shape, node, gone),
+            lambda leaving: self._budgets.find_violations(allowed, [one.shape for one in leaving]),
         )
         found = self._rooms.find(shape, ask)
         if found is None:
             return False
-        self._make_leave(found.pods)
+        self._preempt_victims(found.pods)
         if not self._try_node(pod, shape, found.node):
             self._replace(pod, shape)
         return True
 
     def _disruptions_allowed(self) -> list[int]:
-        """How many pods of each budget may go now."""
+        """Return for each budget how many of its pods may be disrupted now."""
         if not self._budgets.budgets:
             return []
         pods, shape = self.pods, np.array(self.workload.shape, dtype=np.int64)
         verdict, ended = np.array(pods.verdict, dtype=np.int64), np.array(pods.ended, dtype=np.int64)
-        there = np.isin(verdict, (RAN, PENDING, LOOPING)) & (ended == NEVER)
+        expected = np.isin(verdict, (RAN, PENDING, LOOPING)) & (ended == NEVER)
         count = len(self.workload.shapes)
         running = np.bincount(shape[list(pods.holding)], minlength=count)
-        return self._budgets.allowed(np.bincount(shape[there], minlength=count).tolist(), running.tolist())
+        return self._budgets.disruptions_allowed(
+            np.bincount(shape[expected], minlength=count).tolist(), running.tolist()
+        )
 
     def _running(self, node: int) -> list[RunningPod]:
         pods, shape = self.pods, self.workload.shape
         return [RunningPod(pod, shape[pod], pods.bound[pod], pods.gpus[pod]) for pod in self._on_node[node]]
 
-    def _would_admit(self, shape: int, node: int, gone: Sequence[RunningPod]) -> bool:
+    def _admits_without(self, shape: int, node: int, gone: Sequence[RunningPod]) -> bool:
+        """Whether the node would admit the shape without these pods; only the exact filter can know, others assume
+        it."""
         if self.options.filter != "exact":
             return True
         kind, state, answers = self.live.kinds[node], self.live.states[node], self.live.answers
@@ -294,15 +314,17 @@ class PodQueue:
         return answers.admit(kind, state, shape, NEVER).holding is not None
 
     def _hold(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
+        """Give a pod its resources on a node."""
         assert answer.holding is not None
-        gpus = self.policy.gpus(shape, int(self.live.columns.load[node]), (pod, node))
+        gpus = self.policy.choose_gpus(shape, int(self.live.columns.load[node]), (pod, node))
         self.live.bind(node, shape, answer, gpus)
         self.pods.holding[pod], self.pods.gpus[pod] = answer.holding, gpus
         self._on_node[node][pod] = None
-        self.alignment.note(self.live.kinds[node], pod, answer.holding)
-        self._changed(node, room=False)
+        self.alignment.record(self.live.kinds[node], pod, answer.holding)
+        self._node_changed(node, room=False)
 
     def _bind(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
+        """Bind a pod, and schedule its end."""
         pods, now = self.pods, self.clock.now.at
         self._hold(pod, shape, node, answer)
         pods.verdict[pod], pods.bound[pod] = RAN, now
@@ -311,18 +333,19 @@ class PodQueue:
         length = self.workload.length[pod]
         if length != NEVER:
             pods.end_due[pod] = now + length
-            self.clock.put(now + length, EventKind.END, pod)
+            self.clock.schedule(now + length, EventKind.END, pod)
 
     def _release(self, pod: int) -> None:
+        """Take a pod off its node."""
         pods, node, shape = self.pods, self.pods.node[pod], self.workload.shape[pod]
         self.live.release(node, shape, pods.holding.pop(pod), pods.gpus.pop(pod))
         del self._on_node[node][pod]
-        self._changed(node, room=True)
+        self._node_changed(node, room=True)
 
     # Refusals
 
     def _try_nodes(self, pod: int, shape: int) -> None:
-        """One node after the other, the best first, until one takes it."""
+        """Try one node after the other, the best first, until one admits the pod."""
         nodes, scores = self.scheduler.candidates(shape)
         for _ in range(self.options.tries):
             if not len(nodes):
@@ -336,11 +359,11 @@ class PodQueue:
         self.pods.verdict[pod] = FAILED
 
     def _replace(self, pod: int, shape: int) -> None:
-        """Its owner makes another one, if it does."""
+        """Schedule the replacement of a refused pod, or park it where it would loop."""
         pods, now = self.pods, self.clock.now.at
         owner = self.workload.shapes[shape].owner
         pods.verdict[pod] = LOOPING
-        if self.options.retry == "owner" and owner == "deployment" and self._is_in_vain(shape):
+        if self.options.retry == "owner" and owner == "deployment" and self._will_loop(shape):
             self._ever_looped[pod] = None
             self.loops.park(pod, shape, now)
             return
@@ -349,41 +372,44 @@ class PodQueue:
             delay = replacement_delay(owner, pods.refused[pod], self.options.delay_ms)
         if delay is None:
             pods.verdict[pod] = FAILED
+        # A DaemonSet's controller never gives up: without this check its retries would keep an otherwise finished run
+        # going.
         elif owner != "daemonset" or self.clock.alive:
-            self._come_again(pod, now + delay)
+            self._schedule_replacement(pod, now + delay)
 
-    def _may_take(self, shape: int) -> Ints:
-        """Nodes one of which a pod of this shape goes to, wherever its search begins."""
+    def _possible_nodes(self, shape: int) -> Ints:
+        """Return the nodes one of which a pod of this shape goes to, wherever its search begins."""
         if self.nrt is None:
-            return self.scheduler.may_take(shape)
-        if not self.scheduler.looks_everywhere:
-            return self.scheduler.fitting(shape)
-        ties = self._ties(shape)
-        return self.scheduler.possible(ties) if len(ties) else ties
+            return self.scheduler.possible_nodes(shape)
+        if not self.scheduler.scans_all_nodes:
+            return self.scheduler.feasible_nodes(shape)
+        ties = self._best_nodes(shape)
+        return self.scheduler.possible_ties(ties) if len(ties) else ties
 
-    def _is_in_vain(self, shape: int) -> bool:
-        """True when the owner's next pods will be refused too, as long as nothing changes that matters to them."""
-        if self.nrt is None and self._refused_everywhere(shape) and self.watch.begin_everywhere(shape):
+    def _will_loop(self, shape: int) -> bool:
+        """Whether the owner's next pods will be refused too, until a change that affects them; the shape is watched for
+        such a change."""
+        if self.nrt is None and self._is_always_refused(shape) and self.watch.watch_everywhere(shape):
             return True
-        nodes = self._may_take(shape)
-        if not self._loops(shape, nodes):
+        nodes = self._possible_nodes(shape)
+        if not self._is_refused_by(shape, nodes):
             return False
         if self.nrt is None and self.live.states[int(nodes[0])].named is None:
-            self.watch.begin(shape, nodes)
+            self.watch.watch(shape, nodes)
         return True
 
-    def _refused_everywhere(self, shape: int) -> bool:
-        """True for pods that no node takes, in whatever state."""
+    def _is_always_refused(self, shape: int) -> bool:
+        """Whether no class of nodes admits the shape in any state."""
         return all(self.live.refuses_always(kind, shape) for kind in range(len(self.live.classes)))
 
-    def _would_be_refused(self, shape: int) -> bool:
-        """True when a pod that tries now is refused for certain."""
-        if self.nrt is not None and not self.scheduler.looks_everywhere:
+    def _is_certainly_refused(self, shape: int) -> bool:
+        """Whether a pod of this shape that tries now is refused for certain."""
+        if self.nrt is not None and not self.scheduler.scans_all_nodes:
             return False
-        return self._is_in_vain(shape)
+        return self._will_loop(shape)
 
-    def _loops(self, shape: int, nodes: Ints) -> bool:
-        """True when all nodes that a pod could go to refuse it as they are."""
+    def _is_refused_by(self, shape: int, nodes: Ints) -> bool:
+        """Whether all these nodes, of which there is at least one, refuse the shape in their present states."""
         if not len(nodes):
             return False
         states = self.live.columns.state
@@ -397,87 +423,93 @@ class PodQueue:
         return True
 
     def _leave_loop(self, pod: int, until: int) -> None:
+        """Unpark a pod, and add the refused attempts until this moment."""
         parked = self.loops.take(pod)
-        times = min(self.loops.attempts(parked, until), self.options.limit)
+        # The limit caps the count of attempts, not the looped time.
+        times = min(self.loops.count_attempts(parked, until), self.options.limit)
         self.loop_ms += until + 1 - parked.since
         if times > 0:
             self.pods.attempts[pod] += times
             self.attempts += times
             self.refused_attempts += times
             kind = self.live.kinds[self.pods.node[pod]]
-            self.pods.refuse(pod, kind, self.pods.reasons[self.pods.reason[pod]], times)
+            self.pods.count_refusal(pod, kind, self.pods.reasons[self.pods.reason[pod]], times)
 
-    def stop(self, at: int) -> None:
-        """Nothing happens any more: what loops has looped until now."""
+    def finish(self, at: int) -> None:
+        """Add the attempts of all looping pods at the end of the run."""
         for pod, _ in self.loops.items():
             self._leave_loop(pod, at)
 
     # Waiting
 
     def _wait(self, pod: int, shape: int) -> None:
+        """Let a pod wait that fits on no node."""
         self.pods.verdict[pod] = PENDING
         self.waiting_pods += 1
         insort(self.waiting.setdefault(shape, []), pod)
 
-    def _changed(self, node: int, *, room: bool) -> None:
-        """A node has another state: pods that loop look again, and pods that wait come if there is more room."""
+    def _node_changed(self, node: int, *, room: bool) -> None:
+        """Check affected looping pods again after a change of a node, and schedule the trial of waiting pods if there
+        is more room."""
         now = self.clock.now.at
         if self.loops.idle:
-            self._wake(self.watch.concerned(self.loops.idle, node))
+            self._requeue(self.watch.find_affected(self.loops.idle, node))
         if self.nrt is not None:
-            self.nrt.changed(now, node, self.live.states[node])
-            self.clock.put(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
+            self.nrt.record(now, node, self.live.states[node])
+            self.clock.schedule(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
         if room and self.waiting:
-            self.clock.put(now, EventKind.ROOM, node)
+            self.clock.schedule(now, EventKind.ROOM, node)
         if self._served != now and not self._constrained.isdisjoint(self.waiting):
             self._served = now
-            self.clock.put(now, EventKind.ROOM, self.live.columns.count)
+            self.clock.schedule(now, EventKind.ROOM, self.live.columns.count)
 
-    def _wake(self, shapes: Iterable[int]) -> None:
-        for at, pod in self.loops.wake(shapes, self.clock.reached):
-            self._look_again(at, pod)
+    def _requeue(self, shapes: Iterable[int]) -> None:
+        """Schedule the next attempt of looping shapes."""
+        for at, pod in self.loops.requeue(shapes, self.clock.reached):
+            self._schedule_check(at, pod)
 
-    def _look_again(self, at: int, pod: int) -> None:
-        self.clock.put(at, EventKind.RETRY, pod)
+    def _schedule_check(self, at: int, pod: int) -> None:
+        self.clock.schedule(at, EventKind.RETRY, pod)
 
-    def _come_again(self, pod: int, at: int) -> None:
-        """It is tried again then, after all that ends then."""
+    def _schedule_replacement(self, pod: int, at: int) -> None:
+        """Schedule the next try of a pod, after all ends of that moment."""
         self._due[pod] = at
-        self.clock.put(at, EventKind.RETRY, pod)
+        self.clock.schedule(at, EventKind.RETRY, pod)
 
-    def serve(self, node: int) -> None:
-        """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
+    def try_waiting(self, node: int) -> None:
+        """Try waiting pods on a node where they fit: higher priority first, then first come. The number after the last
+        node stands for all nodes."""
         if self.nrt is not None:
-            self._wake(self.loops.idle)
+            self._requeue(self.loops.idle)
         if node == self.live.columns.count:
-            self._serve_anywhere()
+            self._try_constrained()
             return
         shapes, columns = self.workload.shapes, self.live.columns
 
-        def turn(shape: int) -> tuple[int, int]:
+        def order(shape: int) -> tuple[int, int]:
             return -shapes[shape].priority, self.waiting[shape][0]
 
-        for shape in sorted([one for one in columns.might_fit(node) if one in self.waiting], key=turn):
+        for shape in sorted([one for one in columns.shapes_with_room(node) if one in self.waiting], key=order):
             while shape in self.waiting and self.scheduler.fits(shape, node):
-                pod = self._call(shape)
+                pod = self._pop_waiting(shape)
                 self._try(pod)
                 if self.pods.verdict[pod] == PENDING:
                     break
 
-    def _serve_anywhere(self) -> None:
-        """Pods that wait for other pods to come or to go may fit on any node now."""
+    def _try_constrained(self) -> None:
+        """Try pods that wait for other pods to come or to leave: they may now fit on any node."""
         self._served = NEVER
         shapes = self.workload.shapes
         waiting = [shape for shape in self.waiting if shape in self._constrained]
         for shape in sorted(waiting, key=lambda one: (-shapes[one].priority, self.waiting[one][0])):
-            while shape in self.waiting and len(self._ties(shape)):
-                pod = self._call(shape)
+            while shape in self.waiting and len(self._best_nodes(shape)):
+                pod = self._pop_waiting(shape)
                 self._try(pod)
                 if self.pods.verdict[pod] == PENDING:
                     break
 
-    def _call(self, shape: int) -> int:
-        """The first pod of a shape that waits waits no more."""
+    def _pop_waiting(self, shape: int) -> int:
+        """Take the first waiting pod of a shape out of the queue."""
         self.waiting_pods -= 1
         pod = self.waiting[shape].pop(0)
         if not self.waiting[shape]:

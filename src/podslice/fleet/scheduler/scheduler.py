@@ -1,7 +1,7 @@
-"""Which node a pod goes to: filter, score, the nodes that are looked at, and ties.
+"""The scheduling cycle of a pod: filter, score, the feasible nodes that are considered, and ties.
 
-Scores are remembered by what is booked on a node (`ScoreTable`), and only nodes that are looked at are scored. Nothing
-here knows what nodes answer; the exact filter asks through `admits`.
+Scores are remembered by what is booked on a node (`ScoreTable`), and only nodes that are considered are scored. Nothing
+here knows the decisions of nodes; the exact filter asks through `admits`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from podslice.fleet.scheduler.loads import Bools, Ints
 from podslice.fleet.scheduler.policies import FleetPolicy
 
 NO_FIT = -1
-"""In a column of scores: the pod does not fit."""
+"""Score of a node on which the pod does not fit."""
 _UNKNOWN = -2
 _LEAST, _MOST = np.minimum.reduce, np.maximum.reduce
-"""Of a column; the columns' own methods do the same more slowly."""
+"""Reductions over a column; the columns' own methods do the same more slowly."""
 _FEW = 32
-"""So many are scored together sooner than those that are equal are found."""
+"""Up to so many loads are scored together without looking for duplicates, which would cost more."""
 _FEWEST_NODES, _LEAST_PERCENT, _MOST_PERCENT, _NODES_PER_PERCENT = 100, 5, 50, 125
 _TAINT_WEIGHT = 3
 Scores: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Admits = Callable[[int, int], bool]
-"""Whether a shape is admitted by a node, both by number."""
+"""Whether a node admits a shape: (shape, node), both by number."""
 
 
 class ScoreTable:
-    """For each shape the score of every load, worked out when a node with that load is first looked at."""
+    """The score of every load by shape, computed when a node with that load is first considered."""
 
     def __init__(self, columns: Columns, policy: FleetPolicy) -> None:
         self._columns = columns
@@ -40,16 +40,16 @@ class ScoreTable:
         self._scores: dict[int, Scores] = {}
         self._generation = 0
 
-    def of(self, shape: int, rows: Rows) -> Scores:
-        """The scores of some nodes as they are now, `NO_FIT` where the filter lets a pod not pass."""
+    def scores_of(self, shape: int, rows: Rows) -> Scores:
+        """Return the scores of some nodes as they are now, `NO_FIT` where the filter rejects the node."""
         loads = self._columns.load[rows]
         known = self._known(shape)
         scores = known[loads]
         if _LEAST(scores, initial=NO_FIT) == _UNKNOWN:
             new = loads[scores == _UNKNOWN]
-            self._work_out(shape, np.unique(new) if len(new) > _FEW else new, known)
+            self._compute(shape, np.unique(new) if len(new) > _FEW else new, known)
             scores = known[loads]
-        passes = self._columns.open(shape, rows)
+        passes = self._columns.open_nodes(shape, rows)
         if passes is not None:
             scores[~passes] = NO_FIT
         return scores
@@ -67,7 +67,7 @@ class ScoreTable:
             known = self._scores[shape] = grown
         return known
 
-    def _work_out(self, shape: int, loads: Ints, known: Scores) -> None:
+    def _compute(self, shape: int, loads: Ints, known: Scores) -> None:
         fits = self._columns.loads.fits(shape, loads)
         known[loads] = NO_FIT
         fitting = loads[fits]
@@ -76,7 +76,7 @@ class ScoreTable:
 
 
 def nodes_to_find(nodes: int, percentage: int) -> int:
-    """How many nodes that fit are enough, as upstream's `percentageOfNodesToScore`; 0 adapts to the cluster."""
+    """Return how many feasible nodes end a search (upstream's `percentageOfNodesToScore`; 0 adapts to the cluster)."""
     if nodes < _FEWEST_NODES or percentage >= 100:
         return nodes
     share = percentage or max(_LEAST_PERCENT, _MOST_PERCENT - nodes // _NODES_PER_PERCENT)
@@ -84,16 +84,20 @@ def nodes_to_find(nodes: int, percentage: int) -> int:
 
 
 def best_of_windows(scores: Scores, size: int) -> Bools:
-    """Which are the best, or among the best, of so many that follow one another; after the last comes the first."""
+    """Return the mask of nodes that are the best, or among the best, of some `size` consecutive ones; the first follows
+    the last."""
     count = len(scores)
+    # A node is best in one of its windows exactly if its score equals the least of the maxima of all windows that
+    # contain it.
     most = _over_windows(np.maximum, np.concatenate([scores, scores[: size - 1]]), size)
     found: Bools = scores == _over_windows(np.minimum, np.concatenate([most[count - size + 1 :], most]), size)
     return found
 
 
 def _over_windows(which: np.ufunc, values: Scores, size: int) -> Scores:
-    """The greatest or least of each `size` values that follow one another."""
+    """Return the greatest or least of each `size` consecutive values."""
     found, width = values, 1
+    # Doubling windows: O(n log size) instead of O(n size).
     while 2 * width <= size:
         found, width = which(found[:-width], found[width:]), 2 * width
     count = len(values) - size + 1
@@ -101,7 +105,8 @@ def _over_windows(which: np.ufunc, values: Scores, size: int) -> Scores:
 
 
 class FleetScheduler:
-    """One queue's scheduler. `start`: where the search for nodes begins, which moves on with every pod."""
+    """The scheduler of one queue. `start`: the node where the next search begins, which moves on with every pod as
+    upstream's nextStartNodeIndex."""
 
     def __init__(
         self,
@@ -117,80 +122,81 @@ class FleetScheduler:
         self.table = ScoreTable(columns, policy)
         self.start = 0
         self._ties = ties
-        self._enough = nodes_to_find(columns.count, percentage)
+        self._feasible_limit = nodes_to_find(columns.count, percentage)
         self._draws = draws
         self._order = order
 
     @property
-    def enough(self) -> int:
-        """So many nodes that a pod fits on are looked at."""
-        return self._enough
+    def feasible_limit(self) -> int:
+        """Number of feasible nodes that end a search."""
+        return self._feasible_limit
 
     @property
-    def looks_everywhere(self) -> bool:
-        """True where every pod looks at every node."""
-        return self._enough >= self.columns.count
+    def scans_all_nodes(self) -> bool:
+        """Whether every search considers all nodes."""
+        return self._feasible_limit >= self.columns.count
 
     def scores(self, shape: int) -> Scores:
-        """Of all nodes, `NO_FIT` where the filter lets a pod not pass."""
-        return self.table.of(shape, ALL)
+        """Return the scores of all nodes, `NO_FIT` where the filter rejects the node."""
+        return self.table.scores_of(shape, ALL)
 
     def score(self, shape: int, node: int) -> int:
-        """Of one node."""
-        return int(self.table.of(shape, slice(node, node + 1))[0])
+        """Return the score of one node."""
+        return int(self.table.scores_of(shape, slice(node, node + 1))[0])
 
     def is_open(self, shape: int, node: int) -> bool:
-        """Whether the filter lets one node pass, apart from what is booked there."""
-        passes = self.columns.open(shape, slice(node, node + 1))
+        """Whether the filter passes a node, apart from what is booked there."""
+        passes = self.columns.open_nodes(shape, slice(node, node + 1))
         return passes is None or bool(passes[0])
 
     def fits(self, shape: int, node: int) -> bool:
-        """Whether the filter lets one node pass."""
+        """Whether the filter passes a node."""
         return self.score(shape, node) >= 0
 
     def is_plain(self, shape: int) -> bool:
         """Whether a node's score depends on nothing but what is booked there."""
         return self.columns.disliked[shape] is None and shape not in self.columns.domains.scores
 
-    def fitting(self, shape: int) -> Ints:
-        """All nodes that the filter lets pass."""
-        return (self.table.of(shape, ALL) >= 0).nonzero()[0]
+    def feasible_nodes(self, shape: int) -> Ints:
+        """Return all nodes that the filter passes."""
+        return (self.table.scores_of(shape, ALL) >= 0).nonzero()[0]
 
-    def may_take(self, shape: int) -> Ints:
-        """Nodes one of which a pod goes to, wherever its search for nodes begins."""
-        if self.looks_everywhere:
-            ties = self.best(shape)
-            return self.possible(ties) if len(ties) else ties
-        scores = self.table.of(shape, ALL)
+    def possible_nodes(self, shape: int) -> Ints:
+        """Return the nodes one of which a pod goes to, wherever its search begins."""
+        if self.scans_all_nodes:
+            ties = self.best_nodes(shape)
+            return self.possible_ties(ties) if len(ties) else ties
+        scores = self.table.scores_of(shape, ALL)
         nodes = (scores >= 0).nonzero()[0]
-        if len(nodes) < self._enough:
-            return self.best(shape)
-        return nodes[best_of_windows(scores[nodes], self._enough)] if self.is_plain(shape) else nodes
+        if len(nodes) < self._feasible_limit:
+            return self.best_nodes(shape)
+        return nodes[best_of_windows(scores[nodes], self._feasible_limit)] if self.is_plain(shape) else nodes
 
     def candidates(self, shape: int) -> tuple[Ints, Scores]:
-        """Nodes that a pod may go to now, and their scores; the search moves on."""
-        if self.looks_everywhere:
-            every = self.table.of(shape, ALL)
+        """Return the feasible nodes that a pod considers now, and their scores; the start of the next search moves
+        on."""
+        if self.scans_all_nodes:
+            every = self.table.scores_of(shape, ALL)
             nodes = (every >= 0).nonzero()[0]
             scores = every[nodes]
         else:
             nodes, scores = self._window(shape)
-        scores = self._with_taints(shape, nodes, scores)
+        scores = self._add_taint_scores(shape, nodes, scores)
         if shape in self.columns.domains.scores:
             scores = scores + self.columns.domains.scores_of(shape, nodes)
         return nodes, scores
 
-    def best(self, shape: int) -> Ints:
-        """The best nodes for a pod, one of which it goes to; none where it fits nowhere."""
-        if self.looks_everywhere and self.is_plain(shape):
-            scores = self.table.of(shape, ALL)
+    def best_nodes(self, shape: int) -> Ints:
+        """Return the best nodes for a pod, one of which it goes to; empty where it fits nowhere."""
+        if self.scans_all_nodes and self.is_plain(shape):
+            scores = self.table.scores_of(shape, ALL)
             most = scores.max(initial=NO_FIT)
             return (scores == most).nonzero()[0] if most >= 0 else _NO_NODES
         nodes, scores = self.candidates(shape)
         return nodes[(scores == _MOST(scores)).nonzero()[0]] if len(nodes) else nodes
 
-    def best_that_admits(self, shape: int, admits: Admits, states: Ints) -> Ints:
-        """The best nodes of those that admit the pod. Nodes in equal `states` are asked once."""
+    def best_admitting(self, shape: int, admits: Admits, states: Ints) -> Ints:
+        """Return the best of the nodes that admit the pod. Nodes with equal `states` are asked once."""
         nodes, scores = self.candidates(shape)
         refused: set[int] = set()
         while len(nodes):
@@ -214,35 +220,35 @@ class FleetScheduler:
         return False
 
     def choose(self, ties: Ints, pod: int, attempt: int) -> int:
-        """One of the best nodes."""
+        """Choose one of the best nodes; `attempt` makes the draws of a pod's attempts differ."""
         if len(ties) == 1 or self._ties == "first":
             return int(ties[0])
         if self._ties == "permuted":
             return int(ties[self._order[ties].argmin()])
-        return int(ties[self._draws.below(len(ties), pod, attempt)])
+        return int(ties[self._draws.draw_below(len(ties), pod, attempt)])
 
-    def possible(self, ties: Ints) -> Ints:
-        """Those of the best nodes that could be chosen."""
+    def possible_ties(self, ties: Ints) -> Ints:
+        """Return those of the best nodes that the tie rule could choose."""
         return ties if self._ties == "random" else np.array([self.choose(ties, 0, 0)], dtype=np.int64)
 
     def _window(self, shape: int) -> tuple[Ints, Scores]:
-        """The next nodes that fit, as many as are enough, from where the last search ended, and their scores."""
-        start, last = self.start, min(self.start + self._enough, self.columns.count)
-        scores = self.table.of(shape, slice(start, last))
-        if last - start == self._enough and _LEAST(scores) >= 0:
+        """Return the next feasible nodes from where the last search ended, up to the limit, and their scores."""
+        start, last = self.start, min(self.start + self._feasible_limit, self.columns.count)
+        scores = self.table.scores_of(shape, slice(start, last))
+        if last - start == self._feasible_limit and _LEAST(scores) >= 0:
             self.start = last % self.columns.count
             return np.arange(start, last), scores
         return self._search(shape, scores)
 
     def _search(self, shape: int, scores: Scores) -> tuple[Ints, Scores]:
-        """The same where some nodes do not fit; `scores` are those of the first nodes."""
+        """Return the same where some nodes are not feasible; `scores` are those of the first nodes."""
         found: list[tuple[Ints, Scores]] = []
-        lacking, size = self._enough, len(scores)
+        lacking, size = self._feasible_limit, len(scores)
         for first, last in ((self.start, self.columns.count), (0, self.start)):
             while first < last and lacking:
                 end = min(last, first + size)
                 if found:
-                    scores = self.table.of(shape, slice(first, end))
+                    scores = self.table.scores_of(shape, slice(first, end))
                 fitting = (scores >= 0).nonzero()[0][:lacking]
                 found.append((fitting + first, scores[fitting]))
                 lacking -= len(fitting)
@@ -252,7 +258,8 @@ class FleetScheduler:
             self.start = (int(nodes[-1]) + 1) % self.columns.count
         return nodes, best
 
-    def _with_taints(self, shape: int, nodes: Ints, scores: Scores) -> Scores:
+    def _add_taint_scores(self, shape: int, nodes: Ints, scores: Scores) -> Scores:
+        """Add TaintToleration's score: 100 without disliked taints, 0 for the node with the most of them."""
         disliked = self.columns.disliked[shape]
         if disliked is None or not len(nodes):
             return scores

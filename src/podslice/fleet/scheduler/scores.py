@@ -1,6 +1,6 @@
-"""kube-scheduler's scores on columns: the arithmetic of `scheduling.scoring`, to the last bit.
+"""kube-scheduler's scores on columns: the arithmetic of `scheduling.scoring`, equal to the last bit.
 
-Amounts stay 64-bit integers and wrap as upstream's do; only BalancedAllocation's fractions are floating-point numbers,
+Amounts are 64-bit integers that wrap as upstream's do; only BalancedAllocation's fractions are floating-point numbers,
 in the same order of operations.
 """
 
@@ -11,38 +11,38 @@ from itertools import pairwise
 import numpy as np
 
 from podslice.fleet.engine.shapes import FleetShape
-from podslice.fleet.scheduler.loads import Ints, LoadTable, OfLoads
+from podslice.fleet.scheduler.loads import Ints, LoadMemo, LoadTable
 from podslice.scheduling.predicates import CPU, MEMORY
 from podslice.scheduling.scoring import MAX_NODE_SCORE
 
 _BALANCED = slice(1, 3)
-"""CPU and memory in `LoadTable.used`."""
+"""Columns of CPU and memory in `LoadTable.used`."""
 
 
-def half(amount: Ints) -> Ints:
-    """Half of it, towards zero."""
+def halve(amount: Ints) -> Ints:
+    """Divide by two, rounding towards zero as Go does."""
     return (amount + (amount < 0)) >> 1
 
 
-def least_shares(used: Ints, room: Ints) -> Ints:
-    """The free share of each resource in percent, 0 where there is none."""
+def free_shares(used: Ints, room: Ints) -> Ints:
+    """Return the free share of each resource in percent, 0 where the node has none."""
     free = (room - used) * MAX_NODE_SCORE // np.maximum(room, 1)
     return np.where((room == 0) | (used > room), 0, free)
 
 
-def most_shares(used: Ints, room: Ints) -> Ints:
-    """The used share of each resource in percent."""
+def used_shares(used: Ints, room: Ints) -> Ints:
+    """Return the used share of each resource in percent."""
     return np.minimum(used, room) * MAX_NODE_SCORE // np.maximum(room, 1)
 
 
-def mean(shares: Ints, room: Ints) -> Ints:
-    """The mean over the resources that a node has; the last axis are the resources."""
+def mean_share(shares: Ints, room: Ints) -> Ints:
+    """Return the mean over the resources that a node has; the last axis has the resources."""
     counted: Ints = np.maximum((room != 0).sum(axis=-1), 1)
     return shares.sum(axis=-1) // counted
 
 
-def on_curve(curve: tuple[tuple[int, int], ...], shares: Ints) -> Ints:
-    """Scores (0 to 100) along a line through points of (percent, 0 to 10), in whole numbers."""
+def interpolate(curve: tuple[tuple[int, int], ...], shares: Ints) -> Ints:
+    """Return scores (0 to 100) on the line through points of (percent, 0 to 10), in whole numbers."""
     ten = MAX_NODE_SCORE // 10
     found = np.full_like(shares, curve[-1][1] * ten)
     for (x0, y0), (x1, y1) in reversed(list(pairwise(curve))):
@@ -52,8 +52,8 @@ def on_curve(curve: tuple[tuple[int, int], ...], shares: Ints) -> Ints:
     return np.where(shares <= curve[0][0], curve[0][1] * ten, found)
 
 
-def balance(requested: Ints, room: Ints) -> Ints:
-    """How equal the used shares of CPU and memory are, 100 at best."""
+def balance_scores(requested: Ints, room: Ints) -> Ints:
+    """Return how equal the used shares of CPU and memory are, 100 at best."""
     fractions = np.minimum(1.0, requested / np.maximum(room, 1))
     spread = np.abs(fractions[..., 0] - fractions[..., 1]) / 2
     spread = np.where((room != 0).all(axis=-1), spread, 0.0)
@@ -61,7 +61,8 @@ def balance(requested: Ints, room: Ints) -> Ints:
 
 
 class KubePolicy:
-    """LeastAllocated, MostAllocated or RequestedToCapacityRatio; beside it BalancedAllocation, with equal weight."""
+    """LeastAllocated, MostAllocated or RequestedToCapacityRatio, with BalancedAllocation at equal weight where
+    `balanced`."""
 
     def __init__(self, loads: LoadTable, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
         self._loads = loads
@@ -70,27 +71,28 @@ class KubePolicy:
         self._curve = curve
         self._scored = [_pair(shape, shape.requests.scored) for shape in loads.shapes]
         self._added = [_pair(shape, shape.requests.balanced) for shape in loads.shapes]
-        self._before = OfLoads(loads, self._balance).of
+        self._before = LoadMemo(loads, self._balance).lookup
 
     def score(self, shape: int, rows: Ints) -> Ints:
-        """0 to 200, for loads that the pod fits beside."""
+        """Return 0 to 200 for loads that the pod fits on."""
         loads = self._loads
         room = loads.room[rows, _BALANCED]
         used = loads.non_zero[rows] + self._scored[shape]
         if self._name == "least-allocated":
-            score = mean(least_shares(used, room), room)
+            score = mean_share(free_shares(used, room), room)
         elif self._name == "most-allocated":
-            score = mean(most_shares(used, room), room)
+            score = mean_share(used_shares(used, room), room)
         else:
-            full = np.where((room == 0) | (used > room), MAX_NODE_SCORE, most_shares(used, room))
-            score = mean(np.where(room == 0, 0, on_curve(self._curve, full)), room)
+            full = np.where((room == 0) | (used > room), MAX_NODE_SCORE, used_shares(used, room))
+            score = mean_share(np.where(room == 0, 0, interpolate(self._curve, full)), room)
         if self._balanced:
-            change = balance(loads.used[rows, _BALANCED] + self._added[shape], room) - self._before(rows)
-            score = score + MAX_NODE_SCORE // 2 + half(MAX_NODE_SCORE // 2 + change)
+            # Upstream scores the change of the balance: 75 for none, plus half of the gain, rounded towards zero.
+            change = balance_scores(loads.used[rows, _BALANCED] + self._added[shape], room) - self._before(rows)
+            score = score + MAX_NODE_SCORE // 2 + halve(MAX_NODE_SCORE // 2 + change)
         return score
 
     def _balance(self, rows: Ints) -> Ints:
-        return balance(self._loads.used[rows, _BALANCED], self._loads.room[rows, _BALANCED])
+        return balance_scores(self._loads.used[rows, _BALANCED], self._loads.room[rows, _BALANCED])
 
 
 def _pair(shape: FleetShape, amounts: object) -> Ints:

@@ -1,8 +1,8 @@
-"""Which looping pods a change of a node matters to: all others need not try again.
+"""Which looping pods a change of a node can affect: all others need not try again.
 
-A shape loops while every node that its pods could go to refuses it. That stays so as long as these nodes are as they
-were and every other node that changes is not better than they, or refuses the shape too. Where a search ends after some
-nodes, one more that a pod fits on moves where it ends: then other nodes could be the best ones.
+A shape loops while every node that its pods could go to refuses it. That stays so as long as these nodes do not change
+and every other node that changes is not better than they, or refuses the shape too. Where a search ends after some
+feasible nodes, one more feasible node moves its end: then other nodes could be the best ones.
 """
 
 from __future__ import annotations
@@ -13,47 +13,50 @@ from podslice.fleet.scheduler.loads import Bools, Ints
 from podslice.fleet.scheduler.scheduler import Admits, FleetScheduler
 
 _PATIENCE = 16
-"""A shape that was looked at so often is worth asking all nodes about, and again after twice as often."""
+"""After so many watches all nodes are asked about the shape, and again after twice as many."""
 
 
 class LoopWatch:
-    """What is known of shapes that loop, by number. Of those that are not watched any change matters."""
+    """What is known of looping shapes, by number. Shapes without a watch are affected by any change."""
 
     def __init__(self, scheduler: FleetScheduler, admits: Admits) -> None:
         self._scheduler = scheduler
         self._admits = admits
         self._nodes: dict[int, dict[int, None]] = {}
-        """Nodes that refuse it, one of which a pod goes to."""
+        """Nodes that refuse the shape, one of which its pods go to."""
         self._least: dict[int, int] = {}
         """A node with a lower score is not one of them."""
         self._fits: dict[int, Bools] = {}
         self._count: dict[int, int] = {}
         self._everywhere: dict[int, None] = {}
-        """Shapes that all nodes refuse on which they fit."""
+        """Shapes that all feasible nodes refuse."""
         self._begun: dict[int, int] = {}
-        """How often a watch was begun, by shape."""
+        """Number of watches so far, by shape."""
 
-    def begin(self, shape: int, nodes: Ints) -> None:
-        """All nodes that a pod of this shape could go to refuse it now."""
+    def watch(self, shape: int, nodes: Ints) -> None:
+        """Watch a shape that is refused now by all `nodes` that its pods could go to."""
         if not self._can_watch(shape):
             return
         begun = self._begun[shape] = self._begun.get(shape, 0) + 1
         if begun >= _PATIENCE and not begun & (begun - 1) and self._all_refuse(shape):
-            self.begin_everywhere(shape)
+            self.watch_everywhere(shape)
             return
         self._everywhere.pop(shape, None)
         scheduler = self._scheduler
         scores = scheduler.scores(shape)
         fits: Bools = scores >= 0
         count = int(fits.sum())
-        all_seen = scheduler.looks_everywhere or count < scheduler.enough
+        all_seen = scheduler.scans_all_nodes or count < scheduler.feasible_limit
         self._nodes[shape] = dict.fromkeys(nodes.tolist())
         self._least[shape] = int(scores[nodes].max()) if all_seen else 0
         self._fits[shape], self._count[shape] = fits, count
 
-    def begin_everywhere(self, shape: int) -> bool:
-        """All nodes on which a pod of this shape fits refuse it: only one that does not matters, as long as it fits on
-        any, since it goes on being sent there. False where it fits on none, or where more than ledgers decides."""
+    def watch_everywhere(self, shape: int) -> bool:
+        """Watch a shape that all feasible nodes refuse.
+
+        Only a node that admits it matters then, as long as the shape is feasible anywhere, since its pods go on being
+        sent there. Returns False where it is feasible nowhere, or where more than ledgers decides.
+        """
         if not self._can_watch(shape):
             return False
         fits: Bools = self._scheduler.scores(shape) >= 0
@@ -62,9 +65,10 @@ class LoopWatch:
         return self._count[shape] > 0
 
     def _all_refuse(self, shape: int) -> bool:
+        """Whether all feasible nodes refuse the shape; nodes in equal states are asked once."""
         states = self._scheduler.columns.state
         seen: dict[int, None] = {}
-        for node in self._scheduler.fitting(shape).tolist():
+        for node in self._scheduler.feasible_nodes(shape).tolist():
             state = int(states[node])
             if state not in seen:
                 seen[state] = None
@@ -73,21 +77,23 @@ class LoopWatch:
         return True
 
     def _can_watch(self, shape: int) -> bool:
+        """Whether nothing but ledgers decides about the shape: a watch does not follow groups, other pods or taints."""
         scheduler, columns = self._scheduler, self._scheduler.columns
         grouped = columns.shapes[shape].max_per_node >= 0
         return not grouped and shape not in columns.domains.constrained and scheduler.is_plain(shape)
 
-    def concerned(self, shapes: Iterable[int], node: int) -> list[int]:
-        """Shapes that look again because a node has changed."""
+    def find_affected(self, shapes: Iterable[int], node: int) -> list[int]:
+        """Return the shapes that must be checked again because a node has changed, and end their watches."""
         columns = self._scheduler.columns
-        fits = columns.loads.that_fit(int(columns.load[node]))
-        found = [shape for shape in shapes if self._matters(shape, node, fits=fits[shape])]
+        fits = columns.loads.fits_by_shape(int(columns.load[node]))
+        found = [shape for shape in shapes if self._is_affected(shape, node, fits=fits[shape])]
         for shape in found:
             for known in (self._nodes, self._least, self._fits, self._count, self._everywhere):
                 known.pop(shape, None)  # type: ignore[attr-defined]
         return found
 
-    def _matters(self, shape: int, node: int, *, fits: bool) -> bool:
+    def _is_affected(self, shape: int, node: int, *, fits: bool) -> bool:
+        """Whether a change of a node could end the loop of a shape; `fits`: the node has enough for it."""
         everywhere = shape in self._everywhere
         if not everywhere and (shape not in self._nodes or node in self._nodes[shape]):
             return True
@@ -97,7 +103,8 @@ class LoopWatch:
         self._count[shape] += fits - fitted
         if everywhere:
             return not self._count[shape] or (fits and self._admits(shape, node))
-        if fits and not fitted and self._count[shape] >= self._scheduler.enough:
+        # One more feasible node: the search may now end before nodes that it reached until now.
+        if fits and not fitted and self._count[shape] >= self._scheduler.feasible_limit:
             return True
         least = self._least[shape]
         good = fits and (not least or self._scheduler.score(shape, node) >= least)

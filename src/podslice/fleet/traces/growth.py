@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podslice.fleet.engine.streams import below, stream
+from podslice.fleet.engine.streams import draw_below, stream
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.scenario.sizing import first_beyond
 
@@ -31,7 +31,7 @@ class GrowingWorkload:
         """With so many percent more pods, or one more, which come when the pods do that they are copies of."""
         work, count = self._work, -(-len(self._pool) * percent // 100)
         while len(self._drawn) < count:
-            self._drawn.append(self._pool[below(self._chance, len(self._pool))])
+            self._drawn.append(self._pool[draw_below(self._chance, len(self._pool))])
         copies = [(pod, True) for pod in sorted(self._drawn[:count])]
         pods = sorted(
             [*((pod, False) for pod in range(len(work))), *copies], key=lambda one: (work.arrival[one[0]], one)
@@ -40,8 +40,10 @@ class GrowingWorkload:
             [column[pod] for pod, _ in pods] for column in (work.shape, work.arrival, work.length)
         )
         node = [NEVER if copied else work.node[pod] for pod, copied in pods]
-        there = {place: work.there[pod] for place, (pod, copied) in enumerate(pods) if pod in work.there and not copied}
-        return Workload.of(work.shapes, shape, arrival, length, node, there)
+        initial = {
+            place: work.initial[pod] for place, (pod, copied) in enumerate(pods) if pod in work.initial and not copied
+        }
+        return Workload.of(work.shapes, shape, arrival, length, node, initial)
 
 
 def most_growth(enough: Callable[[int], bool]) -> int:

@@ -19,7 +19,7 @@ from podslice.api.manifests.manifest import load_pods
 from podslice.api.pod.spec import Pod
 from podslice.fleet.engine.nodes import FleetNode
 from podslice.fleet.engine.shapes import FleetShape
-from podslice.fleet.engine.streams import below, shuffle, stream
+from podslice.fleet.engine.streams import draw_below, shuffle, stream
 from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.importing.kube_budgets import budgets_of
 from podslice.fleet.importing.kube_pods import ClusterPod, cluster_pods
@@ -214,7 +214,9 @@ class _PodMaker:
         arrivals = arrivals_of(made, stream(self.seed, "arrivals"), self.where)
         return [
             _Pod(
-                arrival, shapes[bisect_right(bounds, below(which, total))], length_of(made.lifetime, chance, self.where)
+                arrival,
+                shapes[bisect_right(bounds, draw_below(which, total))],
+                length_of(made.lifetime, chance, self.where),
             )
             for arrival, _ in zip(arrivals, range(made.pods), strict=False)
         ]
@@ -257,7 +259,7 @@ class _PodMaker:
         keys = frozenset(key for one in dumped for key in one.placed.placement.label_keys) | self._budget_keys()
         for one in dumped:
             owner = self.scenario.refusals.owner or one.owner
-            where = one.placed._replace(placement=one.placed.placement.seen_by(keys))
+            where = one.placed._replace(placement=one.placed.placement.reduced_to(keys))
             key = f"{owner} {replace(one.pod.spec, node_name='')} {_resized(one.pod)} {where}"
             if key not in shapes:
                 shapes[key] = manifest_shape(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import TypeVar
 
-from podslice.fleet.engine.streams import below
+from podslice.fleet.engine.streams import draw_below
 
 T = TypeVar("T")
 
@@ -17,6 +17,6 @@ def chosen(chance: Random, items: Iterable[T], count: int) -> list[T]:
     for number, item in enumerate(items):
         if len(kept) < count:
             kept.append((number, item))
-        elif (place := below(chance, number + 1)) < count:
+        elif (place := draw_below(chance, number + 1)) < count:
             kept[place] = (number, item)
     return [item for _, item in sorted(kept, key=lambda pair: pair[0])]

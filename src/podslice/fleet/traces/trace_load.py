@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from podslice.fleet.engine.streams import below
+from podslice.fleet.engine.streams import draw_below
 from podslice.fleet.scenario.scenario import Inflate, Reading
 from podslice.fleet.scenario.strict import milliseconds
 from podslice.fleet.traces.trace import TracePod
@@ -57,11 +57,11 @@ def inflated(
     pool, found = list(rows), list(rows) if how.keep else []
     load = sum(map(asked, found))
     while load > limit and found:
-        load -= asked(found.pop(below(chance, len(found))))
+        load -= asked(found.pop(draw_below(chance, len(found))))
     if not any(map(asked, pool)):
         return found, arrivals
     while True:
-        row = pool[below(chance, len(pool))]
+        row = pool[draw_below(chance, len(pool))]
         if load + asked(row) > limit:
             return found, arrivals
         load += asked(row)

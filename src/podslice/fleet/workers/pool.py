@@ -108,7 +108,7 @@ def simulated(
     options = made.options if verify is None else replace(made.options, verify=verify)
     with rare_collections(), keeper.watching() if keeper else nullcontext():
         offer = keeper.offer if keeper else None
-        result = run_cell(made.fleet, made.workload, options, made.seed, progress=progress, offer=offer, begun=begun)
+        result = run_cell(made.fleet, made.workload, options, made.seed, progress=progress, offer=offer, saved=begun)
     return CellOutcome(
         result,
         tuple(
