@@ -27,7 +27,7 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     - `allocatable`: what the scheduler counts with, the amounts of the Node object: millicores, bytes, whole units;
       `pods` among them.
-    - `gpus`: GPUs of one `gpu_model`, of which the scheduler books milli-GPUs.
+    - `gpus`: GPUs of one `gpu_model`, of which the scheduler accounts milli-GPUs.
     - `source`: where the machine is known from.
     - `kept`: the same amounts as the node's own kubelet would report them, from its configuration in this class.
     """

@@ -82,7 +82,7 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
     """All pods with the same requests and constraints.
 
     - `pod`: what kubelets decide about; its UID and names do not matter.
-    - `gpus`, `gpu_milli`: GPUs of this many milli each (1000: whole ones) that the scheduler books; whole GPUs are
+    - `gpus`, `gpu_milli`: GPUs of this many milli each (1000: whole ones) booked by the scheduler; whole GPUs are
       devices of the pod too, if it names them in its limits. `gpu_models`: models it may run on, empty for any.
     - `tolerations`, and the node selector of `pod`: the scheduler's constraints. `placement`: node affinity, affinity
       between pods, spread.
