@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.advise.explain.documents import explained
+from podslice.advise.explain.documents import pod_document
 from podslice.advise.explain.explain import Explanation, explain
 from podslice.api.manifests.typed_names import namespace_name, pod_name
 from podslice.api.pod.spec import Pod, pod_from_dict
@@ -65,7 +65,7 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
         refusals=report.refusals if report is not None else (),
         findings=report.findings if report is not None else (),
         events=tuple(_events(cluster, namespace, name, pod.metadata.uid)),
-        now=None if now is None else explained(now),
+        now=None if now is None else pod_document(now),
     )
     return FoundPod(placement, now)
 

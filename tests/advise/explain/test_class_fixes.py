@@ -44,7 +44,7 @@ def test_another_class(cpu: str, annotation: str, text: str) -> None:
     assert [(edit.path, edit.before, edit.after) for edit in fix.edits] == [
         ("metadata.annotations[podslice.io/cpu-class]", annotation, text)
     ]
-    assert fix.text == f"Wish for CPUs of class performance (annotation podslice.io/cpu-class: {text})"
+    assert fix.text == f"Request CPUs of class performance (annotation podslice.io/cpu-class: {text})"
 
 
 def test_containers_keep_their_own_wishes() -> None:

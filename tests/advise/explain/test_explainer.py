@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from podslice.advise.explain.explain import Explainer, explain, explain_each
-from podslice.advise.explain.fixes.bench import Asking, Bench
+from podslice.advise.explain.fixes.bench import Bench, PodNeeds
 from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.trial.trial import Trial
 from tests.advise.explain.random_nodes import refusals
@@ -39,9 +39,9 @@ def test_rehearsals_decide_like_admissions(seed: int) -> None:
         for cpus in ("1", "2", "3", "5", "7", "1500m"):
             for memory in ("256Mi", "1Gi", "3Gi"):
                 tried = make_pod("tried", ("c", cpus), memory=memory)
-                asking = Asking.of(tried, node.view)
-                assert bench.admits(asking) == Trial.of(node).lands(tried) == bench.admits(asking)
-        assert bench.admits(Asking.of(pod, node.view)) == Trial.of(node).lands(pod)
+                needs = PodNeeds.of(tried, node.view)
+                assert bench.admits(needs) == Trial.of(node).lands(tried) == bench.admits(needs)
+        assert bench.admits(PodNeeds.of(pod, node.view)) == Trial.of(node).lands(pod)
         kubelet.save()
         assert kubelet.files == before
 

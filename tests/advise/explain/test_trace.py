@@ -26,17 +26,17 @@ from tests.conftest import make_node, make_pod
 TWO_NODES = "pack:1 numa:2(memory=8GB) core:4 pu:2"
 
 
-def explained(node: Node, pod: Pod, *, fixes: bool = False) -> Explanation:
+def explain_pod(node: Node, pod: Pod, *, fixes: bool = False) -> Explanation:
     return explain(node, pod, fixes=fixes)
 
 
 def test_trace_of_an_admitted_pod() -> None:
     """Requests and their source, eligibility, hints as NUMA sets, the merge, picks in whole cores, and the writes."""
     node = make_node(TWO_NODES, topology_manager_policy="single-numa-node")
-    answer = explained(node, make_pod("db", ("main", "4"), ("helper", "500m"), ("idle", None)))
+    answer = explain_pod(node, make_pod("db", ("main", "4"), ("helper", "500m"), ("idle", None)))
     assert answer.trace.qos == "Burstable"
     assert [facts.eligibility for facts in answer.trace.containers] == ["not-guaranteed"] * 3
-    answer = explained(node, make_pod("db", ("main", "4"), ("helper", "500m")))
+    answer = explain_pod(node, make_pod("db", ("main", "4"), ("helper", "500m")))
     trace = answer.trace
     assert [(facts.name, facts.eligibility, facts.exclusive_cpus) for facts in trace.containers] == [
         ("main", "exclusive", 4),
@@ -88,7 +88,7 @@ def test_refusal_codes(code: str) -> None:
     node = make_node(TWO_NODES if code != "pod-pool-empty" else "pack:1 numa:2(memory=32GB) core:4 pu:2", **config)
     for other in running:
         assert node.admit(other).admitted
-    trace = explained(node, pod).trace
+    trace = explain_pod(node, pod).trace
     assert not trace.admitted
     assert trace.code == code
 
@@ -111,7 +111,7 @@ def test_device_and_cpu_apart() -> None:
             "spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]},
         }
     )
-    answer = explained(node, pod, fixes=True)
+    answer = explain_pod(node, pod, fixes=True)
     assert answer.trace.code == "no-common-set"
     first, second = answer.trace.steps[0].candidates[:2]
     assert [(cell.resource, cell.need, cell.free, cell.verdict) for cell in first.cells] == [
@@ -140,7 +140,7 @@ def test_huge_pages_elsewhere_than_memory() -> None:
     limits = {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "256Mi"}
     container = {"name": "c", "resources": {"limits": limits}}
     pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": [container]}})
-    answer = explained(node, pod, fixes=True)
+    answer = explain_pod(node, pod, fixes=True)
     assert answer.trace.code == "hugepages-too-big"
     for row in answer.trace.steps[0].candidates[:2]:
         assert [(cell.resource, cell.verdict) for cell in row.cells] == [
@@ -167,7 +167,7 @@ def test_upstream_defect_is_named() -> None:
     limits = {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "64Mi"}
     container = {"name": "c", "resources": {"limits": limits}}
     pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": [container]}})
-    answer = explained(node, pod, fixes=True)
+    answer = explain_pod(node, pod, fixes=True)
     assert (answer.trace.admitted, answer.trace.code) == (False, "upstream-defect")
     assert "Leave out hugepages-2Mi of container c" in [fix.text for fix in answer.fixes]
 
@@ -188,7 +188,7 @@ def test_recording_changes_no_decision(seed: int) -> None:
         listened.save()
         assert plain.files == listened.files
         assert record.before.container is None
-        answer = explained(node, pod)
+        answer = explain_pod(node, pod)
         assert answer.trace.code in REFUSALS
         assert answer.trace.reason == (refusal.reason if refusal else "")
 
@@ -214,7 +214,7 @@ def test_fork_is_independent(seed: int) -> None:
 def test_machines_with_many_nodes() -> None:
     """Beyond what can be listed the chosen set is in the table, and the story does not call hints impossible."""
     node = make_node("pack:16 numa:4(memory=16GiB) core:8 pu:1", topology_manager_policy="restricted")
-    answer = explained(node, make_pod("x", ("c", "200")))
+    answer = explain_pod(node, make_pod("x", ("c", "200")))
     step = answer.trace.steps[0]
     assert [hint.nodes for hint in step.answers[0].hints or ()] == [step.nodes]
     assert not step.answers[0].complete
@@ -280,7 +280,7 @@ def test_an_empty_pod_pool_is_named(policy: str, resource: str, budget: str, own
         {"cpu": "2", "memory": "4Gi", "hugepages-2Mi": "64Mi", resource: own}
         | ({"memory": "2Gi"} if resource != "memory" else {}),
     )
-    answer = explained(node, pod)
+    answer = explain_pod(node, pod)
     assert answer.trace.code == "pod-pool-empty"
     assert "already lies elsewhere" not in "\n".join(answer.story)
     why = node.admit(pod).why
@@ -302,7 +302,7 @@ def test_devices_on_one_node_are_not_held_elsewhere() -> None:
     amounts = {"cpu": "4", "memory": "1Gi", "example.com/vf": "1"}
     containers = [{"name": "c", "resources": {"limits": amounts}}]
     pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": containers}})
-    answer = explained(node, pod)
+    answer = explain_pod(node, pod)
     both = answer.trace.steps[-1].candidates[2]
     assert [(found.resource, found.verdict) for found in both.cells] == [("cpu", "wide"), ("example.com/vf", "bare")]
     assert "the pod holds" not in "\n".join(answer.story)
@@ -312,9 +312,9 @@ def test_a_pod_that_is_not_placed_as_a_whole_owns_nothing() -> None:
     """In container scope a pod with pod-level resources is not said to own its CPUs; in pod scope it is."""
     pod = make_pod("g", ("a", None), ("b", None), budget="4")
     gates = {"PodLevelResourceManagers": True}
-    by_container = explained(make_node(feature_gates=gates, topology_manager_scope="container"), pod).trace
+    by_container = explain_pod(make_node(feature_gates=gates, topology_manager_scope="container"), pod).trace
     assert (by_container.containers[0].eligibility, by_container.containers[0].exclusive_cpus) == ("by-container", 0)
-    whole = explained(make_node(feature_gates=gates, topology_manager_scope="pod"), pod).trace
+    whole = explain_pod(make_node(feature_gates=gates, topology_manager_scope="pod"), pod).trace
     assert (whole.containers[0].eligibility, whole.containers[0].exclusive_cpus) == ("exclusive", 4)
 
 
@@ -326,7 +326,7 @@ def test_a_budget_that_is_no_whole_number_is_not_divided() -> None:
     )  # fmt: skip
     node = Node(from_synthetic("pack:1 numa:2(memory=32GiB) core:4 pu:1"), config)
     pod = make_pod("p", ("a", "2"), ("b", None), budget="2500m")
-    facts = {one.name: (one.eligibility, one.exclusive_cpus) for one in explained(node, pod).trace.containers}
+    facts = {one.name: (one.eligibility, one.exclusive_cpus) for one in explain_pod(node, pod).trace.containers}
     assert facts == {"": ("fraction", 0), "a": ("budget-fraction", 0), "b": ("no-cpu", 0)}
     decision = node.admit(pod)
     assert decision.admitted, decision.message

@@ -8,7 +8,7 @@ import msgspec
 
 from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.restarts import RestartPlan
-from podslice.advise.explain.fixes.bench import Asking, Bench
+from podslice.advise.explain.fixes.bench import Bench, PodNeeds
 from podslice.advise.explain.fixes.edits import POD, with_amounts
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
@@ -44,7 +44,7 @@ def largest_pod(node: Node, shape: Pod, make_plan: Callable[[Pod], Plan | Restar
     sizes = list(range(free // step * step, 0, -step))
     bench = Bench(Trial.of(node))
     shape = default_pod(shape, view.gates)
-    now = next((size for size in sizes if bench.admits(Asking.of(with_cpus(shape, size), view))), 0)
+    now = next((size for size in sizes if bench.admits(PodNeeds.of(with_cpus(shape, size), view))), 0)
     proven = True
     for size in sizes:
         if size <= now:

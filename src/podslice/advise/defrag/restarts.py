@@ -95,7 +95,7 @@ class _Search:
         self.pod = pod
         self.movable = tuple(movable)
         self.nodes = Alternatives(node)
-        self.removals = Removals(self.nodes, self.nodes.asking(pod), limit=limit)
+        self.removals = Removals(self.nodes, self.nodes.needs(pod), limit=limit)
         self.exhaustive = len(movable) <= FEW_PODS
         self.equivalence = {uid: (uid,) if self.exhaustive else _equivalence_key(node.view, uid) for uid in movable}
         self.specs = {uid: other.spec for uid, other in node.view.pods.items()}
@@ -107,7 +107,7 @@ class _Search:
 
     def _search(self, most: int) -> tuple[Steps | None, tuple[str, ...]]:
         """Return the steps and the restarted pods; (None, ()) where there is no plan."""
-        if not self.exhaustive and not self.removals.help(self.movable):
+        if not self.exhaustive and not self.removals.helps(self.movable):
             return None, ()
         for count in range(min(most, len(self.movable)) + 1):
             for uids in self._candidate_sets(count):
@@ -117,7 +117,7 @@ class _Search:
                     return steps, uids
         if self.exhaustive:
             return None, ()
-        uids = Removals(self.nodes, self.nodes.asking(self.pod)).several(self.movable)
+        uids = Removals(self.nodes, self.nodes.needs(self.pod)).minimal_set(self.movable)
         # The search above may have used up all tries; ordering this one set still deserves some.
         self.tries = max(self.tries, FEW_PODS**2)
         steps = self._order_steps(self.node.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None
@@ -130,11 +130,11 @@ class _Search:
             composition = tuple(sorted(repr(self.equivalence[uid]) for uid in uids))
             if composition in seen:
                 continue
-            if self.removals.exhausted or self.tries <= 0:
+            if self.removals.is_exhausted or self.tries <= 0:
                 self.exhaustive = False
                 return
             seen.add(composition)
-            if self.removals.help(uids):
+            if self.removals.helps(uids):
                 yield uids
 
     def _order_steps(

@@ -1,4 +1,4 @@
-"""The table of candidates: for every set of NUMA nodes, what is needed, what is free, and what speaks against it."""
+"""The table of candidates: for every set of NUMA nodes, the amounts needed and free, and the reasons against it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BADNESS = {
         ("small", "short", "pool", "group", "joint", "apart", "bare", "unhinted", "wide", "fits")
     )
 }
-"""The worst first."""
+"""Verdicts, the worst first: a set gets the worst of its resources' verdicts."""
 
 
 class Cell(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,7 +50,7 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ListedHints:
-    """Hints that are a list, asked like a `HintSet`."""
+    """Hints given as a list, with the interface of a `HintSet`."""
 
     def __init__(self, hints: Iterable[Hint]) -> None:
         self._preferred: dict[Bits, bool] = {}
@@ -66,7 +66,7 @@ class ListedHints:
 
 
 class _Column:
-    """One resource: how much is needed, where it is, which sets its provider offers, and whether the pod holds some
+    """One resource: the amount needed, the amounts by NUMA node, its provider's hints, and whether the pod holds some
     already.
 
     With `countable`, the tables hold the CPUs or devices of each node as bits, so that a device on two nodes counts
@@ -88,7 +88,7 @@ class _Column:
         self._sums: tuple[dict[Bits, int], dict[Bits, int]] = ({0: 0}, {0: 0})
 
     def offers(self, mask: Bits, free: int) -> bool:
-        """True when there is a hint for the set, of which so much is free."""
+        """Whether there is a hint for the set, of which `free` is free."""
         hints = self.hints
         if (
             self.countable
@@ -101,7 +101,7 @@ class _Column:
         return hints is not None and mask in hints
 
     def cell(self, free: int, capacity: int, verdict: str) -> Cell:
-        """One object for all sets of which the same is to be said."""
+        """Return one object for all sets with the same numbers and verdict."""
         key = (free, capacity, verdict)
         known = self._cells.get(key)
         if known is None:
@@ -109,26 +109,26 @@ class _Column:
         return known
 
     def free_on(self, mask: Bits) -> int:
-        found = self._of(mask, self.free, self._sums[0])
+        found = self._total(mask, self.free, self._sums[0])
         return found.bit_count() if self.countable else found
 
     def capacity_on(self, mask: Bits) -> int:
-        found = self._of(mask, self.capacity, self._sums[1])
+        found = self._total(mask, self.capacity, self._sums[1])
         return found.bit_count() if self.countable else found
 
-    def _of(self, mask: Bits, table: dict[int, int], known: dict[Bits, int]) -> int:
-        """Sum or union over the nodes of a set, from that of the set without its first node."""
+    def _total(self, mask: Bits, table: dict[int, int], known: dict[Bits, int]) -> int:
+        """Return the sum or union over the nodes of a set, built from that of the set without its lowest node."""
         found = known.get(mask)
         if found is None:
-            rest = self._of(mask & (mask - 1), table, known)
+            rest = self._total(mask & (mask - 1), table, known)
             here = table.get((mask & -mask).bit_length() - 1, 0)
             found = known[mask] = rest | here if self.countable else rest + here
         return found
 
 
 def candidates(node: NodeView, pod: AdmissionPod, step: HintRound, chosen: Bits | None = None) -> tuple[Candidate, ...]:
-    """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes,
-    and the chosen one."""
+    """Return sets of the machine's NUMA nodes with a verdict for each, single nodes first, up to `MOST_CANDIDATES`
+    sets, and the chosen one."""
     columns = list(_columns(node, pod, step))
     single = node.config.topology_manager_policy == "single-numa-node"
     sets = _sets(tuple(sorted(one.id for one in node.machine.nodes)))
@@ -145,7 +145,7 @@ def candidates(node: NodeView, pod: AdmissionPod, step: HintRound, chosen: Bits 
 
 @cache
 def _sets(nodes: tuple[int, ...]) -> tuple[tuple[Bits, CPUSet], ...]:
-    """Sets of these NUMA nodes, smaller ones first, as many as are looked at."""
+    """Return sets of these NUMA nodes, smaller ones first, up to `MOST_CANDIDATES`."""
     members = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
     masks = [bits_of(one) for one in islice(members, MOST_CANDIDATES)]
     return tuple((mask, CPUSet.from_bits(mask)) for mask in masks)
@@ -171,15 +171,16 @@ def _cell(mask: Bits, column: _Column, columns: list[_Column]) -> Cell:
     elif free < need:
         verdict = "short"
     else:
-        verdict = _unhinted(mask, column, columns)
+        verdict = _why_no_hint(mask, column, columns)
     return column.cell(free, capacity, verdict)
 
 
-def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
-    """Why there is no hint for a set that has enough free."""
+def _why_no_hint(mask: Bits, column: _Column, columns: list[_Column]) -> str:
+    """Return the verdict for a set that has enough free and yet no hint."""
     if column.pool_empty:
         return "pool"
     if not column.countable:
+        # The Memory Manager hints at memory and huge pages together: one that lacks room takes the hint from the other.
         for other in columns:
             if not other.countable and other is not column and other.free_on(mask) < other.need:
                 return "joint"
@@ -190,38 +191,38 @@ def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
 
 
 def _columns(node: NodeView, pod: AdmissionPod, step: HintRound) -> Iterator[_Column]:
-    asked = next((c for c in pod.containers if c.name == step.container), None)
-    cpus = asked.exclusive_cpus if asked else pod.cpus
+    container = next((c for c in pod.containers if c.name == step.container), None)
+    cpus = container.exclusive_cpus if container else pod.cpus
     pool = node.empty_pool(pod)
     if cpus and node.pins_cpus and not pod.ignored:
-        numa_nodes, open_to = node.topology.numa_nodes, _open_to(node, pod, asked)
+        numa_nodes, open_to = node.topology.numa_nodes, _open_to(node, pod, container)
         column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True, held="cpu" in step.held)
         column.pool_empty = pool is not None and pool.resource == "cpu"
         column.free = {numa: bits & open_to & step.assignable for numa, bits in numa_nodes.items()}
         column.capacity = {numa: bits & open_to for numa, bits in numa_nodes.items()}
         yield column
     if node.binds_memory and pod.guaranteed and not pod.ignored:
-        for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
+        for name, amount in sorted(_memory(pod, container).items(), reverse=True):
             column = _Column(name, amount, _hints(step, "memory", name), countable=False)
             column.pool_empty = pool is not None and pool.resource != "cpu"
             tables = {numa: (state.memory_map or {}).get(name) for numa, state in step.memory.items()}
             column.free = {numa: table.free for numa, table in tables.items() if table}
             column.capacity = {numa: table.allocatable for numa, table in tables.items() if table}
             yield column
-    limits = limits_of(asked.spec.resources) if asked else pod_limits(pod.spec, overhead=False)
+    limits = limits_of(container.spec.resources) if container else pod_limits(pod.spec, overhead=False)
     for resource in node.devices.resources:
         count = limits[resource.resource].value() if resource.resource in limits else 0
         if count:
             yield _devices(resource, count, step)
 
 
-def _open_to(node: NodeView, pod: AdmissionPod, asked: AdmissionContainer | None) -> Bits:
-    """The CPUs that the classes of a node let a container, or the pod as a whole, own; all without classes."""
+def _open_to(node: NodeView, pod: AdmissionPod, container: AdmissionContainer | None) -> Bits:
+    """Return the CPUs that the classes of a node let a container, or the pod as a whole, own; all without classes."""
     classes = node.cpu_classes
     if classes is None:
         return node.topology.all_cpus
-    owners = [one for one in pod.containers if one.exclusive_cpus and asked in (None, one)]
-    asking = [None] if asked is None and pod.managed else owners
+    owners = [one for one in pod.containers if one.exclusive_cpus and container in (None, one)]
+    asking = [None] if container is None and pod.managed else owners
     return union(classes.own(classes.wish(pod, one, exclusive=True)) for one in asking)
 
 
@@ -242,16 +243,16 @@ def _devices(resource: DeviceResource, count: int, step: HintRound) -> _Column:
     return column
 
 
-def _memory(pod: AdmissionPod, asked: AdmissionContainer | None) -> Amounts:
+def _memory(pod: AdmissionPod, container: AdmissionContainer | None) -> Amounts:
     try:
-        if asked is not None:
-            return container_memory(pod, asked)
+        if container is not None:
+            return container_memory(pod, container)
         return pod_memory(pod)
     except AdmissionError:
         return {}
 
 
 def _hints(step: HintRound, provider: str, resource: str) -> HintSet | ListedHints | None:
-    """The provider's sets with their preference; None where it has no preference or was not asked."""
+    """Return the provider's sets with their preference; None where it has no preference or was not asked."""
     hints = (step.hints.get(provider) or {}).get(resource)
     return hints if hints is None or isinstance(hints, HintSet) else ListedHints(hints)

@@ -1,5 +1,5 @@
-"""Stable codes beside upstream's texts: why a container owns CPUs or not, what killed a candidate, why a pod was
-refused. Programs may rely on them; docs/explain.md lists them, and a test compares the two."""
+"""Stable codes beside upstream's texts: why a container owns CPUs or not, what speaks against a candidate, why a pod
+was refused. Programs may rely on them; docs/explain.md lists them, and a test compares the two."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CANDIDATES = {
 }
 
 ADVICE = {
-    "cpu-class-full": "ask for less, or wish for more classes",
+    "cpu-class-full": "ask for less, or name more classes",
     "invalid-annotation": "correct the annotation, or leave it out",
     "pod-pool-empty": "raise spec.resources, or let an exclusive container ask for less or share",
     "smt-fraction": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
     "smt-short": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
     "smt-sizes": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
 }
-"""What helps a pod that even the empty node refuses, by code of the refusal; for the others see `OTHER_ADVICE`."""
+"""Advice for a pod that even the empty node refuses, by code of the refusal; for the others see `OTHER_ADVICE`."""
 OTHER_ADVICE = "ask for less, or choose another machine or configuration"
 
 REFUSALS = {
@@ -64,7 +64,7 @@ REFUSALS = {
     "node-total": "all pods together would ask for more than the node has for pods",
     "too-many-pods": "the node has as many pods as it may",
     "amount-too-large": "64 bits do not hold an amount of the pod",
-    "cpu-class-full": "the CPU classes that it wishes for have too few free CPUs",
+    "cpu-class-full": "the CPU classes that it names have too few free CPUs",
     "cpus-filtered": "plugins keep it from CPUs that are free",
     "plugin-broken": "a plugin of the CPU Manager broke its contract",
     "invalid-annotation": "an annotation under podslice.io, which the policy reads, is wrong",

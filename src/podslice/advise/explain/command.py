@@ -31,7 +31,7 @@ from podslice.values.errors import InputError, UpstreamDefectError
 if TYPE_CHECKING:
     from podslice.admit.documents import ClaimAnswer
     from podslice.advise.explain.explain import Explained, Explanation
-    from podslice.advise.explain.resize import ResizeExplanation, ToldResize
+    from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
 
 
 @click.command()
@@ -61,13 +61,13 @@ def explain(
     output: str,
     **options: Any,
 ) -> None:
-    """Tell the story of every pod of FILE...: what it asks for, which NUMA nodes could give it, what decided, and for
-    a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.
+    """Explain the admission of every pod of FILE...: what it asks for, which NUMA nodes could provide it, what decided,
+    and for a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.
 
-    Admitted pods stay on the node for the pods after them. --pods and --state say what runs there before. Then the
-    pods of --resize are resized, one after the other: why each is granted, put off or refused, and the smallest changes
-    that let it in. With --claims and --slices the claims of the pods are allocated first, as kube-scheduler does it,
-    and of those that cannot be it is said which device is kept from which request by what.
+    Admitted pods stay on the node for the pods after them. --pods and --state name the pods that run there before. Then
+    the pods of --resize are resized, one after the other: why each is granted, put off or refused, and the smallest
+    changes that let it in. With --claims and --slices the claims of the pods are allocated first, as kube-scheduler
+    does it; for a claim that cannot be allocated, the output names for each request what rules out which device.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ def explain(
 
     Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
-    from podslice.advise.explain.documents import ExplanationList, explained, explained_resize
+    from podslice.advise.explain.documents import ExplanationList, pod_document, resize_document
     from podslice.advise.explain.explain import explain_each
     from podslice.advise.explain.page import ShownExplanation, ShownResize, answer_page
     from podslice.cli.progress import progress
@@ -94,7 +94,7 @@ def explain(
     print_warnings((*warnings, *read.warnings, *unknown_devices(read.pods, node.view.devices)))
     answers: list[ClaimAnswer] = []
     pods = list(with_claims(claims, read.pods, answers, node.rules.gates))
-    wishes = read_wishes(resize_paths, **options)
+    resizes = read_wishes(resize_paths, **options)
     shown: list[Explained] = []
     all_granted, printer = all(answer.allocated for answer in answers), _Printer(output)
     if claims is not None and output in ("table", "wide"):
@@ -108,41 +108,41 @@ def explain(
         if not (only_refused and admitted):
             printer.show(one.explanation)
             shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
-    told = _resizes(node, pods, wishes, fixes=fixes)
-    all_granted = all_granted and all(one.explanation.granted for one in told)
-    told = [one for one in told if not (only_refused and one.explanation.granted)]
-    resized = [one.explanation for one in told]
+    results = _explain_resizes(node, pods, resizes, fixes=fixes)
+    all_granted = all_granted and all(one.explanation.granted for one in results)
+    results = [one for one in results if not (only_refused and one.explanation.granted)]
+    resized = [one.explanation for one in results]
     for resize in resized:
         printer.show(resize)
     if out is not None:
-        page = answer_page([ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in told])
+        page = answer_page([ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in results])
         write_text(out, page)
     if output not in ("table", "wide"):
-        items = tuple(explained(one.explanation) for one in shown)
-        told_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
-        emit(ExplanationList(items, tuple(map(explained_resize, resized)), told_claims), output)
+        items = tuple(pod_document(one.explanation) for one in shown)
+        shown_claims = tuple(answer for answer in answers if not (only_refused and answer.allocated))
+        emit(ExplanationList(items, tuple(map(resize_document, resized)), shown_claims), output)
     sys.exit(0 if all_granted else 1)
 
 
-def _resizes(node: Node, pods: list[Pod], wishes: list[ResizeWish], *, fixes: bool) -> list[ToldResize]:
-    """The resizes after the pods that the node admits."""
+def _explain_resizes(node: Node, pods: list[Pod], resizes: list[ResizeWish], *, fixes: bool) -> list[ResizeResult]:
+    """Explain the resizes, on the node after the pods that it admits."""
     from podslice.advise.defrag.plan import moves_for_resize
     from podslice.advise.explain.resize import explain_resizes
 
-    if not wishes:
+    if not resizes:
         return []
     copy = node.copy()
     for pod in pods:
         with suppress(UpstreamDefectError):
             copy.admit(pod)
-    told: list[ToldResize] = []
+    results: list[ResizeResult] = []
     there = copy.view.pods
     try:
-        for one in explain_resizes(copy, [wish.among(there) for wish in wishes], fixes=fixes, moves=moves_for_resize):
-            told.append(one)
+        for one in explain_resizes(copy, [one.among(there) for one in resizes], fixes=fixes, moves=moves_for_resize):
+            results.append(one)
     except InputError as error:
-        raise wishes[len(told)].at(error) from None
-    return told
+        raise resizes[len(results)].at(error) from None
+    return results
 
 
 class _Printer:
@@ -153,7 +153,7 @@ class _Printer:
         self._printed = False
 
     def show(self, explanation: Explanation | ResizeExplanation) -> None:
-        """Nothing where programs read: they get one document in the end."""
+        """Print an explanation; nothing for `-o json` and `-o yaml`, which print one document in the end."""
         from podslice.advise.explain.resize import ResizeExplanation
         from podslice.advise.explain.table import resize_text, to_text
 

@@ -1,4 +1,4 @@
-"""The answer of `podslice explain`."""
+"""Documents that `podslice explain` prints."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ShownFix(msgspec.Struct, frozen=True):
 
 
 class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
-    """Everything about one decision, its story in sentences, and what would make a refused pod fit."""
+    """Everything about one decision, its story in sentences, and the changes that would make a refused pod fit."""
 
     story: tuple[str, ...]
     fixes: tuple[ShownFix, ...]
 
 
 class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything about one resize: the answer, what its containers had and have, its story in sentences, and what
-    would let one in that is not granted."""
+    """Everything about one resize: the answer, the CPUs of its containers before and after, its story in sentences, and
+    for a resize that is not granted the changes that would let it in."""
 
     name: str
     namespace: str
@@ -49,28 +49,28 @@ class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExplanationList(msgspec.Struct, frozen=True):
-    """One explanation for each pod, in the order of the files, and for each resize after them; `claims` says of claims
-    what the scheduler gives them, or why it does not. Pods that wait for theirs have no explanation."""
+    """One explanation for each pod, in the order of the files, and for each resize after them. `claims` holds for each
+    claim what the scheduler allocates, or why it does not. Pods that wait for their claims have no explanation."""
 
     items: tuple[ExplainedPod, ...]
     resizes: tuple[ExplainedResize, ...] = ()
     claims: tuple[ClaimAnswer, ...] = ()
 
 
-def explained(explanation: Explanation) -> ExplainedPod:
-    """The explanation of one pod; a fix names what it changes, not whole pods."""
-    fixes = tuple(map(_shown, explanation.fixes))
+def pod_document(explanation: Explanation) -> ExplainedPod:
+    """Return the document of one pod's explanation; a fix names what it changes, not whole pods."""
+    fixes = tuple(map(_fix_document, explanation.fixes))
     facts = msgspec.structs.asdict(explanation.trace)
     return ExplainedPod(**facts, story=explanation.story, fixes=fixes)
 
 
-def explained_resize(explanation: ResizeExplanation) -> ExplainedResize:
-    """The explanation of one resize."""
+def resize_document(explanation: ResizeExplanation) -> ExplainedResize:
+    """Return the document of one resize's explanation."""
     facts = msgspec.structs.asdict(explanation)
-    return ExplainedResize(**{**facts, "fixes": tuple(map(_shown, explanation.fixes))})
+    return ExplainedResize(**{**facts, "fixes": tuple(map(_fix_document, explanation.fixes))})
 
 
-def _shown(fix: Fix) -> ShownFix:
+def _fix_document(fix: Fix) -> ShownFix:
     return ShownFix(
         code=fix.code,
         text=fix.text,

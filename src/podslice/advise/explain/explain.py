@@ -1,4 +1,4 @@
-"""One call for everything: the trace of a pod's admission, its story, and for a refused pod the ranked fixes."""
+"""Explaining a pod on a node: the trace of its admission, its story, and for a refused pod the ranked fixes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from podslice.values.reasons import UPSTREAM_DEFECT
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
-_GIVEN_UP = "What would make it fit was not looked for to the end: it takes too long."
+_GIVEN_UP = "The search for changes that make it fit was stopped: it takes too long."
 _DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 
 
@@ -39,9 +39,11 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Explainer:
-    """Explains pods on one node, which must stay as it is while the explainer is used. What is learnt for one pod
-    serves the next: a hundred refused pods cost far less than a hundred times one. Once `given_up` is true no more
-    fixes are looked for, and explanations come without any."""
+    """Explains pods on one node, which must stay as it is while the explainer is used.
+
+    Answers about the node are shared between pods: a hundred refused pods cost far less than a hundred times one. Once
+    `given_up` returns True, the search for fixes stops, and explanations come without any.
+    """
 
     def __init__(self, node: Trial, given_up: Callable[[], bool] | None = None) -> None:
         self._nodes = Alternatives(node, given_up)
@@ -50,33 +52,34 @@ class Explainer:
         self._known: dict[tuple[bytes, bool], Explanation] = {}
 
     def explain(self, pod: Pod, *, fixes: bool = True) -> Explanation:
-        """What the node does with a pod, which need not be on it."""
+        """Explain what the node does with a pod, which need not be on it."""
         pod = default_pod(pod, self._gates)
-        key = self._likeness(pod), fixes
+        key = self._equivalence_key(pod), fixes
+        # Replicas of one Deployment differ only in name and UID: the first one's explanation serves all.
         known = self._known.get(key)
         if known is None:
             decision = self._trace(pod)
             try:
                 found = self.find_fixes(pod) if fixes and not decision.admitted else []
             except GivenUpError:
-                return _renamed(Explanation(decision, (*story(decision), _GIVEN_UP), ()), pod)
+                return _for_pod(Explanation(decision, (*story(decision), _GIVEN_UP), ()), pod)
             known = Explanation(decision, tuple(story(decision)), tuple(found))
             if not decision.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()
                 self._known[key] = known
-        return _renamed(known, pod)
+        return _for_pod(known, pod)
 
     def with_pod(self, pod: Pod) -> Trial:
-        """A copy of the node after the pod was admitted there and its containers started, for a pod that is."""
+        """Return a copy of the node after an admitted pod was admitted there and its containers started."""
         copy = self._nodes.recorder
         copy.lands(pod)
         self._nodes.forget_recorder()
         return copy
 
     def find_fixes(self, pod: Pod) -> list[Fix]:
-        """Every fix of a refused pod in the searched classes (docs/explain.md): first those that give up no guarantee,
-        then by cost.
+        """Return every fix of a refused pod in the searched classes (docs/explain.md): first those that give up no
+        guarantee, then by cost.
 
         A pod that the API server refuses gets only edits as fixes. Where draining the node alone helps, other changes
         that need a drained node are left out.
@@ -84,17 +87,17 @@ class Explainer:
         pod = default_pod(pod, self._gates)
         fixes = PodFixes(self._nodes, pod)
         found = fixes.find()
-        asking = self._nodes.asking(pod)
+        needs = self._nodes.needs(pod)
         if is_valid(pod, self._gates) and not fixes.wrong_annotations:
             for search in (pod_moves, empty_node, configurations, hugepages, reservations):
-                found += search(self._nodes, asking)
+                found += search(self._nodes, needs)
         if any(fix.code == "repack" for fix in found):
             found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
-        found = [replace(fix, losses=losses(fix.change, asking, self._nodes.view)) for fix in found]
+        found = [replace(fix, losses=losses(fix.change, needs, self._nodes.view)) for fix in found]
         return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
 
-    def _likeness(self, pod: Pod) -> bytes:
-        """Equal for pods that differ in name and UID only."""
+    def _equivalence_key(self, pod: Pod) -> bytes:
+        """Return a key that is equal for pods that differ in name and UID only."""
         return msgspec.json.encode(replace(pod, metadata=replace(pod.metadata, name="", uid="")), enc_hook=str)
 
     def _trace(self, pod: Pod) -> Trace:
@@ -105,6 +108,8 @@ class Explainer:
                 refusal = node.admit(pod)
             except UpstreamDefectError as defect:
                 refusal = Refusal(_DEFECT, {"defect": str(defect)})
+        # A refusal leaves the recorder as it was (`undoes_refusals`), so it serves the next pod; an admission or a
+        # crash does not.
         if refusal is None or refusal.kind == _DEFECT:
             self._nodes.forget_recorder()
         return trace(node.view, admission, record, refusal)
@@ -119,7 +124,7 @@ class Explained(NamedTuple):
 
 
 def explain_each(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explained]:
-    """Explain one pod after the other; admitted ones are there for those after them. The node stays as it is."""
+    """Explain one pod after the other; admitted pods stay for those after them, on a copy of the node."""
     now = Trial.of(node)
     explainer = Explainer(now)
     for pod in pods:
@@ -137,23 +142,23 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
 
 
 def find_fixes(node: Node, pod: Pod) -> list[Fix]:
-    """Every fix of a refused pod, as `Explainer.find_fixes`."""
+    """Return every fix of a refused pod, as `Explainer.find_fixes`."""
     return Explainer(Trial.of(node)).find_fixes(pod)
 
 
-def _called(edited: Pod, pod: Pod) -> Pod:
-    """An edited pod under another one's name; its annotations may be among what was edited."""
+def _with_name_of(edited: Pod, pod: Pod) -> Pod:
+    """Return an edited pod with another one's metadata, except the annotations, which may have been edited."""
     return replace(edited, metadata=replace(pod.metadata, annotations=edited.metadata.annotations))
 
 
-def _renamed(known: Explanation, pod: Pod) -> Explanation:
-    """An explanation as it is for a pod that differs in name and UID only."""
-    metadata, told = pod.metadata, known.trace
-    if (told.name, told.uid) == (metadata.name, metadata.uid):
+def _for_pod(known: Explanation, pod: Pod) -> Explanation:
+    """Return an explanation for a pod that differs in name and UID only."""
+    metadata, cached = pod.metadata, known.trace
+    if (cached.name, cached.uid) == (metadata.name, metadata.uid):
         return known
-    decision = replace(told, name=metadata.name, uid=metadata.uid)
+    decision = replace(cached, name=metadata.name, uid=metadata.uid)
     fixes = tuple(
-        replace(fix, change=EditPod(_called(fix.change.pod, pod))) if isinstance(fix.change, EditPod) else fix
+        replace(fix, change=EditPod(_with_name_of(fix.change.pod, pod))) if isinstance(fix.change, EditPod) else fix
         for fix in known.fixes
     )
     return Explanation(decision, tuple(story(decision)), fixes)

@@ -9,7 +9,7 @@ import htpy as h
 
 from podslice.advise.explain.explain import Explained, Explanation
 from podslice.advise.explain.fixes.fix import Fix
-from podslice.advise.explain.resize import ResizeExplanation, ToldResize
+from podslice.advise.explain.resize import ResizeExplanation, ResizeResult
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.table import losses_text
 from podslice.advise.explain.trace import MergeStep
@@ -40,15 +40,15 @@ class ShownExplanation(NamedTuple):
 
     @classmethod
     def of(cls, one: Explained) -> ShownExplanation:
-        """The explanation, with a picture of the node where the pod was admitted."""
+        """Return the explanation, with a picture of the node where the pod was admitted."""
         admitted = one.explanation.trace.admitted
         return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if admitted else None)
 
 
 def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str] = ()) -> str:
-    """Verdict, story, table and fixes of each pod, and the picture with it."""
-    told = (h.p(".problem", role="alert")[f"warning: {warning}"] for warning in warnings)
-    return str(h.div[told, (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
+    """Return verdict, story, table and fixes of each pod, and the picture with it."""
+    notes = (h.p(".problem", role="alert")[f"warning: {warning}"] for warning in warnings)
+    return str(h.div[notes, (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
 
 
 class ShownResize(NamedTuple):
@@ -58,14 +58,14 @@ class ShownResize(NamedTuple):
     picture: Picture | None
 
     @classmethod
-    def of(cls, one: ToldResize) -> ShownResize:
-        """The explanation, with a picture of the node where the resize was granted."""
+    def of(cls, one: ResizeResult) -> ShownResize:
+        """Return the explanation, with a picture of the node where the resize was granted."""
         granted = one.explanation.granted
         return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if granted else None)
 
 
 def answer_page(answers: Sequence[ShownExplanation], resizes: Sequence[ShownResize] = ()) -> str:
-    """The answers as a page of its own, for a file; those about resizes after those about pods."""
+    """Return the answers as a page of its own, for a file; those about resizes after those about pods."""
     names = [explanation.trace.name for explanation, _ in answers]
     names += [f"{explanation.name} resized" for explanation, _ in resizes]
     articles = [_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]

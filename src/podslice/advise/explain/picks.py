@@ -1,5 +1,5 @@
-"""CPUs as the units a pick takes them in: whole NUMA nodes and sockets, caches, cores, single CPUs
-(cpu-topology 4.6)."""
+"""CPUs as the units in which they are picked: whole NUMA nodes and sockets, caches, cores, single CPUs (cpu-topology
+4.6)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class Unit(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def units(topology: CPUTopology, cpus: Bits, near: Bits | None) -> tuple[Unit, ...]:
-    """The largest whole units that make up `cpus`; those in `near` (the affinity's CPUs) come first."""
+    """Return the largest whole units that make up `cpus`; those in `near` (the affinity's CPUs) come first."""
     parts = [cpus] if near is None else [cpus & near, cpus & ~near]
     return tuple(unit for part in parts for unit in _whole(topology, part))
 
 
 def _whole(topology: CPUTopology, cpus: Bits) -> Iterator[Unit]:
     for what, attribute in _LEVELS:
+        # A cache as wide as a NUMA node is no unit of its own: the node was tried already.
         if what == "L3 cache" and len(topology.uncore_caches) <= len(topology.numa_nodes):
             continue
         for key, members in getattr(topology, attribute).items():

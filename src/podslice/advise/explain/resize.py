@@ -1,5 +1,5 @@
-"""Why a resize is granted, put off or refused: what a pod has, what it asks for, what stands in the way, and for a
-resize that is not granted the changes that let it in, each of them tried."""
+"""Explaining a resize: what a pod has, what it requests, what stands in the way, and for a resize that is not granted
+the changes that let it in, each of them tried."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FINAL = {
 
 class ResizedContainer(msgspec.Struct, frozen=True, rename="camel"):
     """A container whose resources a resize changes. `asked_before` and `asked` are its CPU requests; `cpus_before` and
-    `cpus` are what it owns (empty: it shares), before and after; `promised` are those of its admission."""
+    `cpus` are the CPUs that it owns (empty: it shares), before and after; `promised` are those of its admission."""
 
     name: str
     asked_before: str
@@ -57,11 +57,11 @@ class ResizeExplanation(msgspec.Struct, frozen=True):
 
     @property
     def granted(self) -> bool:
-        """The pod has what it asked for."""
+        """Whether the pod has what it requested."""
         return self.outcome in _GRANTED
 
 
-class ToldResize(NamedTuple):
+class ResizeResult(NamedTuple):
     """An explanation, and the node before and after the resize."""
 
     explanation: ResizeExplanation
@@ -70,21 +70,21 @@ class ToldResize(NamedTuple):
 
 
 def no_moves(node: Trial, pod: Pod) -> tuple[Moved, ...]:
-    """Where nobody looks for moves of other containers."""
+    """Find no moves: the default where no search for moves of other containers is given."""
     return ()
 
 
 def explain_resize(node: Node, pod: Pod, *, fixes: bool = True, moves: MovesFor = no_moves) -> ResizeExplanation:
-    """Why a node grants or refuses a resize of a pod that is on it. The node stays as it is. Raises `InputError` as
-    `Node.resize`."""
+    """Explain why a node grants or refuses a resize of a pod that is on it. The node stays as it is. Raises
+    `InputError` as `Node.resize`."""
     return next(explain_resizes(node, [pod], fixes=fixes, moves=moves)).explanation
 
 
 def explain_resizes(
     node: Node, pods: Iterable[Pod], *, fixes: bool = True, moves: MovesFor = no_moves
-) -> Iterator[ToldResize]:
-    """One resize after the other, on a copy of the node; what one is granted is there for those after it, and what has
-    to wait waits. `moves` looks for moves of other containers that make room."""
+) -> Iterator[ResizeResult]:
+    """Explain one resize after the other, on a copy of the node; granted resources stay for those after it, and
+    deferred resizes wait there. `moves` searches moves of other containers that make room."""
     trial = Trial.of(node)
     for one in pods:
         before, copy = trial.view, trial.copy()
@@ -93,7 +93,7 @@ def explain_resizes(
         found: tuple[Fix, ...] = ()
         if fixes and verdict.outcome not in _GRANTED:
             found = tuple(ResizeFixes(copy, pod, verdict, moves).find())
-        yield ToldResize(_explanation(before, trial.view, pod, verdict, found), before, trial.view)
+        yield ResizeResult(_explanation(before, trial.view, pod, verdict, found), before, trial.view)
 
 
 def _explanation(

@@ -1,4 +1,4 @@
-"""Scored best-effort in numbers: what each set of NUMA nodes is worth where none suits all resources."""
+"""Scored best-effort in numbers: the worth of each set of NUMA nodes where none suits all resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 16
 
 
 class ScoredPart(msgspec.Struct, frozen=True, rename="camel"):
-    """What a set of NUMA nodes is worth to a resource, in millionths of all, and the resource's weight."""
+    """The worth of a set of NUMA nodes to a resource, in millionths of all, and the resource's weight."""
 
     resource: str
     weight: int
@@ -26,7 +26,7 @@ class ScoredPart(msgspec.Struct, frozen=True, rename="camel"):
 
 class ScoredNodes(msgspec.Struct, frozen=True, rename="camel"):
     """A set of NUMA nodes and its parts; `score` is their weighted sum, in millionths. `upstream`: best-effort without
-    scores would take it; `taken_for`: where each resource has its own set, those that have this one."""
+    scores would choose it; `taken_for`: the resources that have this set, where each resource has its own."""
 
     nodes: CPUSet
     score: int
@@ -36,8 +36,8 @@ class ScoredNodes(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def scores_of(merger: Merger, providers: Sequence[ProviderHints], merged: Merged) -> tuple[ScoredNodes, ...]:
-    """The table of a merge that was scored, best first; nothing where all resources prefer a set. On machines with more
-    than four NUMA nodes single nodes, all of them, and the sets that either way takes."""
+    """Return the table of a merge that was scored, best first; empty where all resources prefer a set. On machines with
+    more than four NUMA nodes: single nodes, all of them together, and the sets that either way chooses."""
     if merger.scored is None or merged.hint.preferred:
         return ()
     upstream = merger.unscored(providers).mask

@@ -9,25 +9,25 @@ from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
 from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
 from podslice.values.quantity import BINARY_SI, Quantity
 
-_ROWS_TOLD = 4
+_MOST_ROWS = 4
 _MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device Manager"}
 
 
 def story(trace: Trace) -> list[str]:
-    """Sentences in the order of the decision."""
-    told = [_opening(trace)]
-    told += [_container(facts) for facts in trace.containers]
+    """Return sentences in the order of the decision."""
+    sentences = [_opening(trace)]
+    sentences += [_container(facts) for facts in trace.containers]
     for step in trace.steps:
-        told += _merge(step, trace)
+        sentences += _merge(step, trace)
     if trace.admitted:
-        told += list(_picks(trace))
+        sentences += list(_picks(trace))
     else:
-        told += _ending(trace)
-    return told
+        sentences += _ending(trace)
+    return sentences
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """An amount with its unit: bytes in binary units, everything else as a number."""
+    """Return an amount with its unit: bytes in binary units, everything else as a number."""
     if resource == "memory" or resource.startswith("hugepages-"):
         text = Quantity.of(amount, BINARY_SI).canonical()
         return text if not text.isdigit() or amount < 1024 else f"{amount >> 20}Mi"
@@ -67,10 +67,10 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
         return
     yield f"Merged under {step.policy}: no set of NUMA nodes is preferred by all."
     killed = [row for row in step.candidates if row.verdict not in ("fits", "wide-single")]
-    for row in killed[:_ROWS_TOLD]:
+    for row in killed[:_MOST_ROWS]:
         yield f"  NUMA {row.nodes}: {'; '.join(_killer(row))}."
-    if len(killed) > _ROWS_TOLD:
-        yield f"  … and {len(killed) - _ROWS_TOLD} more sets (the table has them)."
+    if len(killed) > _MOST_ROWS:
+        yield f"  … and {len(killed) - _MOST_ROWS} more sets (the table has them)."
 
 
 def _pool_empty(step: MergeStep, answer: Answer) -> bool:
@@ -85,8 +85,8 @@ def _sets(hints: tuple[object, ...] | None) -> str:
         return "nothing, no set of NUMA nodes has enough"
     preferred = [_set(hint) for hint in hints if getattr(hint, "preferred", False)]
     others = len(hints) - len(preferred)
-    shown = ", ".join(preferred[: _ROWS_TOLD * 2])
-    more = f" and {len(preferred) - _ROWS_TOLD * 2} more" if len(preferred) > _ROWS_TOLD * 2 else ""
+    shown = ", ".join(preferred[: _MOST_ROWS * 2])
+    more = f" and {len(preferred) - _MOST_ROWS * 2} more" if len(preferred) > _MOST_ROWS * 2 else ""
     rest = f"{others} wider set{'s' if others != 1 else ''} not preferred" if others else ""
     return "; ".join(part for part in (f"{{{shown}}}{more}" if preferred else "no preferred set", rest) if part)
 
@@ -103,7 +103,7 @@ def _killer(row: Candidate) -> Iterator[str]:
 
 
 def cell_text(cell: Cell) -> str:
-    """What speaks against one resource of a candidate, with numbers."""
+    """Describe what speaks against one resource of a candidate, with numbers."""
     need, free = amount_text(cell.resource, cell.need), amount_text(cell.resource, cell.free)
     if cell.verdict == "short":
         return f"{cell.resource} needs {need}, {free} free"

@@ -24,8 +24,8 @@ _LETS_IN = "What lets it in, smallest change first (each one was tried):"
 
 
 def to_text(explanation: Explanation, *, wide: bool = False, width: int | None = None) -> str:
-    """The whole explanation of one pod, of a refused one the reason and the fixes first; `wide` shows every candidate
-    and the edits of every fix. Sentences are broken at `width` columns, if given."""
+    """Return the whole explanation of one pod; of a refused one the reason and the fixes come first. `wide` shows every
+    candidate and the edits of every fix. Sentences are broken at `width` columns, if given."""
     refused = not explanation.trace.admitted
     story = list(_story(explanation))
     parts = [wrapped("\n".join([story[0], story.pop()] if refused else story), width)]
@@ -43,7 +43,7 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
 
 
 def resize_text(explanation: ResizeExplanation, *, wide: bool = False, width: int | None = None) -> str:
-    """The explanation of one resize: its story, and what would let it in."""
+    """Return the explanation of one resize: its story, and the changes that would let it in."""
     first, *rest = explanation.story
     colour = "green" if explanation.granted else "red"
     parts = [wrapped("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
@@ -74,7 +74,7 @@ def _candidates(step: MergeStep, *, wide: bool) -> str:
 
 
 def _scores(step: MergeStep) -> str:
-    """What each set of NUMA nodes is worth, by resource."""
+    """Return the table of what each set of NUMA nodes is worth, by resource."""
     resources = [part.resource for part in step.scores[0].parts]
     headings = ["NUMA", *(name.upper() for name in resources), "SCORE", ""]
     table = []
@@ -90,7 +90,7 @@ def _scores(step: MergeStep) -> str:
 
 
 def _interesting(step: MergeStep) -> list[Candidate]:
-    """Single nodes, the chosen set, and as many further sets as fit, those that nearly fit first."""
+    """Return single nodes, the chosen set, and as many further sets as fit, those that nearly fit first."""
     singles = [row for row in step.candidates if len(row.nodes) == 1][:_MOST_ROWS]
     chosen = [row for row in step.candidates if row.nodes == step.nodes and row not in singles]
     wider = [row for row in step.candidates if len(row.nodes) > 1 and row not in chosen]
@@ -117,7 +117,7 @@ def _verdict(row: Candidate, step: MergeStep) -> str:
 
 
 def losses_text(fix: Fix) -> str:
-    """What a fix gives up, in words."""
+    """Describe what a fix gives up."""
     return "; ".join(LOSSES[name] for name in fix.losses)
 
 

@@ -37,7 +37,7 @@ class Requested(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ContainerFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """A container, or the pod as a whole (`name` empty): what it asks for, and whether it may own CPUs and why."""
+    """A container, or the pod as a whole (`name` empty): its requests, and whether it may own CPUs and why."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ class ShownHint(msgspec.Struct, frozen=True, rename="camel"):
 
 class Answer(msgspec.Struct, frozen=True, rename="camel"):
     """A provider's hints for one resource. `hints` None: no preference; empty: impossible. `complete` False: the
-    machine has too many sets to list, these are some of them."""
+    machine has too many sets to list; these are some of them."""
 
     provider: str
     resource: str
@@ -64,10 +64,10 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
-    """One merge: the answers, what came out of it, and the table of all candidate sets.
+    """One merge: the answers, its result, and the table of all candidate sets.
 
-    `container` None means the pod as a whole; `common` are the sets every answer prefers, `nodes` the chosen one.
-    `scores` is there where a policy's scored best-effort decided.
+    `container` None means the pod as a whole; `common` are the sets that every answer prefers, `nodes` the chosen one.
+    `scores` is filled where a policy's scored best-effort decided.
     """
 
     container: str | None
@@ -82,7 +82,7 @@ class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ShownPick(msgspec.Struct, frozen=True, rename="camel"):
-    """CPUs a container (None: the pod's bubble) was given, as the units they were taken in."""
+    """CPUs that a container (None: the pod as a whole) was assigned, as the units in which they were picked."""
 
     container: str | None
     cpus: CPUSet
@@ -90,7 +90,7 @@ class ShownPick(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Write(msgspec.Struct, frozen=True, rename="camel"):
-    """A value that admission puts into a state file or a cgroup: where, for whom, what."""
+    """A value that admission puts into a state file or a cgroup: where, for which container, and the value."""
 
     where: str
     owner: str
@@ -119,10 +119,10 @@ class Trace(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | None) -> Trace:
-    """The trace of an admission that was recorded on a node; `node` is as it was afterwards."""
+    """Return the trace of an admission that was recorded on a node; `node` is as it was afterwards."""
     steps = tuple(_merge_step(node, pod, step, record.merger) for step in record.steps)
     if not steps:
-        steps = (_unmerged(node, pod, record.before),)
+        steps = (_step_without_merge(node, pod, record.before),)
     failed = next((f"{t.provider}: {t.error}" for t in record.takings if t.error), "")
     metadata = pod.spec.metadata
     return Trace(
@@ -149,11 +149,11 @@ def _code(node: NodeView, pod: AdmissionPod, refusal: Refusal, last: MergeStep) 
     return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
 
 
-# What was asked
+# Requests
 
 
 def eligibility(node: NodeView, pod: AdmissionPod) -> dict[str, str]:
-    """For each container the code of why it may own CPUs or not (`codes.ELIGIBILITY`)."""
+    """Return for each container the code of why it may own CPUs or not (`codes.ELIGIBILITY`)."""
     return {facts.name: facts.eligibility for facts in _facts(node, pod) if facts.name}
 
 
@@ -164,7 +164,7 @@ def _facts(node: NodeView, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
         ContainerFacts(
             container.name,
             "sidecar" if container.restartable else "init" if container.init else "container",
-            _requested(container.spec.resources),
+            _requests(container.spec.resources),
             "budget-fraction"
             if undivided and container.exclusive_cpus
             else _eligibility(pod, container, static=static),
@@ -174,7 +174,7 @@ def _facts(node: NodeView, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
     ]
     if pod.pod_level and pod.spec.spec.resources is not None:
         code = _pod_eligibility(node, pod)
-        own = _requested(pod.spec.spec.resources)
+        own = _requests(pod.spec.spec.resources)
         facts.insert(0, ContainerFacts("", "pod", own, code, pod.cpus if code == "exclusive" else 0))
     return tuple(facts)
 
@@ -194,7 +194,7 @@ def _pod_eligibility(node: NodeView, pod: AdmissionPod) -> str:
     return "overflow" if "cpu" in requests and overflows("cpu", requests["cpu"]) else "fraction"
 
 
-def _requested(resources: ResourceRequirements) -> tuple[Requested, ...]:
+def _requests(resources: ResourceRequirements) -> tuple[Requested, ...]:
     requests: ResourceList = resources.requests or {}
     limits: ResourceList = resources.limits or {}
     return tuple(
@@ -228,7 +228,7 @@ def _eligibility(pod: AdmissionPod, container: AdmissionContainer, *, static: bo
 
 
 def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merger | None) -> MergeStep:
-    assert merger is not None, "without a merger nobody asks for hints"
+    assert merger is not None, "without a merger there are no hints"
     answers = [
         _answer(provider, resource, hints)
         for provider, answer in step.hints.items()
@@ -257,23 +257,23 @@ def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merg
 def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answer:
     if hints is None:
         return Answer(provider, resource, None)
-    shown = tuple(map(_shown, hints))
+    shown = tuple(map(_show_hint, hints))
     complete = not isinstance(hints, HintSet) or hints.listed
     if not shown and isinstance(hints, HintSet) and (best := hints.best()) is not None:
-        shown = (_shown(best.hint),)
+        shown = (_show_hint(best.hint),)
     return Answer(provider, resource, shown, complete)
 
 
-def _shown(hint: Hint) -> ShownHint:
+def _show_hint(hint: Hint) -> ShownHint:
     return ShownHint(None if hint.mask is None else CPUSet.from_bits(hint.mask), hint.preferred)
 
 
-def _unmerged(node: NodeView, pod: AdmissionPod, before: HintRound) -> MergeStep:
-    """Policy none merges nothing; the table still says what is free where."""
+def _step_without_merge(node: NodeView, pod: AdmissionPod, before: HintRound) -> MergeStep:
+    """Return the step of policy none, which merges nothing; its table still holds what is free where."""
     return MergeStep(None, "none", (), (), None, False, True, candidates(node, pod, before))
 
 
-# What was given
+# Assignments
 
 
 def _picks(node: NodeView, takings: list[Taking]) -> list[ShownPick]:
@@ -288,7 +288,7 @@ def _picks(node: NodeView, takings: list[Taking]) -> list[ShownPick]:
 
 
 def _writes(node: NodeView, pod: AdmissionPod) -> tuple[Write, ...]:
-    """What admission changes on disk, and what the containers' cgroups will say."""
+    """Return what admission changes on disk, and the values of the containers' cgroups."""
     writes = []
     if node.pins_cpus:
         if pod.uid in node.bubbles:

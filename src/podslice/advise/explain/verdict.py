@@ -14,15 +14,15 @@ from podslice.node.topology.manager import ALLOCATION_FAILED, NOT_ALIGNED
 from podslice.values.errors import Refusal
 from podslice.values.reasons import UNEXPECTED_ADMISSION
 
-_OF_PLUGINS = (FILTERED.code, BROKEN.code)
+_PLUGIN_CAUSES = (FILTERED.code, BROKEN.code)
 
 
 def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool) -> str:
-    """The code of a refusal: its own, or what the `table` of candidates of the last step under `policy` of the
-    Topology Manager adds to it. `merged` says that the merge refused."""
+    """Return the code of a refusal: its own, or what the `table` of candidates of the last step under `policy` of the
+    Topology Manager adds to it. `merged`: the merge refused."""
     if refusal.code in REFUSALS and refusal.code != ALLOCATION_FAILED:
         return refusal.code
-    if refusal.facts.get("cause") in _OF_PLUGINS:
+    if refusal.facts.get("cause") in _PLUGIN_CAUSES:
         return str(refusal.facts["cause"])
     if refusal.code == NOT_ALIGNED or merged:
         return _affinity_code(table, policy)
@@ -33,21 +33,21 @@ def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, m
 
 
 def kind_of(resource: str) -> str:
-    """`cpu`, `memory`, `hugepages` or `devices`."""
+    """Return `cpu`, `memory`, `hugepages` or `devices`."""
     if resource in ("cpu", "memory"):
         return resource
     return "hugepages" if resource.startswith(HUGEPAGES_PREFIX) else "devices"
 
 
 def _lacking(table: Sequence[Candidate]) -> str:
-    """The first resource of which even all NUMA nodes together have too little."""
+    """Return the first resource of which even all NUMA nodes together have too little."""
     if not table:
         return ""
     return next((kind_of(c.resource) for c in table[-1].cells if c.free < c.need), "")
 
 
 def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
-    """What a merge failed on: too little, too big, too scattered, or sets that do not meet."""
+    """Return the reason why a merge failed: too little, too big, too scattered, or sets that do not meet."""
     taken = [row for row in table if policy != SINGLE_NUMA_NODE or len(row.nodes) == 1]
     if not taken or not taken[0].cells:
         return "other"

@@ -40,7 +40,7 @@ def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: boo
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input, or nobody answers.
     """
-    from podslice.advise.explain.documents import ExplanationList, explained
+    from podslice.advise.explain.documents import ExplanationList, pod_document
     from podslice.advise.explain.explain import explain_each
     from podslice.advise.explain.table import to_text
     from podslice.kubectl.live import remote_node
@@ -57,5 +57,5 @@ def explain(*, files: tuple[str, ...], name: str, fixes: bool, only_refused: boo
     if output in ("table", "wide"):
         echo("\n\n".join(to_text(one, wide=output == "wide", width=prose_width()) for one in shown))
     else:
-        emit(ExplanationList(tuple(map(explained, shown))), output)
+        emit(ExplanationList(tuple(map(pod_document, shown))), output)
     sys.exit(0 if all(one.trace.admitted for one in found) else 1)

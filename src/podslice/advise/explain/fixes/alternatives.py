@@ -1,7 +1,7 @@
-"""What a node could become: without some pods, with another configuration or machine, empty, drained and filled again.
+"""Alternatives of a node: without some pods, with another configuration or machine, empty, drained and filled again.
 
-Each alternative is built once, when it is first asked for, and serves all pods after that: explaining a hundred refused
-pods restarts a kubelet as often as explaining one. Whoever changes the node itself must make new alternatives.
+Each alternative is built on first use and serves all later pods: explaining a hundred refused pods restarts a kubelet
+as often as explaining one. A node that changes needs new alternatives.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 
 import msgspec
 
-from podslice.advise.explain.fixes.bench import Asking, Bench, Load
+from podslice.advise.explain.fixes.bench import Bench, Load, PodNeeds
 from podslice.advise.explain.fixes.changes import Remove, admits
 from podslice.advise.trial.trial import Trial
 from podslice.api.pod.spec import Pod
@@ -26,12 +26,12 @@ _MOST_KEPT = 512
 
 
 class GivenUpError(PodsliceError):
-    """Nobody waits for fixes any more."""
+    """Raised when the caller no longer waits for fixes."""
 
 
 class Alternatives:
-    """The alternatives of one node, which must stay as it is while they are used. `node` is a copy of it, which
-    nobody may change. `given_up` is asked before every trial; once it is true there are no more."""
+    """The alternatives of one node, which must stay as it is while they are used. `node` is a copy of it, which must
+    not be changed either. `given_up` is called before every trial; once it returns True, `GivenUpError` is raised."""
 
     def __init__(self, node: Trial, given_up: Callable[[], bool] | None = None) -> None:
         self.node = node.copy()
@@ -43,11 +43,11 @@ class Alternatives:
         self._loads: dict[int, Load] = {}
         self._held: dict[frozenset[str], Bits] = {}
 
-    def asking(self, pod: Pod) -> Asking:
-        """A pod as the benches take it. Raises `GivenUpError`."""
+    def needs(self, pod: Pod) -> PodNeeds:
+        """Return what a pod needs, as the benches take it. Raises `GivenUpError`."""
         if self._given_up is not None and self._given_up():
             raise GivenUpError
-        return Asking.of(pod, self.view)
+        return PodNeeds.of(pod, self.view)
 
     @cached_property
     def view(self) -> NodeView:
@@ -56,66 +56,68 @@ class Alternatives:
 
     @cached_property
     def here(self) -> Bench:
-        """The node as it is."""
+        """A bench with the node as it is."""
         return Bench(self.node.copy())
 
     @cached_property
-    def running(self) -> tuple[Asking, ...]:
+    def running(self) -> tuple[PodNeeds, ...]:
         """The pods on the node."""
-        return tuple(Asking.of(pod.spec, self.view) for pod in self.view.pods.values())
+        return tuple(PodNeeds.of(pod.spec, self.view) for pod in self.view.pods.values())
 
     @property
     def recorder(self) -> Trial:
-        """A copy to admit pods on for real; one that refused a pod is as good as new."""
+        """A copy of the node to admit pods on; a copy that refused a pod is used again."""
         if self._recorder is None:
             self._recorder = self.node.copy()
         return self._recorder
 
     def forget_recorder(self) -> None:
-        """The copy has admitted a pod: the next one needs another."""
+        """Drop the copy, because it has admitted a pod: the next pod needs another."""
         self._recorder = None
 
     def room(self, pod: Pod, name: str) -> int:
-        """What the whole node has left for a pod as the general predicates count it, in bytes or pieces: allocatable
-        less what the other pods request; negative where they request more."""
+        """Return how much the whole node has left for a pod as the general predicates count it, in bytes or pieces:
+        allocatable minus what the other pods request; negative where they request more."""
         allocatable = self.view.allocatable.get(name, ZERO).value()
         return allocatable - self.node.others(pod.metadata.uid).used.get(name, 0)
 
     # Other pods
 
-    def without(self, uids: Sequence[str], asking: Asking) -> bool:
-        """True when the pod is admitted once these pods have left."""
+    def admits_without(self, uids: Sequence[str], needs: PodNeeds) -> bool:
+        """Whether the pod is admitted once these pods have left."""
         key = frozenset(uids)
         bench = self._without.get(key)
         if bench is None:
-            if self._frees_too_little(key, asking):
+            if self._frees_too_little(key, needs):
                 return False
             bench = self._without_pods(key)
-        return bench.admits(asking)
+        return bench.admits(needs)
 
-    def comes_back(self, uids: Sequence[str], asking: Asking) -> bool:
-        """True when the pods are admitted again after the pod, in order."""
-        return admits(self.node, asking.pod, Remove(tuple(uids), back=True))
+    def readmits(self, uids: Sequence[str], needs: PodNeeds) -> bool:
+        """Whether the pods, which leave first, are admitted again after the pod, in order."""
+        return admits(self.node, needs.pod, Remove(tuple(uids), back=True))
 
-    def together(self, asking: Asking) -> bool:
-        """False when the node is too small for the pod and all that runs here, wherever they are."""
-        empty = self._other("empty", self.view.config, self.view.machine)
-        return empty is None or not empty.lacks(asking, self._load(empty))
+    def has_room_for_all(self, needs: PodNeeds) -> bool:
+        """Whether the sums leave room for the pod beside all that runs here, wherever it lies. True proves nothing."""
+        empty = self._bench("empty", self.view.config, self.view.machine)
+        return empty is None or not empty.is_too_small(needs, self._least_load(empty))
 
     def _without_pods(self, uids: frozenset[str]) -> Bench:
         copy = self.node.copy()
         copy.remove(*uids)
+        # Each bench holds a copy of the node: bounded, and dropped as a whole, since searches ask for a set of pods in
+        # bursts.
         if len(self._without) >= _MOST_KEPT:
             self._without.clear()
         bench = self._without[uids] = Bench(copy)
         return bench
 
-    def _frees_too_little(self, uids: frozenset[str], asking: Asking) -> bool:
-        """True when the pods own too few CPUs, or on the wrong NUMA nodes, for the pod to have enough without them."""
-        return self.here.misplaces(asking, self._freed(uids))
+    def _frees_too_little(self, uids: frozenset[str], needs: PodNeeds) -> bool:
+        """Whether the pods own too few CPUs, or on the wrong NUMA nodes, for the pod to have enough without them."""
+        return self.here.is_too_scattered(needs, self._owned_cpus(uids))
 
-    def _freed(self, uids: frozenset[str]) -> Bits:
-        """CPUs that these pods own."""
+    def _owned_cpus(self, uids: frozenset[str]) -> Bits:
+        """Return the CPUs that these pods own."""
         known = self._held.get(uids)
         if known is None:
             known = self._held[uids] = union(self.view.owned_by(uid) for uid in uids)
@@ -124,45 +126,45 @@ class Alternatives:
     # Other nodes
 
     def machine(self, key: object, make: Callable[[], Machine | None]) -> Machine | None:
-        """A machine like this node's with something changed; the same object for the same key."""
+        """Return a machine like this node's with something changed; the same object for the same key."""
         if key not in self._machines:
             self._machines[key] = make()
         return self._machines[key]
 
-    def empty(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
-        """True when an empty node with this configuration and machine admits the pod."""
-        bench = self._other("empty", config, machine)
-        return bench is not None and bench.admits(asking)
+    def admits_empty(self, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
+        """Whether an empty node with this configuration and machine admits the pod."""
+        bench = self._bench("empty", config, machine)
+        return bench is not None and bench.admits(needs)
 
-    def drained(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
-        """True when the pod is admitted after this node's pods came back to it in order, drained and restarted."""
-        return self._tried("drained", asking, config, machine)
+    def admits_drained(self, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
+        """Whether the pod is admitted after this node was drained and restarted, and its pods came back in order."""
+        return self._admits_after("drained", needs, config, machine)
 
-    def restarted(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
-        """True when the pod is admitted after a restart of the kubelet that all running pods survived."""
-        return self._tried("restarted", asking, config, machine)
+    def admits_restarted(self, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
+        """Whether the pod is admitted after a restart of the kubelet that all running pods survived."""
+        return self._admits_after("restarted", needs, config, machine)
 
-    def _tried(self, how: str, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
-        empty = self._other("empty", config, machine)
-        if empty is None or empty.lacks(asking, self._load(empty)):
+    def _admits_after(self, how: str, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
+        empty = self._bench("empty", config, machine)
+        if empty is None or empty.is_too_small(needs, self._least_load(empty)):
             return False
-        bench = self._other(how, config, machine)
-        return bench is not None and bench.admits(asking)
+        bench = self._bench(how, config, machine)
+        return bench is not None and bench.admits(needs)
 
-    def _load(self, empty: Bench) -> Load:
-        """What the running pods hold at least on an alternative."""
+    def _least_load(self, empty: Bench) -> Load:
+        """Return the least that the running pods hold on an alternative."""
         known = self._loads.get(id(empty))
         if known is None:
-            known = self._loads[id(empty)] = empty.load(self.running)
+            known = self._loads[id(empty)] = empty.least_load(self.running)
         return known
 
-    def _other(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
+    def _bench(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
         key = (how, msgspec.json.encode(config), id(machine))
         if key not in self._kept:
-            self._kept[key] = self._built(how, config, machine)
+            self._kept[key] = self._build(how, config, machine)
         return self._kept[key]
 
-    def _built(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
+    def _build(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
         if how == "restarted":
             node = self.node.restarted(machine, config)
         else:

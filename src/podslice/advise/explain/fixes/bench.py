@@ -1,7 +1,7 @@
-"""A node to try pods on, as often as one likes: every try is a real admission, and is undone.
+"""A bench: a node on which pods are tried; every trial is a real admission, and is undone.
 
-A look at the sums comes first. A pod that asks for more CPUs, memory or anything else than the node has left in all is
-refused whatever its place, so most tries cost no admission at all.
+Sums are compared first. A pod that requests more CPUs, memory or anything else than the node has left in all is refused
+whatever its place, so most trials cost no admission at all.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from podslice.values.errors import AdmissionError
 from podslice.values.quirks import Quirks
 
 
-class Asking(NamedTuple):
-    """A pod that asks, and all that is needed to see quickly whether it can be had.
+class PodNeeds(NamedTuple):
+    """A pod, and what it takes to compare it quickly with what a node has left.
 
-    `own_cpus`: exclusive CPUs of the containers that run together, `memory` their bytes by resource, `requests` what
-    the predicates count. Pods of one `shape` and equal `sizes` are the same to the resource managers; `shape` None: it
-    asks for devices, and is not compared. `lone_memory`: the amounts of its only container, None where there are
-    several; `view` is the pod as the predicates see it.
+    `own_cpus`: exclusive CPUs of the containers that run together; `memory`: their bytes by resource; `requests`: the
+    amounts that the predicates count. Pods of one `shape` and equal `sizes` are the same to the resource managers;
+    `shape` None: the pod requests devices, and is not compared. `lone_memory`: the amounts of its only container, None
+    where there are several; `view`: the pod as the predicates see it.
     """
 
     pod: Pod
@@ -47,8 +47,8 @@ class Asking(NamedTuple):
     view: PodOnNode
 
     @classmethod
-    def of(cls, pod: Pod, node: NodeView) -> Asking:
-        """What a pod asks for on a node like this, defaulted."""
+    def of(cls, pod: Pod, node: NodeView) -> PodNeeds:
+        """Return what a pod needs on a node like this, once it has its defaults."""
         admission = node.admission(default_pod(pod, node.gates))
         spec = admission.spec
         view = pod_on_node(spec, node.gates, node.quirks)
@@ -59,7 +59,7 @@ class Asking(NamedTuple):
             memory=_running_memory(admission, node.quirks),
             requests={**view.requests, PODS: 1},
             critical=is_critical(spec),
-            shape=_told_apart(_shape(admission), spec, node),
+            shape=_with_policy_inputs(_shape(admission), spec, node),
             sizes=_sizes(admission),
             lone_memory=_lone_memory(admission),
             view=view,
@@ -67,8 +67,8 @@ class Asking(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What pods hold at least, or a node has left at most: exclusive CPUs, memory in the Memory Manager's ledgers, and
-    what the predicates count (pods among it)."""
+    """The least that pods hold, or the most that a node has left: exclusive CPUs, memory in the Memory Manager's
+    ledger, and the amounts that the predicates count (pods among them)."""
 
     cpus: int
     memory: Mapping[str, int]
@@ -80,8 +80,8 @@ _MOST_RANKED_NODES = 8
 
 
 class Bench:
-    """Tries pods on `trial`, which belongs to the bench from then on. In profiles where refused pods leave traces
-    every try takes a copy of its own."""
+    """Tries pods on `trial`, which belongs to the bench from then on. In profiles where refused pods leave traces every
+    trial takes a copy of its own."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
@@ -93,32 +93,34 @@ class Bench:
 
     @cached_property
     def _node(self) -> NodeView:
-        """The node, which every try leaves as it was, with what gone pods held free."""
+        """The node, which every trial leaves as it was; what removed pods held is free."""
         self._trial.free()
         return self._trial.view
 
-    def admits(self, asking: Asking) -> bool:
-        """True when the pod is admitted, its containers start, and nobody is pushed off the node."""
-        admission = asking.admission
+    def admits(self, needs: PodNeeds) -> bool:
+        """Whether the pod is admitted, its containers start, and no pod is preempted."""
+        admission = needs.admission
         if not self._clean or admission.uid in self._node.pods:
-            return self._trial.copy().lands(asking.pod)
-        if self.lacks(asking):
+            return self._trial.copy().lands(needs.pod)
+        if self.is_too_small(needs):
             return False
-        if asking.shape is None:
+        if needs.shape is None:
             return self._trial.rehearse(admission, self._neighbours())
-        key = (asking.shape, self._ranks(asking)) if self._node.binds_memory else asking.shape
+        key = (needs.shape, self._ranks(needs)) if self._node.binds_memory else needs.shape
+        # Placement depends on the key alone, so it is tried once; the sums of the predicates are checked for every pod.
         if key not in self._places:
             self._places[key] = self._trial.rehearse(admission, judged=False)
-        return self._places[key] and self._trial.accepts(admission, self._neighbours(), asking.view)
+        return self._places[key] and self._trial.accepts(admission, self._neighbours(), needs.view)
 
-    def _ranks(self, asking: Asking) -> tuple[object, ...]:
-        """Where the pod's memory stands among all that sets of NUMA nodes have, free or empty: amounts that exceed the
-        same sets get the same hints. With several containers, or many NUMA nodes, the amounts themselves."""
+    def _ranks(self, needs: PodNeeds) -> tuple[object, ...]:
+        """Return the rank of the pod's memory among the amounts that sets of NUMA nodes have, free or empty: amounts
+        that exceed the same sets get the same hints. With several containers, or many NUMA nodes, return the amounts
+        themselves."""
         machine = self._node.memory
-        if asking.lone_memory is None or len(machine) > _MOST_RANKED_NODES:
-            return asking.sizes
+        if needs.lone_memory is None or len(machine) > _MOST_RANKED_NODES:
+            return needs.sizes
         return tuple(
-            (name, amount > 0, bisect_left(self._room_of_sets(name), amount)) for name, amount in asking.lone_memory
+            (name, amount > 0, bisect_left(self._room_of_sets(name), amount)) for name, amount in needs.lone_memory
         )
 
     def _room_of_sets(self, name: str) -> list[int]:
@@ -135,42 +137,42 @@ class Bench:
             known = self._rooms[name] = sorted(totals)
         return known
 
-    def lacks(self, asking: Asking, beside: Load = NOTHING) -> bool:
-        """True when the node has too little left in all for the pod, with pods that hold `beside` on it as well. False
-        says nothing."""
+    def is_too_small(self, needs: PodNeeds, beside: Load = NOTHING) -> bool:
+        """Whether the node has too little left in all for the pod, with pods that hold `beside` on it as well. False
+        proves nothing."""
         if not self._clean:
             return False
         if self._left is None:
-            self._left = self._what_is_left()
+            self._left = self._remaining()
         left = self._left
-        if self._lacks_cpus(asking, left.cpus - beside.cpus) or self.misplaces(asking):
+        if self._is_short_of_cpus(needs, left.cpus - beside.cpus) or self.is_too_scattered(needs):
             return True
         if self._node.binds_memory:
-            for name, size in asking.memory.items():
+            for name, size in needs.memory.items():
                 if size + beside.memory.get(name, 0) > left.memory.get(name, 0):
                     return True
-        if left.requests and not asking.critical:
-            for name, amount in asking.requests.items():
+        if left.requests and not needs.critical:
+            for name, amount in needs.requests.items():
                 room = left.requests.get(name)
                 if room is not None and amount > 0 and amount + beside.requests.get(name, 0) > room:
                     return True
         return False
 
-    def _lacks_cpus(self, asking: Asking, free: int) -> bool:
-        pod = asking.admission
+    def _is_short_of_cpus(self, needs: PodNeeds, free: int) -> bool:
+        pod = needs.admission
         if not self._node.pins_cpus or pod.ignored:
             return False
-        cpus = pod.cpus if self._node.places_whole(pod) else asking.own_cpus
+        cpus = pod.cpus if self._node.places_whole(pod) else needs.own_cpus
         return cpus > free if cpus else False
 
-    def misplaces(self, asking: Asking, freed: Bits = 0) -> bool:
-        """True when too few CPUs are free in all, or on as many NUMA nodes as the policy allows, `freed` ones among
-        them. False says nothing."""
-        pod, node = asking.admission, self._node
+    def is_too_scattered(self, needs: PodNeeds, freed: Bits = 0) -> bool:
+        """Whether too few CPUs are free in all, or on as many NUMA nodes as the policy allows, `freed` ones among them.
+        False proves nothing."""
+        pod, node = needs.admission, self._node
         if not self._clean or not node.pins_cpus or pod.ignored:
             return False
         free = (node.shared | freed) & ~node.reserved
-        if self._lacks_cpus(asking, free.bit_count()):
+        if self._is_short_of_cpus(needs, free.bit_count()):
             return True
         if node.config.topology_manager_policy in (NONE, BEST_EFFORT) or node.cpu_options.align_by_socket:
             return False
@@ -184,19 +186,19 @@ class Bench:
                 return True
         return False
 
-    def load(self, running: Iterable[Asking]) -> Load:
-        """The least that running pods would hold on this node. They may hold what another configuration gave them, so
-        the smaller of a budget and its containers counts."""
+    def least_load(self, running: Iterable[PodNeeds]) -> Load:
+        """Return the least that running pods would hold on this node. They may hold what another configuration assigned
+        them, so the smaller of a budget and its containers counts."""
         cpus = 0
         memory: Amounts = {}
         requests: dict[str, int] = {}
-        for asking in running:
-            pod = asking.admission
+        for needs in running:
+            pod = needs.admission
             if self._node.pins_cpus and not pod.ignored:
-                cpus += min(asking.own_cpus, pod.cpus) if pod.managed else asking.own_cpus
-            for name, size in asking.memory.items() if self._node.binds_memory else ():
+                cpus += min(needs.own_cpus, pod.cpus) if pod.managed else needs.own_cpus
+            for name, size in needs.memory.items() if self._node.binds_memory else ():
                 memory[name] = memory.get(name, 0) + size
-            for name, amount in asking.requests.items() if self._node.predicates else ():
+            for name, amount in needs.requests.items() if self._node.predicates else ():
                 requests[name] = requests.get(name, 0) + amount
         return Load(cpus, memory, requests)
 
@@ -205,7 +207,7 @@ class Bench:
             self._others = self._trial.others()
         return self._others
 
-    def _what_is_left(self) -> Load:
+    def _remaining(self) -> Load:
         memory: Amounts = {}
         for numa in self._node.memory.values():
             for name, table in (numa.memory_map or {}).items():
@@ -220,7 +222,7 @@ class Bench:
 
 
 def _running_memory(pod: AdmissionPod, quirks: Quirks) -> Amounts:
-    """Bytes by resource that the pod has booked at least once it runs, by a static Memory Manager."""
+    """Return the bytes by resource that the pod holds at least once it runs, under a static Memory Manager."""
     if not pod.guaranteed or pod.pod_level:
         return {}
     total: Amounts = {}
@@ -234,8 +236,8 @@ def _running_memory(pod: AdmissionPod, quirks: Quirks) -> Amounts:
     return total
 
 
-def _told_apart(shape: tuple[object, ...] | None, pod: Pod, node: NodeView) -> tuple[object, ...] | None:
-    """The shape with what classes and plugins may look at besides."""
+def _with_policy_inputs(shape: tuple[object, ...] | None, pod: Pod, node: NodeView) -> tuple[object, ...] | None:
+    """Return the shape with the metadata that classes and plugins may look at as well."""
     policy, metadata = node.policy, pod.metadata
     if shape is None or not (policy.cpu_classes or policy.plugins.profile):
         return shape
@@ -245,7 +247,7 @@ def _told_apart(shape: tuple[object, ...] | None, pod: Pod, node: NodeView) -> t
 
 
 def _shape(pod: AdmissionPod) -> tuple[object, ...] | None:
-    """What the CPU and Topology Managers see of a pod; None with devices."""
+    """Return what the CPU and Topology Managers see of a pod; None with devices."""
     containers = []
     for one in pod.containers:
         if any(not _is_counted(name) for name in one.spec.resources.limits or ()):
@@ -255,7 +257,7 @@ def _shape(pod: AdmissionPod) -> tuple[object, ...] | None:
 
 
 def _sizes(pod: AdmissionPod) -> tuple[object, ...]:
-    """What the Memory Manager sees of it."""
+    """Return what the Memory Manager sees of a pod."""
     stanzas = [one.spec.resources for one in pod.containers]
     if pod.spec.spec.resources is not None:
         stanzas.append(pod.spec.spec.resources)

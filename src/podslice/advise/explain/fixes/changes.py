@@ -1,6 +1,6 @@
-"""Changes to a pod, a kubelet or a node, and trying them for real: admission is run again with the change in place.
+"""Changes to a pod, a kubelet or a node, and trials of them: admission is run again with the change in place.
 
-A change is plain data, so that what was printed can be applied again by anybody, also by the tests.
+A change is plain data, so that a printed change can be applied again, also by the tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podslice.values.errors import InputError
 
 
 class EditPod(msgspec.Struct, frozen=True, tag="editPod"):
-    """Ask for this pod instead."""
+    """Admit this pod instead."""
 
     pod: Pod
 
@@ -39,24 +39,24 @@ class Remove(msgspec.Struct, frozen=True, tag="remove"):
 
 
 class EmptyNode(msgspec.Struct, frozen=True, tag="emptyNode"):
-    """Another node of this type without pods."""
+    """Use another node of this type, without pods."""
 
 
 class ChangeMachine(msgspec.Struct, frozen=True, tag="changeMachine"):
-    """The machine changes (huge pages) and the kubelet restarts; `drained` as in `Reconfigure`."""
+    """Change the machine (huge pages) and restart the kubelet; `drained` as in `Reconfigure`."""
 
     machine: Machine
     drained: bool = False
 
 
 class ChangePolicy(msgspec.Struct, frozen=True, tag="changePolicy"):
-    """The node gets another PodslicePolicy; running pods keep what they have."""
+    """Give the node another PodslicePolicy; running pods keep what they have."""
 
     policy: PodslicePolicy
 
 
 class MoveContainers(msgspec.Struct, frozen=True, tag="moveContainers"):
-    """Running containers move within the node, one pod after the other."""
+    """Move running containers within the node, one pod after the other."""
 
     moves: tuple[Moved, ...]
 
@@ -70,30 +70,28 @@ Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine |
 
 
 def admits(node: Trial, pod: Pod, change: Change) -> bool:
-    """True when, with the change, the pod is admitted, nobody is preempted, and all pods that should stay do stay.
-
-    `node` is left as it is.
-    """
+    """Whether, with the change, the pod is admitted, no pod is preempted, and all pods that should stay do stay. `node`
+    is left as it is."""
     view = node.view
     if isinstance(change, EditPod):
         return node.copy().lands(change.pod)
     if isinstance(change, Remove):
-        return _without(node.copy(), pod, change)
+        return _admits_without(node.copy(), pod, change)
     if isinstance(change, MoveContainers):
-        return _moved(node, change).lands(pod)
+        return _with_moves(node, change).lands(pod)
     if isinstance(change, EmptyNode):
         other = node.fresh(view.machine, view.config)
     elif isinstance(change, ChangePolicy):
         other = node.restarted(view.machine, view.config, change.policy)
     elif change.drained:
-        other = node.fresh(*_changed(view, change), [running.spec for running in view.pods.values()])
+        other = node.fresh(*_settings_after(view, change), [running.spec for running in view.pods.values()])
     else:
-        other = node.restarted(*_changed(view, change))
+        other = node.restarted(*_settings_after(view, change))
     return other is not None and other.lands(pod)
 
 
 def grants(node: Trial, pod: Pod, change: Change) -> bool:
-    """True when, with the change, a resize of a pod of the node is granted. `node` is left as it is."""
+    """Whether, with the change, a resize of a pod of the node is granted. `node` is left as it is."""
     view = node.view
     other: Trial | None = None
     if isinstance(change, EditPod):
@@ -102,7 +100,7 @@ def grants(node: Trial, pod: Pod, change: Change) -> bool:
         other = node.copy()
         other.remove(*change.uids)
     elif isinstance(change, MoveContainers):
-        other = _moved(node, change)
+        other = _with_moves(node, change)
     elif isinstance(change, ChangePolicy):
         other = node.restarted(view.machine, view.config, change.policy)
     elif isinstance(change, Reconfigure):
@@ -113,20 +111,20 @@ def grants(node: Trial, pod: Pod, change: Change) -> bool:
         return False
 
 
-def _moved(node: Trial, change: MoveContainers) -> Trial:
+def _with_moves(node: Trial, change: MoveContainers) -> Trial:
     other = node.copy()
     for one in change.moves:
         other.move(one)
     return other
 
 
-def _without(node: Trial, pod: Pod, change: Remove) -> bool:
+def _admits_without(node: Trial, pod: Pod, change: Remove) -> bool:
     leaving = [node.view.pods[uid].spec for uid in change.uids]
     node.remove(*change.uids)
     return node.lands(pod) and (not change.back or all(node.lands(other) for other in leaving))
 
 
-def _changed(view: NodeView, change: Reconfigure | ChangeMachine) -> tuple[Machine, KubeletConfig]:
+def _settings_after(view: NodeView, change: Reconfigure | ChangeMachine) -> tuple[Machine, KubeletConfig]:
     if isinstance(change, Reconfigure):
         return view.machine, change.config
     return change.machine, view.config

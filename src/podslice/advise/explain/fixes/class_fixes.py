@@ -1,4 +1,4 @@
-"""Fixes in what a refused pod wishes for: another CPU class (docs/cpu-classes.md)."""
+"""Fixes in the CPU class that a refused pod names in its annotation (docs/cpu-classes.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podslice.node.view import NodeView
 
 
 def other_classes(node: NodeView, pod: Pod, works: Callable[[Pod], bool]) -> Iterator[Fix]:
-    """The first class, in the policy's order, under which the pod is admitted."""
+    """Yield a fix with the first class, in the policy's order, under which the pod is admitted."""
     classes = node.cpu_classes
     if classes is None or not node.policy.cpu_classes or not may_annotate(node.policy, pod):
         return
@@ -23,17 +23,17 @@ def other_classes(node: NodeView, pod: Pod, works: Callable[[Pod], bool]) -> Ite
     if not owners:
         return
     before = (pod.metadata.annotations or {}).get(CPU_CLASS, "")
-    said = class_wishes(node.policy, pod)
+    written = class_wishes(node.policy, pod)
     for name in classes.ownable:
-        wishes = {"": name} if admission.managed or not said or len(admission.containers) == 1 else {
-            **said, **dict.fromkeys(owners, name)}  # fmt: skip
-        text = ",".join(f"{who}={wish}" if who else wish for who, wish in wishes.items())
+        choices = {"": name} if admission.managed or not written or len(admission.containers) == 1 else {
+            **written, **dict.fromkeys(owners, name)}  # fmt: skip
+        text = ",".join(f"{who}={choice}" if who else choice for who, choice in choices.items())
         if text == before:
             continue
         annotations = {**(pod.metadata.annotations or {}), CPU_CLASS: text}
         other = replace(pod, metadata=replace(pod.metadata, annotations=annotations))
         if works(other):
             edit = Edit(f"metadata.annotations[{CPU_CLASS}]", before, text)
-            words = f"Wish for CPUs of class {name} (annotation {CPU_CLASS}: {text})"
+            words = f"Request CPUs of class {name} (annotation {CPU_CLASS}: {text})"
             yield Fix("other-class", words, COSTS["other-class"], EditPod(other), (edit,))
             return

@@ -15,17 +15,18 @@ from podslice.values.quantity import Quantity
 
 replace = msgspec.structs.replace
 POD = ""
-"""Names the pod as a whole where a container's name is expected."""
+"""The name of the pod as a whole where a container's name is expected."""
 
 
 def places(pod: Pod) -> list[tuple[str, ResourceRequirements]]:
-    """Where amounts are written: the pod (if it has any), then init and app containers, with their resources."""
+    """Return the places with amounts: the pod (if it has any), then init and app containers, each with its
+    resources."""
     found = [] if pod.spec.resources is None else [(POD, pod.spec.resources)]
     return found + [(c.name, c.resources) for c in (*pod.spec.init_containers, *pod.spec.containers)]
 
 
-def field(pod: Pod, place: str) -> str:
-    """The path of a place's resources, as in a manifest."""
+def field_path(pod: Pod, place: str) -> str:
+    """Return the path of a place's resources, as in a manifest."""
     if place == POD:
         return "spec.resources"
     for group, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
@@ -36,12 +37,12 @@ def field(pod: Pod, place: str) -> str:
 
 
 def amount(resources: ResourceRequirements, name: str) -> Quantity | None:
-    """The amount that counts: the request."""
+    """Return the amount that counts: the request."""
     return (resources.requests or {}).get(name)
 
 
 def with_amounts(pod: Pod, amounts: Mapping[tuple[str, str], Quantity | None]) -> Pod:
-    """The pod with other amounts by (place, resource); None takes the resource away. A limit that equalled its
+    """Return the pod with other amounts by (place, resource); None removes the resource. A limit that equalled its
     request still does, and never lies below it."""
     for (place, name), quantity in amounts.items():
         pod = _with_resources(pod, place, partial(_set, name=name, quantity=quantity))
@@ -49,7 +50,7 @@ def with_amounts(pod: Pod, amounts: Mapping[tuple[str, str], Quantity | None]) -
 
 
 def without_limit(pod: Pod, place: str, name: str) -> Pod:
-    """The pod with a request but no limit for one resource of one place."""
+    """Return the pod without the limit, but with the request, of one resource of one place."""
 
     def edit(old: ResourceRequirements) -> ResourceRequirements:
         limits = {key: value for key, value in (old.limits or {}).items() if key != name}
@@ -59,12 +60,12 @@ def without_limit(pod: Pod, place: str, name: str) -> Pod:
 
 
 def with_resources(pod: Pod, place: str, resources: ResourceRequirements) -> Pod:
-    """The pod with other resources in one place."""
+    """Return the pod with other resources in one place; its claims stay."""
     return _with_resources(pod, place, lambda old: replace(resources, claims=old.claims))
 
 
 def without_resources(pod: Pod, place: str) -> Pod:
-    """The pod with a place that asks for nothing."""
+    """Return the pod with a place that requests nothing."""
     if place == POD:
         return replace(pod, spec=replace(pod.spec, resources=None))
     return with_resources(pod, place, ResourceRequirements())
@@ -75,10 +76,10 @@ def _with_resources(pod: Pod, place: str, edit: Callable[[ResourceRequirements],
     if place == POD:
         return replace(pod, spec=replace(spec, resources=edit(spec.resources or ResourceRequirements())))
 
-    def edited(container: Container) -> Container:
+    def edit_container(container: Container) -> Container:
         return container if container.name != place else replace(container, resources=edit(container.resources))
 
-    return replace(pod, spec=map_containers(spec, edited))
+    return replace(pod, spec=map_containers(spec, edit_container))
 
 
 def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> ResourceRequirements:
@@ -95,12 +96,13 @@ def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> Res
 
 
 def is_valid(pod: Pod, gates: Mapping[str, bool]) -> bool:
-    """True when the API server would accept the pod, as far as resources go."""
-    return covers(pod) and not validate_pod(default_pod(pod, gates), gates)
+    """Whether the API server would accept the pod, as far as resources go."""
+    return is_covered(pod) and not validate_pod(default_pod(pod, gates), gates)
 
 
-def covers(pod: Pod) -> bool:
-    """Pod-level amounts cover the containers': what most edits that are no good fail at, quick to see."""
+def is_covered(pod: Pod) -> bool:
+    """Whether pod-level amounts cover those of the containers. Most useless edits fail here, which is far cheaper than
+    a validation."""
     resources = pod.spec.resources
     if resources is None:
         return True

@@ -9,7 +9,7 @@ from podslice.values.quantity import Quantity
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A field to change: its path, what it says and what it should say (empty: not there)."""
+    """A field to change: its path, its value and its new value (empty: not there)."""
 
     path: str
     before: str
@@ -61,7 +61,7 @@ DRAIN_PER_POD = 0.05
 
 
 def price(code: str, *, extra: float = 0.0, drained_pods: int | None = None) -> float:
-    """The cost of a fix of this class; `drained_pods` is the number of pods on a node that is emptied first."""
+    """Return the cost of a fix of this class; `drained_pods` is the number of pods on a node that is emptied first."""
     drain = 0.0 if drained_pods is None else DRAIN + DRAIN_PER_POD * drained_pods
     return round(COSTS[code] + extra + drain, 3)
 

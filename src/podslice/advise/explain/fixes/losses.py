@@ -1,8 +1,8 @@
-"""What a fix gives up: guarantees of the pod, or of every pod of the node, that held before it."""
+"""Losses of a fix: guarantees of the pod, or of every pod of the node, that held before it."""
 
 from __future__ import annotations
 
-from podslice.advise.explain.fixes.bench import Asking
+from podslice.advise.explain.fixes.bench import PodNeeds
 from podslice.advise.explain.fixes.changes import Change, EditPod, Reconfigure
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.config.annotations import CPU_CLASS
@@ -19,7 +19,7 @@ LOSSES = {
     "cpu-class": "CPUs are of another class than the pod, or the policy, asked for",
     "promised-cpus": "containers may lose CPUs that were promised to them",
 }
-"""Stable words for programs, and what they mean."""
+"""Stable words for programs, and their meaning."""
 _STRENGTH = {NONE: 0, BEST_EFFORT: 1, RESTRICTED: 2, SINGLE_NUMA_NODE: 3}
 LOST_WITH_OPTION = {
     "full-pcpus-only": "full-cores",
@@ -29,24 +29,25 @@ LOST_WITH_OPTION = {
 }
 
 
-def losses(change: Change, asking: Asking, node: NodeView) -> tuple[str, ...]:
-    """The guarantees of `LOSSES` that a change gives up, for a pod that the node refused."""
-    if isinstance(change, EditPod) and _wish(asking.admission) != _wish(Asking.of(change.pod, node).admission):
-        return ("cpu-class",)
+def losses(change: Change, needs: PodNeeds, node: NodeView) -> tuple[str, ...]:
+    """Return the guarantees of `LOSSES` that a change gives up, for a pod that the node refused."""
     if isinstance(change, EditPod):
-        return tuple(_of_edit(asking.admission, Asking.of(change.pod, node).admission, node))
+        before, after = needs.admission, PodNeeds.of(change.pod, node).admission
+        if _cpu_class(before) != _cpu_class(after):
+            return ("cpu-class",)
+        return tuple(_edit_losses(before, after, node))
     if isinstance(change, Reconfigure):
-        return config_losses(node.config, change.config, managed=asking.admission.managed)
+        return config_losses(node.config, change.config, managed=needs.admission.managed)
     return ()
 
 
-def _wish(pod: AdmissionPod) -> str:
+def _cpu_class(pod: AdmissionPod) -> str:
     return (pod.spec.metadata.annotations or {}).get(CPU_CLASS, "")
 
 
 def config_losses(before: KubeletConfig, after: KubeletConfig, *, managed: bool = False) -> tuple[str, ...]:
-    """The guarantees that one configuration gives and another does not. `managed`: to a pod with pod-level resources,
-    which is given CPUs as a whole in pod scope only."""
+    """Return the guarantees that one configuration gives and another does not. `managed`: to a pod with pod-level
+    resources, which owns CPUs as a whole in pod scope only."""
     found = set()
     if strength(after) < strength(before):
         found.add("alignment")
@@ -62,7 +63,7 @@ def config_losses(before: KubeletConfig, after: KubeletConfig, *, managed: bool 
 
 
 def strength(config: KubeletConfig) -> tuple[int, bool]:
-    """How much a Topology Manager guarantees: by policy, then pods as a whole before single containers."""
+    """Return how much a Topology Manager guarantees: by policy, then pods as a whole before single containers."""
     policy = _STRENGTH.get(config.topology_manager_policy, 0)
     return policy, bool(policy) and config.topology_manager_scope == "pod"
 
@@ -79,7 +80,7 @@ def _is_on(config: KubeletConfig, name: str) -> bool:
     return config.cpu_manager_policy_options.get(name, "").lower() == "true"
 
 
-def _of_edit(before: AdmissionPod, after: AdmissionPod, node: NodeView) -> list[str]:
+def _edit_losses(before: AdmissionPod, after: AdmissionPod, node: NodeView) -> list[str]:
     owned = {one.name for one in before.containers if one.exclusive_cpus}
     owns = {one.name for one in after.containers if one.exclusive_cpus}
     found = []

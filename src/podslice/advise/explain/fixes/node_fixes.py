@@ -1,4 +1,4 @@
-"""Fixes outside the pod: move or evict others, another kubelet configuration, huge pages, another node."""
+"""Fixes outside the pod: moving or evicting other pods, another kubelet configuration, huge pages, another node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 import msgspec
 
 from podslice.advise.explain.fixes.alternatives import Alternatives
-from podslice.advise.explain.fixes.bench import Asking
+from podslice.advise.explain.fixes.bench import PodNeeds
 from podslice.advise.explain.fixes.changes import ChangeMachine, EmptyNode, Reconfigure, Remove
 from podslice.advise.explain.fixes.fix import COSTS, Edit, Fix, price, text_of
 from podslice.advise.explain.fixes.removals import Removals
@@ -31,24 +31,24 @@ _MOST_NAMED = 6
 # Other pods
 
 
-def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
-    """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
+def pod_moves(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield the least disruptive pod, pair, or set of pods to restart on the node, and to evict from it."""
     node = nodes.view
-    others = sorted((p.admission for p in nodes.running if p.admission.uid != asking.admission.uid), key=weight)
-    search = Removals(nodes, asking)
+    others = sorted((p.admission for p in nodes.running if p.admission.uid != needs.admission.uid), key=disruption)
+    search = Removals(nodes, needs)
     uids = tuple(other.uid for other in others)
     evicted: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
-    may_move = nodes.together(asking)
+    may_move = nodes.has_room_for_all(needs)
     for count, one in enumerate(search.singles(uids)):
         evicted = evicted or (one,)
-        if may_move and nodes.comes_back((one,), asking):
+        if may_move and nodes.readmits((one,), needs):
             moved = (one,)
         if moved or not may_move or count == _MOST_MOVES:
             break
     if not evicted:
-        evicted = search.pair(uids) or search.several(uids)
-        if evicted and may_move and nodes.comes_back(evicted, asking):
+        evicted = search.pair(uids) or search.minimal_set(uids)
+        if evicted and may_move and nodes.readmits(evicted, needs):
             moved = evicted
     if evicted:
         yield removal(node, evicted, back=False)
@@ -56,14 +56,14 @@ def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
         yield removal(node, moved, back=True)
 
 
-def weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
-    """What losing a pod costs: critical pods last, then by CPUs owned and asked for."""
+def disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:
+    """Return a sort key for the cost of losing a pod: critical pods last, then by CPUs owned and requested."""
     cpu = pod_requests(pod.spec).get("cpu")
     return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
 
 
 def removal(node: NodeView, uids: tuple[str, ...], *, back: bool) -> Fix:
-    """The fix that these pods leave, or start again after the pod in question."""
+    """Return the fix that these pods leave, or start again after the pod in question."""
     names = [f"{m.namespace}/{m.name}" for m in (node.pods[uid].spec.metadata for uid in uids)]
     listed = ", ".join(names[:_MOST_NAMED])
     if len(names) > _MOST_NAMED:
@@ -82,33 +82,33 @@ def removal(node: NodeView, uids: tuple[str, ...], *, back: bool) -> Fix:
 # Another node
 
 
-def empty_node(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
-    """The same machine and configuration without any pod."""
+def empty_node(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield the fix of another node with the same machine and configuration and no pods."""
     node = nodes.view
-    if node.pods and nodes.empty(asking, node.config, node.machine):
+    if node.pods and nodes.admits_empty(needs, node.config, node.machine):
         yield Fix("empty-node", "Place it on an empty node of this type", COSTS["empty-node"], EmptyNode())
 
 
 # Another configuration
 
 
-def configurations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
-    """One other policy, scope, pair of both, or option of the kubelet."""
+def configurations(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield fixes with one other policy, scope, pair of both, or option of the kubelet."""
     node = nodes.view
     config = node.config
     packed = Reconfigure(config, drained=True)
-    repacks = bool(node.pods) and nodes.drained(asking, config, node.machine)
+    repacks = bool(node.pods) and nodes.admits_drained(needs, config, node.machine)
     if repacks:
         text = "Drain the node and let its pods come back in order: packed again, they leave room"
         yield Fix("repack", text, price("repack", drained_pods=len(node.pods)), packed)
     may_drain = not repacks
-    yield from _tried(nodes, asking, "config", topology_configs(config), may_drain=may_drain)
-    yield from _tried(nodes, asking, "config", option_configs(config), may_drain=may_drain)
-    yield from _tried(nodes, asking, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
+    yield from _try_configs(nodes, needs, "config", topology_configs(config), may_drain=may_drain)
+    yield from _try_configs(nodes, needs, "config", option_configs(config), may_drain=may_drain)
+    yield from _try_configs(nodes, needs, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
 
 
 def topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
-    """The configuration with another policy or scope of the Topology Manager, nearest first."""
+    """Yield the configuration with another policy or scope of the Topology Manager, nearest first."""
     now = config.topology_manager_policy, config.topology_manager_scope
     found = [(policy, scope) for policy in POLICIES for scope in SCOPES if (policy, scope) != now]
     found.sort(key=lambda pair: (pair[0] != now[0]) + (pair[1] != now[1]))
@@ -118,7 +118,7 @@ def topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
 
 
 def option_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
-    """The configuration with one option of the static policy more, or one less."""
+    """Yield the configuration with one option of the static policy added or removed."""
     if config.cpu_manager_policy != "static":
         return
     options = config.cpu_manager_policy_options
@@ -137,46 +137,47 @@ def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
         yield replace(config, cpu_manager_policy="none", cpu_manager_policy_options={})
 
 
-def _tried(
+def _try_configs(
     nodes: Alternatives,
-    asking: Asking,
+    needs: PodNeeds,
     code: str,
     configs: Iterable[KubeletConfig],
     *,
     extra: float = 0.0,
     may_drain: bool = True,
 ) -> Iterator[Fix]:
-    """Each configuration that helps, with the running pods where they are if possible, else on a drained node.
+    """Yield a fix for each configuration that helps, with the running pods where they are if possible, else on a
+    drained node.
 
-    What only adds to a change that helps alone is left out; so is a drained node (`may_drain` False) where draining
-    alone would do.
+    A configuration that only adds to a change that helps alone is left out; so is a drained node (`may_drain` False)
+    where draining alone would do.
     """
     node = nodes.view
     enough: list[set[Edit]] = []
     for config in configs:
-        if node.pods and not nodes.empty(asking, config, node.machine):
+        if node.pods and not nodes.admits_empty(needs, config, node.machine):
             continue
         edits = config_differences(node.config, config)
         if any(fewer < set(edits) for fewer in enough):
             continue
-        drained = not nodes.restarted(asking, config, node.machine)
-        if drained and not (may_drain and nodes.drained(asking, config, node.machine)):
+        drained = not nodes.admits_restarted(needs, config, node.machine)
+        if drained and not (may_drain and nodes.admits_drained(needs, config, node.machine)):
             continue
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
-        how = _after_change(node, drained=drained)
+        how = _how_to_apply(node, drained=drained)
         if not drained:
             enough.append(set(edits))
         extra_cost = extra + 0.1 * (len(edits) - 1)
-        cost = price(code, extra=extra_cost, drained_pods=_drained_pods(node, drained=drained))
+        cost = price(code, extra=extra_cost, drained_pods=_pods_to_drain(node, drained=drained))
         yield Fix(code, f"Set {changes} {how}", cost, Reconfigure(config, drained), edits)
 
 
-def _drained_pods(node: NodeView, *, drained: bool) -> int | None:
-    """How many pods must leave for a while; None where the node need not be, or is, empty."""
+def _pods_to_drain(node: NodeView, *, drained: bool) -> int | None:
+    """Return how many pods must leave for a while; None where the node need not be, or is, empty."""
     return len(node.pods) or None if drained else None
 
 
-def _after_change(node: NodeView, *, drained: bool) -> str:
+def _how_to_apply(node: NodeView, *, drained: bool) -> str:
     if drained and not node.pods:
         return "and start the kubelet without its old state files"
     if drained:
@@ -185,7 +186,7 @@ def _after_change(node: NodeView, *, drained: bool) -> str:
 
 
 def config_differences(before: KubeletConfig, after: KubeletConfig) -> tuple[Edit, ...]:
-    """The fields in which two configurations differ, by their YAML names; options one by one."""
+    """Return the fields in which two configurations differ, by their YAML names; options one by one."""
     edits: list[Edit] = []
     for name, encoded in zip(before.__struct_fields__, before.__struct_encode_fields__, strict=True):
         old, new = getattr(before, name), getattr(after, name)
@@ -214,17 +215,17 @@ def _amounts(limits: dict[str, str]) -> str:
 # Reservation
 
 
-def reservations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
-    """Fewer reserved CPUs on one NUMA node, or less memory reserved on one."""
+def reservations(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield fixes with fewer reserved CPUs on one NUMA node, or less memory reserved on one."""
     for configs in (*_cpu_reservations(nodes.view), *_memory_reservations(nodes.view.config)):
-        yield from _first_tried(nodes, asking, configs)
+        yield from _first_that_helps(nodes, needs, configs)
 
 
-def _first_tried(nodes: Alternatives, asking: Asking, configs: Sequence[KubeletConfig]) -> Iterator[Fix]:
-    """The first of ever larger changes that helps; none if the largest does not."""
-    if configs and next(_tried(nodes, asking, "reservation", configs[-1:]), None) is not None:
+def _first_that_helps(nodes: Alternatives, needs: PodNeeds, configs: Sequence[KubeletConfig]) -> Iterator[Fix]:
+    """Yield the first of ever larger changes that helps; none if the largest does not."""
+    if configs and next(_try_configs(nodes, needs, "reservation", configs[-1:]), None) is not None:
         for config in configs:
-            fix = next(_tried(nodes, asking, "reservation", [config]), None)
+            fix = next(_try_configs(nodes, needs, "reservation", [config]), None)
             if fix is not None:
                 yield fix
                 return
@@ -248,7 +249,8 @@ def _cpu_reservations(node: NodeView) -> Iterator[list[KubeletConfig]]:
 
 
 def _memory_reservations(config: KubeletConfig) -> Iterator[list[KubeletConfig]]:
-    """Halve, then quarter what is reserved for the system on one NUMA node."""
+    """Yield, for each NUMA node, configurations that release a quarter, half, and all of what is reserved for the
+    system there."""
     if config.memory_manager_policy != "Static" or "memory" not in config.system_reserved:
         return
     for place, reservation in enumerate(config.reserved_memory):
@@ -277,60 +279,61 @@ def _bytes(amount: int) -> str:
 # Huge pages
 
 
-def hugepages(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
-    """More huge pages on one NUMA node, out of its ordinary memory, or fewer where memory is what lacks."""
-    for name, quantity in pod_requests(asking.pod).items():
+def hugepages(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
+    """Yield fixes with more huge pages on one NUMA node, out of its ordinary memory, or fewer where memory is short."""
+    for name, quantity in pod_requests(needs.pod).items():
         if name.startswith(HUGEPAGES_PREFIX) and not quantity.is_zero():
-            yield from islice(_more_pages(nodes, asking, name, quantity.value()), 1)
+            yield from islice(_more_pages(nodes, needs, name, quantity.value()), 1)
         elif name == "memory" and not quantity.is_zero():
-            yield from islice(_fewer_pages(nodes, asking, quantity.value()), 1)
+            yield from islice(_fewer_pages(nodes, needs, quantity.value()), 1)
 
 
-def _more_pages(nodes: Alternatives, asking: Asking, name: str, amount: int) -> Iterator[Fix]:
-    """As many more pages as a NUMA node or all together lack, else as many as the pod asks for."""
+def _more_pages(nodes: Alternatives, needs: PodNeeds, name: str, amount: int) -> Iterator[Fix]:
+    """Yield as many more pages as a NUMA node or all together lack, else as many as the pod requests."""
     size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
     view = nodes.view
-    lacking_in_all = amount - nodes.room(asking.pod, name)
+    lacking_in_all = amount - nodes.room(needs.pod, name)
     for numa in view.machine.nodes:
         lacking_here = amount - (_free_on(view, numa.id, name) or 0)
         for pages in sorted({-(-lacking // size) for lacking in (lacking_in_all, lacking_here, amount)}):
             machine = _with_pages(nodes, numa.id, size // 1024, pages) if pages > 0 else None
             if machine is not None:
                 text = f"Allocate {pages} more {name} pages on NUMA node {numa.id}"
-                yield from _with_machine(nodes, asking, machine, text)
+                yield from _with_machine(nodes, needs, machine, text)
 
 
-def _fewer_pages(nodes: Alternatives, asking: Asking, amount: int) -> Iterator[Fix]:
-    """As many unused pages less as memory lacks on a NUMA node or in all, else all unused ones."""
+def _fewer_pages(nodes: Alternatives, needs: PodNeeds, amount: int) -> Iterator[Fix]:
+    """Yield as many unused pages less as memory lacks on a NUMA node or in all, else all unused ones."""
     view = nodes.view
-    lacking_in_all = amount - nodes.room(asking.pod, "memory")
+    lacking_in_all = amount - nodes.room(needs.pod, "memory")
     for numa in view.machine.nodes:
         lacking_here = amount - (_free_on(view, numa.id, "memory") or 0)
         for pool in numa.hugepages:
             size, name = pool.page_size_ki * 1024, hugepage_resource(pool.page_size_ki)
-            booked = _free_on(view, numa.id, name)
-            unused = min(pool.num_pages, (nodes.room(asking.pod, name) if booked is None else booked) // size)
-            wanted = {-(-lacking // size) for lacking in (lacking_in_all, lacking_here)}
-            for pages in sorted({unused, *(pages for pages in wanted if pages < unused)}):
+            in_ledger = _free_on(view, numa.id, name)
+            unused = min(pool.num_pages, (nodes.room(needs.pod, name) if in_ledger is None else in_ledger) // size)
+            enough = {-(-lacking // size) for lacking in (lacking_in_all, lacking_here)}
+            for pages in sorted({unused, *(pages for pages in enough if pages < unused)}):
                 machine = _with_pages(nodes, numa.id, pool.page_size_ki, -pages) if pages > 0 else None
                 if machine is not None:
                     text = f"Release {pages} unused {name} pages on NUMA node {numa.id}"
-                    yield from _with_machine(nodes, asking, machine, text)
+                    yield from _with_machine(nodes, needs, machine, text)
 
 
 def _free_on(node: NodeView, numa: int, name: str) -> int | None:
-    """Free bytes in the Memory Manager's ledgers; None where it keeps none."""
+    """Return the free bytes in the Memory Manager's ledger; None where it keeps none."""
     state = node.memory.get(numa)
     table = (state.memory_map or {}).get(name) if state else None
     return None if table is None else table.free
 
 
 def _with_pages(nodes: Alternatives, numa: int, size_ki: int, pages: int) -> Machine | None:
-    """The machine with more pages on one node; None where its memory does not allow it."""
-    return nodes.machine((numa, size_ki, pages), lambda: _repaged(nodes.view.machine, numa, size_ki, pages))
+    """Return the machine with `pages` more pages on one node (negative: fewer); None where its memory does not allow
+    it."""
+    return nodes.machine((numa, size_ki, pages), lambda: _change_pages(nodes.view.machine, numa, size_ki, pages))
 
 
-def _repaged(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
+def _change_pages(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
     nodes = []
     for node in machine.nodes:
         if node.id == numa:
@@ -343,13 +346,13 @@ def _repaged(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine |
     return replace(machine, nodes=tuple(nodes), hugepages=None)
 
 
-def _with_machine(nodes: Alternatives, asking: Asking, machine: Machine, what: str) -> Iterator[Fix]:
+def _with_machine(nodes: Alternatives, needs: PodNeeds, machine: Machine, what: str) -> Iterator[Fix]:
     node = nodes.view
     for drained in (False, True):
-        works = nodes.drained if drained else nodes.restarted
-        if works(asking, node.config, machine):
-            cost = price("hugepages", drained_pods=_drained_pods(node, drained=drained))
+        works = nodes.admits_drained if drained else nodes.admits_restarted
+        if works(needs, node.config, machine):
+            cost = price("hugepages", drained_pods=_pods_to_drain(node, drained=drained))
             yield Fix(
-                "hugepages", f"{what} {_after_change(node, drained=drained)}", cost, ChangeMachine(machine, drained)
+                "hugepages", f"{what} {_how_to_apply(node, drained=drained)}", cost, ChangeMachine(machine, drained)
             )
             return

@@ -1,7 +1,8 @@
 """Fixes in the pod: the smallest reduction of each amount, whole numbers and cores, sharing instead of owning.
 
-Every value is tried for real. CPU counts are tried one by one downwards, because alignment makes admission jump up and
-down with the count. Amounts of memory are tried at the sizes where a set of NUMA nodes is full, then by bisection.
+Every value is tried by an admission. CPU counts are tried one by one downwards, because alignment makes admission jump
+up and down with the count. Amounts of memory are tried at the sizes where a set of NUMA nodes is full, then by
+bisection.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from podslice.advise.explain.fixes.class_fixes import other_classes
 from podslice.advise.explain.fixes.edits import (
     POD,
     amount,
-    covers,
-    field,
+    field_path,
+    is_covered,
     is_valid,
     places,
     with_amounts,
@@ -38,7 +39,7 @@ _MOST_TOTALS = 4096
 _MOST_SIZES = 400
 _BUDGET_STEPS = 16
 _MOST_WORK = 1500
-"""Places that are edited times places of the pod."""
+"""Bound of the places that are edited times the places of the pod."""
 Amounts = dict[tuple[str, str], Quantity | None]
 
 
@@ -55,19 +56,20 @@ class PodFixes:
             self.wrong_annotations = {one.key for one in annotation_problems(self.node.policy, pod)}
 
     def find(self) -> list[Fix]:
-        """At most one fix per place, resource and class."""
+        """Return at most one fix per place, resource and class."""
         if self.wrong_annotations:
             return list(self._without_annotations(self.wrong_annotations))
-        found = [fix for place, resources in self._looked_at() for fix in self._of_place(place, resources)]
-        found += self._together()
+        found = [fix for place, resources in self._places_to_edit() for fix in self._fixes_for(place, resources)]
+        found += self._shrink_together()
         found += other_classes(self.node, self.pod, self._works)
+        # Smaller CPUs and memory together are worth a search only where neither alone helps.
         if not any(fix.code.startswith("shrink") for fix in found):
-            found += [fix for place, resources in self._looked_at() for fix in self._both(place, resources)]
+            found += [fix for place, resources in self._places_to_edit() for fix in self._shrink_both(place, resources)]
         return found
 
-    def _looked_at(self) -> list[tuple[str, ResourceRequirements]]:
-        """The places that are edited. Each trial looks at all of them; of a pod with very many the first of each kind
-        are edited, and no more than keep the work in proportion to the pod."""
+    def _places_to_edit(self) -> list[tuple[str, ResourceRequirements]]:
+        """Return the places that are edited: all, or in a pod with very many the first of each kind, up to a number
+        that keeps the work in proportion to the pod. Each trial looks at all places."""
         most = max(1, _MOST_WORK // len(self._places)) if self._places else 0
         if len(self._places) <= most:
             return self._places
@@ -76,47 +78,47 @@ class PodFixes:
             kinds.setdefault(repr(resources), (place, resources))
         return list(kinds.values())[:most]
 
-    def _of_place(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
+    def _fixes_for(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
         for name, quantity in (resources.requests or {}).items():
             if quantity.is_zero():
                 continue
             if name == "cpu":
-                yield from self._cpu(place, quantity)
+                yield from self._cpu_fixes(place, quantity)
             elif name == "memory" or name.startswith(HUGEPAGES_PREFIX):
-                yield from self._shrunk(place, name, quantity, self._smaller(place, name, quantity.value()))
+                yield from self._shrink(place, name, quantity, self._smaller_sizes(place, name, quantity.value()))
             else:
                 counts = range(quantity.value() - 1, -1, -1)
-                yield from self._shrunk(place, name, quantity, (Quantity.of(n) if n else None for n in counts))
-        yield from self._shared(place, resources)
+                yield from self._shrink(place, name, quantity, (Quantity.of(n) if n else None for n in counts))
+        yield from self._share(place, resources)
 
     def _without_annotations(self, wrong: set[str]) -> Iterator[Fix]:
-        """The pod without annotations that are wrong; no other change helps it."""
-        said = self.pod.metadata.annotations or {}
-        metadata = replace(self.pod.metadata, annotations={k: v for k, v in said.items() if k not in wrong})
+        """Yield the pod without its wrong annotations; no other change helps it."""
+        written = self.pod.metadata.annotations or {}
+        metadata = replace(self.pod.metadata, annotations={k: v for k, v in written.items() if k not in wrong})
         pod = replace(self.pod, metadata=metadata)
         if self._works(pod):
-            edits = tuple(Edit(f"metadata.annotations[{key}]", said[key], "") for key in sorted(wrong))
+            edits = tuple(Edit(f"metadata.annotations[{key}]", written[key], "") for key in sorted(wrong))
             words = f"Leave out the annotation{'s' * (len(wrong) > 1)} {' and '.join(sorted(wrong))}"
             yield Fix("drop-annotation", words, COSTS["drop-annotation"], EditPod(pod), edits)
 
     # Trying
 
     def _works(self, pod: Pod) -> bool:
-        return covers(pod) and self._nodes.here.admits(self._nodes.asking(pod)) and is_valid(pod, self.node.gates)
+        return is_covered(pod) and self._nodes.here.admits(self._nodes.needs(pod)) and is_valid(pod, self.node.gates)
 
-    def _first(self, amounts: Iterable[Amounts]) -> Amounts | None:
+    def _first_that_works(self, amounts: Iterable[Amounts]) -> Amounts | None:
         return next((these for these in amounts if self._works(with_amounts(self.pod, these))), None)
 
     def _fix(self, code: str, words: str, amounts: Amounts, cost: float) -> Fix:
-        return self._edited(code, words, with_amounts(self.pod, amounts), cost)
+        return self._edit_fix(code, words, with_amounts(self.pod, amounts), cost)
 
-    def _edited(self, code: str, words: str, pod: Pod, cost: float) -> Fix:
+    def _edit_fix(self, code: str, words: str, pod: Pod, cost: float) -> Fix:
         return Fix(code, words, round(cost, 3), EditPod(pod), differences(self.pod, pod))
 
     def _who(self, place: str) -> str:
         return "the pod as a whole" if place == POD else f"container {place}"
 
-    def _lowered(self, place: str, name: str, before: Quantity, after: Quantity | None) -> str:
+    def _shrink_text(self, place: str, name: str, before: Quantity, after: Quantity | None) -> str:
         if after is None:
             return f"Leave out {name} of {self._who(place)}"
         what = "CPUs" if name == "cpu" else name
@@ -124,18 +126,20 @@ class PodFixes:
 
     # Smaller amounts
 
-    def _shrunk(self, place: str, name: str, before: Quantity, values: Iterable[Quantity | None]) -> Iterator[Fix]:
-        found = self._first({(place, name): value} for value in values)
+    def _shrink(self, place: str, name: str, before: Quantity, values: Iterable[Quantity | None]) -> Iterator[Fix]:
+        found = self._first_that_works({(place, name): value} for value in values)
         if found is not None:
             after = found[place, name]
             lost = 1 - (after.nano if after else 0) / before.nano
-            yield self._fix("shrink", self._lowered(place, name, before, after), found, COSTS["shrink"] + LOSS * lost)
+            yield self._fix(
+                "shrink", self._shrink_text(place, name, before, after), found, COSTS["shrink"] + LOSS * lost
+            )
 
-    def _cpu(self, place: str, quantity: Quantity) -> Iterator[Fix]:
+    def _cpu_fixes(self, place: str, quantity: Quantity) -> Iterator[Fix]:
         count = integral_cpus(quantity)
         if count:
-            yield from self._shrunk(place, "cpu", quantity, map(Quantity.of, range(count - 1, 0, -1)))
-            yield from self._more(place, quantity, count)
+            yield from self._shrink(place, "cpu", quantity, map(Quantity.of, range(count - 1, 0, -1)))
+            yield from self._raise_cpus(place, quantity, count)
             fraction: Amounts = {(place, "cpu"): Quantity.milli(count * 1000 - 100)}
             if place != POD and self._works(with_amounts(self.pod, fraction)):
                 words = f"Ask for {count * 1000 - 100}m CPUs in {self._who(place)}: with a fraction it shares"
@@ -143,39 +147,41 @@ class PodFixes:
             return
         milli = quantity.milli_value()
         whole = [n for n in (-(-milli // 1000), milli // 1000) if n]
-        rounded = self._first({(place, "cpu"): Quantity.of(n)} for n in whole)
+        rounded = self._first_that_works({(place, "cpu"): Quantity.of(n)} for n in whole)
         if rounded is not None:
             words = f"Ask for a whole number of CPUs, {text_of(rounded[place, 'cpu'])}, in {self._who(place)}"
             yield self._fix("whole-number", words, rounded, COSTS["whole-number"])
-        lowest = max(1, self._floor(place, "cpu").milli_value())
+        lowest = max(1, self._least(place, "cpu").milli_value())
         best = self._bisect(lowest, milli, lambda n: {(place, "cpu"): Quantity.milli(n)})
         if best:
-            yield from self._shrunk(place, "cpu", quantity, [Quantity.milli(best)])
+            yield from self._shrink(place, "cpu", quantity, [Quantity.milli(best)])
 
-    def _more(self, place: str, quantity: Quantity, count: int) -> Iterator[Fix]:
-        """More CPUs: to fill whole cores, or to leave the pod's other containers something."""
+    def _raise_cpus(self, place: str, quantity: Quantity, count: int) -> Iterator[Fix]:
+        """Request more CPUs: to fill whole cores, or to leave the pod's other containers some."""
         per_core = self.node.topology.cpus_per_core
         if place == POD:
             code, values = "raise-budget", range(count + 1, count + _BUDGET_STEPS + 1)
         else:
             code, values = "whole-cores", range(count + 1, count + per_core)
-        found = self._first({(place, "cpu"): Quantity.of(n)} for n in values)
+        found = self._first_that_works({(place, "cpu"): Quantity.of(n)} for n in values)
         if found is not None:
             after = found[place, "cpu"]
             words = f"Ask for {text_of(after)} instead of {text_of(quantity)} CPUs in {self._who(place)}"
             why = " to fill whole cores" if code == "whole-cores" else ""
             yield self._fix(code, words + why, found, COSTS[code])
 
-    def _smaller(self, place: str, name: str, before: int) -> Iterator[Quantity | None]:
-        """The largest smaller size of memory or huge pages that works, as far as the search finds it; none at all for
-        huge pages if there is no such size.
+    def _smaller_sizes(self, place: str, name: str, before: int) -> Iterator[Quantity | None]:
+        """Yield the largest smaller size of memory or huge pages that works, as far as the search finds it; for huge
+        pages then None, which removes them.
 
-        Sizes at which something is exactly full are tried from the largest down; above the first that works, and where
-        none does, bisection looks for a larger one.
+        Sizes at which a set of NUMA nodes is exactly full are tried from the largest down; above the first that works,
+        and where none does, bisection looks for a larger one.
         """
         unit = _MI
         if name.startswith(HUGEPAGES_PREFIX):
             unit = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
+        # Under alignment admission is no monotonic function of the size, so bisection alone would miss sizes that fill
+        # a set.
         sizes = sorted(
             {size // unit * unit for size in self._full_sizes(place, name) if 0 < size < before}, reverse=True
         )
@@ -183,7 +189,7 @@ class PodFixes:
         def of(steps: int) -> Amounts:
             return {(place, name): Quantity.of(steps * unit, BINARY_SI)}
 
-        below, above = max(1, -(-self._floor(place, name).value() // unit)), -(-before // unit)
+        below, above = max(1, -(-self._least(place, name).value() // unit)), -(-before // unit)
         for size in sizes[:_MOST_SIZES]:
             if size and self._works(with_amounts(self.pod, of(size // unit))):
                 below = size // unit
@@ -198,7 +204,7 @@ class PodFixes:
             yield None
 
     def _full_sizes(self, place: str, name: str) -> Iterator[int]:
-        """Sizes at which a set of NUMA nodes is exactly full, alone or beside the pod's other containers."""
+        """Return sizes at which a set of NUMA nodes is exactly full, alone or beside the pod's other containers."""
         tables = [(state.memory_map or {}).get(name) for _, state in sorted(self.node.memory.items())]
         amounts = {
             *_subset_sums(table.free if table else 0 for table in tables),
@@ -218,7 +224,7 @@ class PodFixes:
         return (size - used for size in amounts for used in beside)
 
     def _room_on_node(self, name: str) -> Iterator[int]:
-        """What all running pods together leave of what the node has for pods."""
+        """Yield how much all running pods together leave of what the node has for pods."""
         if not self.node.predicates:
             return
         room = self._nodes.room(self.pod, name)
@@ -226,7 +232,7 @@ class PodFixes:
         yield room - (self.pod.spec.overhead or {}).get(name, ZERO).value()
 
     def _bisect(self, lowest: int, before: int, make: Callable[[int], Amounts]) -> int:
-        """The largest value below `before` that works if smaller always works better; 0 if `lowest` does not."""
+        """Return the largest value below `before` that works if smaller always works better; 0 if `lowest` does not."""
         if before <= lowest or not self._works(with_amounts(self.pod, make(lowest))):
             return 0
         low, high = lowest, before
@@ -238,15 +244,15 @@ class PodFixes:
                 high = middle
         return low
 
-    def _floor(self, place: str, name: str) -> Quantity:
-        """What a place must ask for at least: a pod as a whole for what its containers do."""
+    def _least(self, place: str, name: str) -> Quantity:
+        """Return the least that a place must request: a pod as a whole for the sum of its containers."""
         own = {} if place != POD else aggregate(self.pod, lambda container: requests_of(container.resources))
         return own.get(name, ZERO)
 
     # Several amounts at once
 
-    def _together(self) -> Iterator[Fix]:
-        """All containers at most so large, and a container smaller together with its pod."""
+    def _shrink_together(self) -> Iterator[Fix]:
+        """Cap all containers at the same count, or shrink a container together with its pod."""
         owners = {
             place: integral_cpus(cpu)
             for place, resources in self._places
@@ -255,7 +261,7 @@ class PodFixes:
         total = sum(owners.values())
         budget = next((integral_cpus(amount(r, "cpu")) for place, r in self._places if place == POD), 0)
         if len(owners) > 1 and not budget:
-            found = self._first(
+            found = self._first_that_works(
                 {(place, "cpu"): Quantity.of(min(count, most)) for place, count in owners.items()}
                 for most in range(max(owners.values()) - 1, 0, -1)
             )
@@ -266,10 +272,10 @@ class PodFixes:
                 yield self._fix("shrink-together", words, found, COSTS["shrink-together"] + LOSS * (1 - left / total))
         if budget:
             for place, count in owners.items():
-                yield from self._with_budget(place, count, budget)
+                yield from self._shrink_with_budget(place, count, budget)
 
-    def _with_budget(self, place: str, count: int, budget: int) -> Iterator[Fix]:
-        found = self._first(
+    def _shrink_with_budget(self, place: str, count: int, budget: int) -> Iterator[Fix]:
+        found = self._first_that_works(
             {(place, "cpu"): Quantity.of(count - less), (POD, "cpu"): Quantity.of(budget - less)}
             for less in range(1, min(count, budget))
         )
@@ -279,13 +285,13 @@ class PodFixes:
             lost = 1 - (whole.value() if whole else 0) / budget
             yield self._fix("shrink-together", words, found, COSTS["shrink-together"] + LOSS * lost)
 
-    def _both(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
-        """CPUs and memory of one place, smaller by the same share."""
+    def _shrink_both(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
+        """Shrink CPUs and memory of one place by the same share."""
         cpu, memory = amount(resources, "cpu"), amount(resources, "memory")
         count = integral_cpus(cpu)
         if memory is None or cpu is None or not count:
             return
-        found = self._first(
+        found = self._first_that_works(
             {
                 (place, "cpu"): Quantity.of(n),
                 (place, "memory"): Quantity.of(max(_MI, memory.value() * n // count // _MI * _MI), BINARY_SI),
@@ -300,35 +306,35 @@ class PodFixes:
 
     # Sharing instead of owning
 
-    def _shared(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
+    def _share(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
         if (resources.limits or {}).get("cpu") is not None:
             pod = without_limit(self.pod, place, "cpu")
             if self._works(pod):
                 words = f"Leave out the CPU limit of {self._who(place)}: the pod becomes Burstable and shares CPUs"
-                yield self._edited("share", words, pod, COSTS["share"])
+                yield self._edit_fix("share", words, pod, COSTS["share"])
         managed = self.pod.spec.resources is not None
         if managed and place != POD and not (resources.requests or resources.limits):
-            yield from self._added(place)
+            yield from self._add_resources(place)
         if managed and (resources.requests or resources.limits):
             pod = without_resources(self.pod, place)
             if self._works(pod):
                 what = "spec.resources" if place == POD else f"the resources of {self._who(place)}"
                 why = "" if place == POD else ": it shares the pod's"
-                yield self._edited("drop-resources", f"Leave out {what}{why}", pod, COSTS["drop-resources"])
+                yield self._edit_fix("drop-resources", f"Leave out {what}{why}", pod, COSTS["drop-resources"])
 
-    def _added(self, place: str) -> Iterator[Fix]:
-        """Amounts of its own for a container that shares its pod's: a small share, or one CPU."""
+    def _add_resources(self, place: str) -> Iterator[Fix]:
+        """Give amounts of its own to a container that shares its pod's: a small share, or one CPU."""
         for cpu in (Quantity.milli(100), Quantity.of(1)):
             own: ResourceList = {"cpu": cpu, "memory": Quantity.of(_SMALL_MEMORY, BINARY_SI)}
             pod = with_resources(self.pod, place, ResourceRequirements(requests=own, limits=own))
             if self._works(pod):
                 words = f"Give container {place} {text_of(cpu)} CPU and {text_of(own['memory'])} memory of its own"
-                yield self._edited("add-resources", words, pod, COSTS["add-resources"])
+                yield self._edit_fix("add-resources", words, pod, COSTS["add-resources"])
                 return
 
 
 def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
-    """The fields in which two versions of a pod differ, limits and requests as in a manifest."""
+    """Return the fields in which two versions of a pod differ, limits and requests as in a manifest."""
     changed = []
     now = dict(places(after))
     for place, old in places(before):
@@ -337,13 +343,13 @@ def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
             was, is_now = getattr(old, kind) or {}, getattr(new, kind) or {}
             for name in {**was, **is_now}:
                 if was.get(name) != is_now.get(name):
-                    path = f"{field(before, place)}.{kind}.{name}"
+                    path = f"{field_path(before, place)}.{kind}.{name}"
                     changed.append(Edit(path, text_of(was.get(name)), text_of(is_now.get(name))))
     return tuple(changed)
 
 
 def _subset_sums(amounts: Iterable[int]) -> set[int]:
-    """Totals of all sets of NUMA nodes; on machines with very many different ones the largest totals."""
+    """Return the totals of all sets of NUMA nodes; on machines with very many different ones the largest totals."""
     totals = {0}
     for size in amounts:
         totals |= {total + size for total in totals}

@@ -1,6 +1,6 @@
-"""What lets a resize in that is not granted: another size, other pods gone, another policy or configuration.
+"""Fixes for a resize that is not granted: another size, other pods gone, another policy or configuration.
 
-Every change is tried: on a copy of the node with the change in place, the same kubelet is asked for the resize again.
+Every change is tried: on a copy of the node with the change in place, the same kubelet gets the resize again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from podslice.advise.explain.fixes.fix import COSTS, LOSS, Edit, Fix, price, tex
 from podslice.advise.explain.fixes.losses import config_losses
 from podslice.advise.explain.fixes.node_fixes import (
     config_differences,
+    disruption,
     option_configs,
     removal,
     topology_configs,
-    weight,
 )
 from podslice.advise.explain.fixes.pod_fixes import differences
 from podslice.advise.trial.trial import Moved, Trial
@@ -42,18 +42,18 @@ from podslice.values.quantity import BINARY_SI, Quantity
 from podslice.values.quirks import PODSLICE
 
 MovesFor: TypeAlias = Callable[[Trial, Pod], tuple[Moved, ...]]
-"""Who knows moves of other containers after which a resize is granted (`advise.defrag`)."""
+"""Returns moves of other containers after which a resize is granted (`advise.defrag`)."""
 replace = msgspec.structs.replace
 _MOST_PAIRS = 60
 _MOST_ROUNDED = 8
-"""CPUs that filling a core may add."""
+"""Most CPUs that filling a core may add."""
 _MI = 1 << 20
 _MOST_SIZES = 20
-"""Halvings of an amount of memory."""
+"""Most halvings of an amount of memory."""
 
 
 class ResizeFixes:
-    """Searches changes for one resize. `node` is as it was before the resize was asked for, and stays so."""
+    """Searches changes for one resize. `node` is as it was before the resize, and stays so."""
 
     def __init__(self, node: Trial, pod: Pod, verdict: ResizeVerdict, moves: MovesFor) -> None:
         self._node = node
@@ -63,7 +63,8 @@ class ResizeFixes:
         self._verdict = verdict
 
     def find(self) -> list[Fix]:
-        """At most one fix for each amount, class and setting: those that give up no guarantee first, then by cost."""
+        """Return at most one fix for each amount, class and setting: those that give up no guarantee first, then by
+        cost."""
         found = [*self._sizes(), *self._moves_of_others(), *self._removals(), *self._policies()]
         if not any(fix.code == "policy" for fix in found):
             found += self._configurations()
@@ -90,22 +91,22 @@ class ResizeFixes:
         if not wants:
             milli = asked.milli_value()
             whole = [n for n in dict.fromkeys((-(-milli // 1000), milli // 1000)) if n and n != has]
-            yield from self._first(place, asked, "whole-number", whole)
+            yield from self._first_that_works(place, asked, "whole-number", whole)
             return
         if self._verdict.detail == SMT_ALIGNMENT:
-            yield from self._first(place, asked, "whole-cores", range(wants + 1, wants + _MOST_ROUNDED))
+            yield from self._first_that_works(place, asked, "whole-cores", range(wants + 1, wants + _MOST_ROUNDED))
         if wants > has:
-            yield from self._first(place, asked, "shrink", range(wants - 1, has, -1))
+            yield from self._first_that_works(place, asked, "shrink", range(wants - 1, has, -1))
         else:
-            yield from self._first(place, asked, "promised", range(wants + 1, has))
+            yield from self._first_that_works(place, asked, "promised", range(wants + 1, has))
 
-    def _first(self, place: str, asked: Quantity, code: str, counts: Iterable[int]) -> Iterator[Fix]:
+    def _first_that_works(self, place: str, asked: Quantity, code: str, counts: Iterable[int]) -> Iterator[Fix]:
         for count in counts:
             quantity = Quantity.of(count)
             pod = with_amounts(self._pod, {(place, "cpu"): quantity})
             if self._works(EditPod(pod)):
                 lost = max(0.0, 1 - count * 1000 / asked.milli_value()) * LOSS if code == "shrink" else 0.0
-                yield self._sized(place, "CPUs", asked, quantity, code, pod, lost)
+                yield self._size_fix(place, "CPUs", asked, quantity, code, pod, lost)
                 return
 
     def _memory(self, place: str, asked: int, had: int) -> Iterator[Fix]:
@@ -119,12 +120,14 @@ class ResizeFixes:
         if low > had:
             after, pod = Quantity.of(low, BINARY_SI), self._with_memory(place, low)
             lost = LOSS * (1 - low / asked)
-            yield self._sized(place, "memory", Quantity.of(asked, BINARY_SI), after, "shrink", pod, lost)
+            yield self._size_fix(place, "memory", Quantity.of(asked, BINARY_SI), after, "shrink", pod, lost)
 
     def _with_memory(self, place: str, size: int) -> Pod:
         return with_amounts(self._pod, {(place, "memory"): Quantity.of(size, BINARY_SI)})
 
-    def _sized(self, place: str, what: str, asked: Quantity, after: Quantity, code: str, pod: Pod, lost: float) -> Fix:
+    def _size_fix(
+        self, place: str, what: str, asked: Quantity, after: Quantity, code: str, pod: Pod, lost: float
+    ) -> Fix:
         whose = "for the pod as a whole" if place == POD else f"in container {place}"
         words = f"Ask for {text_of(after)} instead of {text_of(asked)} {what} {whose}"
         return Fix(code, words, round(COSTS[code] + lost, 3), EditPod(pod), differences(self._pod, pod))
@@ -132,7 +135,7 @@ class ResizeFixes:
     # Other pods
 
     def _moves_of_others(self) -> Iterator[Fix]:
-        """The fewest containers that have to be elsewhere on the node; only for what waits."""
+        """Yield a fix that moves the fewest containers on the node; only for a deferred resize."""
         if self._verdict.outcome != DEFERRED:
             return
         change = MoveContainers(self._moves(self._node, self._pod))
@@ -153,9 +156,10 @@ class ResizeFixes:
         return f"{who} {', '.join(parts)}"
 
     def _removals(self) -> Iterator[Fix]:
-        """The least pod whose departure is enough, else two, else a set none of which can stay."""
+        """Yield the removal of the least pod whose departure is enough, else of two, else of a set none of which can
+        stay."""
         uid = self._pod.metadata.uid
-        others = [one.uid for one in sorted(self._view.pods.values(), key=weight) if one.uid != uid]
+        others = [one.uid for one in sorted(self._view.pods.values(), key=disruption) if one.uid != uid]
         if not others or not self._works(Remove(tuple(others))):
             return
         few = [*((other,) for other in others), *list(combinations(others, 2))[:_MOST_PAIRS]]
@@ -176,7 +180,7 @@ class ResizeFixes:
         if self._view.quirks != PODSLICE:
             return
         enough: list[set[Edit]] = []
-        for resize in _more_allowing(self._view.policy.resize):
+        for resize in _more_permissive(self._view.policy.resize):
             policy = replace(self._view.policy, resize=resize)
             edits = policy_differences(self._view.policy, policy)
             if any(fewer < set(edits) for fewer in enough) or not self._works(ChangePolicy(policy)):
@@ -204,8 +208,8 @@ class ResizeFixes:
             yield Fix("config", text, cost, Reconfigure(other), edits, config_losses(config, other))
 
 
-def _more_allowing(resize: ExclusiveResize) -> Iterator[ExclusiveResize]:
-    """Policies that allow one thing more, then several."""
+def _more_permissive(resize: ExclusiveResize) -> Iterator[ExclusiveResize]:
+    """Yield policies that allow one thing more, then several."""
     fields = [("exclusive", True), ("below_baseline", "allow"), ("eligibility_change", "allow")]
     missing = [(name, value) for name, value in fields if getattr(resize, name) != value]
     for size in range(1, len(missing) + 1):
@@ -214,7 +218,7 @@ def _more_allowing(resize: ExclusiveResize) -> Iterator[ExclusiveResize]:
 
 
 def policy_differences(before: PodslicePolicy, after: PodslicePolicy) -> tuple[Edit, ...]:
-    """The fields in which two policies differ, as in a file."""
+    """Return the fields in which two policies differ, as in a file."""
     return tuple(_differences("spec", before, after))
 
 
@@ -230,7 +234,7 @@ def _differences(path: str, before: object, after: object) -> Iterator[Edit]:
 
 
 def _yaml(value: object) -> str:
-    """As in a file, on one line; empty for what is not there."""
+    """Return a value as in a file, on one line; empty for a missing one."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
