@@ -13,7 +13,7 @@ import pytest
 from podslice.advise.explain.codes import ADVICE, REFUSALS
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.node.node import Node, identified
+from podslice.node.node import Node, with_default_uid
 from podslice.values.errors import AdmissionError, RefusalKind, StartError, StartKind
 from tests.conftest import make_pod
 
@@ -184,7 +184,7 @@ def test_an_unexpected_refusal_says_what_was_unexpected() -> None:
         KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={}),
         predicates=False,
     )
-    refusal = node.kubelet.admit(identified(make_pod("p", ("c", "8"))))
+    refusal = node.kubelet.admit(with_default_uid(make_pod("p", ("c", "8"))))
     assert refusal is not None
     assert (refusal.code, refusal.reason) == ("allocation-failed", "UnexpectedAdmissionError")
     assert {"cause": "not-enough-cpus", "requested": 8, "available": 7}.items() <= refusal.facts.items()

@@ -7,7 +7,7 @@ from tools.judge.values import Counts, lockstep
 
 from podslice import KubeletConfig, Node
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.node.answers import DifferentAnswerError, NodeAnswer, Numbers, Remembered, ValueAnswers
+from podslice.node.answers import AnswerMemo, DifferentAnswerError, NodeAnswer, StateNumbers, ValueAnswers
 from tests.conftest import make_pod
 
 
@@ -25,14 +25,14 @@ def test_lockstep_with_real_nodes(profile: str) -> None:
     assert counts.removals > counts.questions // 10
 
 
-def answers() -> tuple[ValueAnswers, Remembered]:
+def answers() -> tuple[ValueAnswers, AnswerMemo]:
     node = Node(
         from_synthetic("pack:2 numa:1 core:4 pu:2"),
         KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={}),
     )
     pods = [make_pod("p", ("c", cpus)) for cpus in ("1", "2", "3")]
-    computing = ValueAnswers(node.rules, node.state, pods, Numbers())
-    return computing, Remembered([computing], len(pods), room=16, verify=1)
+    computing = ValueAnswers(node.rules, node.state, pods, StateNumbers())
+    return computing, AnswerMemo([computing], len(pods), room=16, verify=1)
 
 
 def test_equal_states_are_one() -> None:

@@ -21,7 +21,7 @@ from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.model import Machine
-from podslice.node.answers import FleetState, Numbers, PodHolding, Remembered, ValueAnswers, answers_for
+from podslice.node.answers import AnswerMemo, FleetState, PodHolding, StateNumbers, ValueAnswers, make_answers
 from podslice.node.state import NodeState
 from podslice.values.errors import InputError, StartError, UpstreamDefectError
 from podslice.values.quirks import Quirks
@@ -79,8 +79,8 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
     node, drawer = drawn
     pod_level = 0.4 if node.rules.gates["PodLevelResourceManagers"] else 0.1
     pods = [pod_from_dict(drawer.pod(pod_level=often(r, pod_level))) for _ in range(_SHAPES)]
-    computing = answers_for(node.rules, node.state, pods, Numbers())
-    answers = Remembered([computing], len(pods), room=r.choice([8, 64, 4096]), verify=r.choice([0, 1, 7]))
+    computing = make_answers(node.rules, node.state, pods, StateNumbers())
+    answers = AnswerMemo([computing], len(pods), room=r.choice([8, 64, 4096]), verify=r.choice([0, 1, 7]))
     state = computing.start
     running: dict[str, PodHolding] = {}
     questions = refusals = by_sums = removals = 0

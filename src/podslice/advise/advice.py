@@ -25,7 +25,7 @@ from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.machine.model import Machine
-from podslice.node.node import Node, check_pod, identified
+from podslice.node.node import Node, check_pod, with_default_uid
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
 from podslice.values.quirks import PROFILES
@@ -41,7 +41,7 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
     is. Answers about the node are cached for the next pod until the node changes. `fixes` False leaves out the search
     for changes. Raises `InputError` for a pod with neither UID nor name.
     """
-    pod = identified(pod)
+    pod = with_default_uid(pod)
     now = node.rules, node.state
     # Rules and state are immutable values, so an equal pair means that the cached answers still hold.
     known = _explainers.get(node)
@@ -53,7 +53,7 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
 def explain_all(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explanation]:
     """Yield one explanation after the other, each as soon as it is ready. Admitted pods stay, on a copy of the node,
     for the pods after them."""
-    for one in explain_each(node, map(identified, pods), fixes=fixes):
+    for one in explain_each(node, map(with_default_uid, pods), fixes=fixes):
         yield one.explanation
 
 
@@ -66,7 +66,7 @@ def explain_resize(node: Node, pod: Pod, *, fixes: bool = True) -> ResizeExplana
 def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None = None) -> Plan | RestartPlan:
     """Plan the fewest moves of running containers after which the node admits the pod, or with `restarts` the fewest
     pods that end and start again; at most `most`. Every plan was carried out on a copy of the node."""
-    pod = identified(pod)
+    pod = with_default_uid(pod)
     if restarts:
         return plan_restarts(node, pod, most=_FEW_RESTARTS if most is None else most)
     return plan_moves(node, pod, most=most)
@@ -74,7 +74,7 @@ def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None
 
 def whatif(pods: Sequence[Pod], scenarios: Iterable[Scenario], *, profile: str = "podslice") -> list[Outcome]:
     """Admit the same pods, in order, on an empty node of each scenario, and return numbers that can be compared."""
-    return [evaluate(scenario, [identified(pod) for pod in pods], profile=profile) for scenario in scenarios]
+    return [evaluate(scenario, [with_default_uid(pod) for pod in pods], profile=profile) for scenario in scenarios]
 
 
 def lint(
@@ -104,4 +104,4 @@ def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") ->
     view = node.view
     memory = view.machine.memory
     known = KnownNode(view.config, memory_capacity=memory, allocatable=view.allocatable, policy=view.policy)
-    return inspect_pod(identified(pod), view.gates, view.quirks, view=known, node=node.copy())
+    return inspect_pod(with_default_uid(pod), view.gates, view.quirks, view=known, node=node.copy())

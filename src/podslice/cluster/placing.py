@@ -15,7 +15,7 @@ from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import BindVerdict, ClusterModel, Told
 from podslice.cluster.pods import ClusterPods
 from podslice.cluster.turns import LoopTurn
-from podslice.node.answers import called
+from podslice.node.answers import with_uid
 from podslice.node.state import NodeState
 from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped
 from podslice.replica.replica import Applied, Replica
@@ -157,7 +157,7 @@ class Placements:
             self.pods.rest(pod.uid)
             return
         try:
-            self.model.assigned(called(pod.pod, pod.node_uid), pod.node, self._clock())
+            self.model.assigned(with_uid(pod.pod, pod.node_uid), pod.node, self._clock())
         except PodsliceError:
             return
 

@@ -1,11 +1,11 @@
-"""What nodes answer, as values: states without names, what pods hold, and answers that are remembered.
+"""Answers of nodes as values: states without names, holdings of pods, and cached answers.
 
-What a kubelet decides about a new pod depends on its free CPUs, the ledgers of its memory and the devices in use, and
-on nothing of what its pods are called or when they came. So a node's state here is that and no more, and nodes of a
-class in the same state share it. Sums for the general predicates are the business of who asks.
+A kubelet's decision about a new pod depends on its free CPUs, the ledgers of its memory and the devices in use, and not
+on the names or ages of its pods. So a node's state here is that and no more, and nodes of a class in the same state
+share it. The caller keeps the sums for the general predicates.
 
 With profile `kubelet-1.36` a refused pod leaves things behind, and a state without names is not enough: there
-`NamedAnswers` keep whole states and remember nothing.
+`NamedAnswers` keep whole states and cache nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from podslice.values.quantity import Quantity
 from podslice.values.reasons import AMOUNT_OVERFLOW
 
 Question: TypeAlias = "int | tuple[int, PodHolding]"
-"""A shape that comes to a state, or a holding that leaves it, as a key."""
+"""A cache key: a shape that comes to a state, or a holding that leaves it."""
 T = TypeVar("T", bound="NodeAnswer | FleetState")
 _MOST_TABLES, _MOST_PLANS = 4096, 1024
 _POD = "pod"
-"""The UID of the one pod that is asked about."""
+"""UID of the one pod that is decided about."""
 
 
 class FleetState:
-    """What decides about a node's next pod. Equal states of a class are one object, with one number. `named` is the
-    whole state where that is needed."""
+    """Everything that decides about a node's next pod. Equal states of a class are one object, with one number. `named`
+    is the whole state where that is needed."""
 
     __slots__ = ("__weakref__", "cpus", "ledger", "machine", "named", "number", "used")
 
@@ -74,8 +74,8 @@ class FleetState:
 
 
 class PodHolding(NamedTuple):
-    """What one pod has of a node: CPUs, blocks of memory by holder in the order of their release, devices by resource.
-    `uid` where whole states are kept."""
+    """One pod's holding on a node: CPUs, blocks of memory by holder in the order of their release, devices by resource.
+    `uid` is set where whole states are kept."""
 
     cpus: Bits
     blocks: tuple[Blocks, ...]
@@ -84,12 +84,12 @@ class PodHolding(NamedTuple):
 
     @property
     def owns(self) -> bool:
-        """True for a pod with CPUs or devices of its own."""
+        """Whether the pod owns CPUs or devices."""
         return bool(self.cpus or any(self.devices))
 
 
 class NodeAnswer(NamedTuple):
-    """The next state and what the pod has; `reason` in upstream's words where it was refused."""
+    """The next state and the pod's holding; for a refused pod upstream's `reason`."""
 
     state: FleetState
     holding: PodHolding | None
@@ -97,13 +97,13 @@ class NodeAnswer(NamedTuple):
 
 
 class NodeAnswers(Protocol):
-    """Nodes of one class. `start`: the state they were made with."""
+    """Answers of the nodes of one class. `start`: the state they began with."""
 
     start: FleetState
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer: ...
     def release(self, state: FleetState, holding: PodHolding) -> FleetState: ...
-    def gives(self, state: FleetState, cpus: int) -> bool: ...
+    def can_place(self, state: FleetState, cpus: int) -> bool: ...
     def never_admits(self, shape: int) -> bool: ...
     def state_of(self, state: NodeState) -> FleetState: ...
     def holding_of(self, state: NodeState, uid: str) -> PodHolding: ...
@@ -112,43 +112,43 @@ class NodeAnswers(Protocol):
 
 
 class PodsByShape(Protocol):
-    """The pod of each shape."""
+    """The pod of each shape number."""
 
     def __getitem__(self, shape: int, /) -> Pod: ...
 
 
-class Numbers:
-    """Counts states."""
+class StateNumbers:
+    """Counter of states."""
 
     def __init__(self) -> None:
         self._last = 0
 
     def next(self) -> int:
-        """One that nobody has."""
+        """Return an unused number."""
         self._last += 1
         return self._last
 
 
-def answers_for(rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> NodeAnswers:
-    """Who answers for nodes of these rules that are in this state at first. `pods` may grow."""
-    if rules.quirks.refused_pods_leave_state or _asks_owners(rules):
+def make_answers(rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: StateNumbers) -> NodeAnswers:
+    """Return the answers for nodes of these rules that begin in this state. `pods` may grow."""
+    if rules.quirks.refused_pods_leave_state or _reads_owners(rules):
         return NamedAnswers(rules, state, pods, numbers)
     return ValueAnswers(rules, state, pods, numbers)
 
 
-def _asks_owners(rules: NodeRules) -> bool:
-    """True where plugins look at who has which CPUs, or somebody counts who shares some, which a state without names
-    does not say."""
+def _reads_owners(rules: NodeRules) -> bool:
+    """Whether plugins read owners of CPUs, or a limit counts containers that share some: facts that a state without
+    names lacks."""
     mixed = rules.policy.mixed
     return (rules.cpu.plugins is not None and rules.cpu.plugins.sees_owners) or (mixed is not None and mixed.free > 0)
 
 
 def is_plain(rules: NodeRules, state: NodeState) -> bool:
-    """True for a state of which all that decides about the next pod is in a state without names: nothing is offline or
-    waits to be cleaned up, no plugin is away, and refused pods leave nothing behind."""
+    """Whether a state without names has everything that decides about the next pod: nothing is offline or waits to be
+    cleaned up, no plugin is away, and refused pods leave nothing behind."""
     return not (
         rules.quirks.refused_pods_leave_state
-        or _asks_owners(rules)
+        or _reads_owners(rules)
         or not state.sources_ready
         or state.leftovers
         or state.cpu.offline
@@ -160,7 +160,7 @@ def is_plain(rules: NodeRules, state: NodeState) -> bool:
 class ValueAnswers:
     """Computes answers from states without names."""
 
-    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> None:
+    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: StateNumbers) -> None:
         self.rules = rules
         self._manager = ContainerManager.of(rules, state)
         self._static_memory = rules.memory.policy == "Static"
@@ -178,37 +178,38 @@ class ValueAnswers:
         self.start = self.state_of(state)
 
     def state_of(self, state: NodeState) -> FleetState:
-        """A state of such a node, without names."""
+        """Return a state of such a node without names."""
         used = tuple(state.device.used.get(name, 0) for name in self._resources)
         machine = state.memory.machine_state
         return self._state(state.cpu.default, machine, self._ledger(machine), used)
 
     def holding_of(self, state: NodeState, uid: str) -> PodHolding:
-        """What a pod of such a node has."""
+        """Return a pod's holding on such a node."""
         devices = state.device.of_pod(uid)
-        return self._held(state.cpu, state.memory, uid, tuple(devices.get(name, 0) for name in self._resources))
+        return self._holding(state.cpu, state.memory, uid, tuple(devices.get(name, 0) for name in self._resources))
 
-    def _held(self, cpu: CPUState, memory: MemoryState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
+    def _holding(self, cpu: CPUState, memory: MemoryState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
         bubble = cpu.bubbles.get(uid) if self._manager.cpu.rules.pod_level else None
         cpus = union(cpu.assignments.get(uid, {}).values()) if bubble is None else bubble
         own = memory.pod_assignments.get(uid) if self._manager.memory.rules.pod_level else None
         return PodHolding(cpus, tuple(memory.entries(uid).values()) if own is None else (own,), devices)
 
-    def asked(self, shape: int) -> tuple[AdmissionPod, str]:
-        """The pod of a shape, and why it is refused wherever it comes, if it is."""
+    def admission_of(self, shape: int) -> tuple[AdmissionPod, str]:
+        """Return the pod of a shape in the managers' view, and the reason for which every node refuses it, empty for
+        none."""
         known = self._asked.get(shape)
         if known is None:
             known = self._asked[shape] = self._admission(self._pods[shape])
         return known
 
     def forget(self, shape: int) -> None:
-        """Another pod has the number of this shape from now on."""
+        """Forget a shape number, which another pod gets."""
         self._asked.pop(shape, None)
         self._hopeless.pop(shape, None)
         self._plans.clear()
 
     def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
-        pod = default_pod(called(pod, _POD), self.rules.gates)
+        pod = default_pod(with_uid(pod, _POD), self.rules.gates)
         admission = admission_of(self.rules.policy, pod, self.rules.gates)
         unsupported = pod_level_refusal(
             admission.spec,
@@ -221,13 +222,14 @@ class ValueAnswers:
         return admission, AMOUNT_OVERFLOW if admission.overflow else refused
 
     def _ledger(self, machine: MachineState, before: FleetState | None = None) -> tuple[object, ...]:
-        """What is in the tables; those that are the very ones of a state before need no look."""
+        """Return the comparable content of the tables; tables that are the same objects as in a state before keep
+        theirs."""
         if not self._static_memory:
             return ()
         if before is None:
-            return tuple([_book(table) for table in machine.values()])
+            return tuple([_ledger_key(table) for table in machine.values()])
         were = zip(machine.values(), before.machine.values(), before.ledger, strict=True)
-        return tuple([book if table is was else _book(table) for table, was, book in were])
+        return tuple([book if table is was else _ledger_key(table) for table, was, book in were])
 
     def _state(
         self, cpus: Bits, machine: MachineState, ledger: tuple[object, ...], used: tuple[Bits, ...]
@@ -235,12 +237,14 @@ class ValueAnswers:
         key = (cpus, ledger, used)
         known = self._states.get(key)
         if known is None:
-            machine, ledger = self._shared(machine, ledger)
+            machine, ledger = self._share_tables(machine, ledger)
             known = self._states[cpus, ledger, used] = FleetState(self._numbers.next(), cpus, machine, ledger, used)
         return known
 
-    def _shared(self, machine: MachineState, ledger: tuple[object, ...]) -> tuple[MachineState, tuple[object, ...]]:
-        """The same tables, each of them there once however many states have it."""
+    def _share_tables(
+        self, machine: MachineState, ledger: tuple[object, ...]
+    ) -> tuple[MachineState, tuple[object, ...]]:
+        """Return the tables with equal ones replaced by one object, however many states have it."""
         if not ledger:
             return machine, ledger
         if len(self._tables) > _MOST_TABLES:
@@ -252,19 +256,19 @@ class ValueAnswers:
         return {name: table for name, (table, _) in shared.items()}, tuple([book for _, book in shared.values()])
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer:
-        """What `decide` answers, as far as resource managers and pod features go; `pod` counts for nothing."""
-        admission, refused = self.asked(shape)
+        """Return the answer of `decide`, as far as resource managers and pod features go; `pod` is ignored."""
+        admission, refused = self.admission_of(shape)
         if refused == AMOUNT_OVERFLOW:
             return NodeAnswer(state, None, refused)
-        refused = self._refused(state, admission) or refused
+        refused = self._reason(state, admission) or refused
         if refused:
             return NodeAnswer(state, None, refused)
         if any(container.plain_init for container in admission.containers):
             self._start_containers(admission)
-        return self._taken(state)
+        return self._answer_after(state)
 
     def take(self, state: FleetState, holding: PodHolding) -> FleetState | None:
-        """The state in which a pod has this; None where somebody else has some of it."""
+        """Return the state in which a pod has this holding; None where another pod has some of it."""
         taken = any(have & more for have, more in zip(state.used, holding.devices, strict=True))
         if holding.cpus & ~state.cpus or taken:
             return None
@@ -280,7 +284,7 @@ class ValueAnswers:
         return self._state(state.cpus & ~holding.cpus, machine, ledger, used)
 
     def plan(self, state: FleetState, shape: int) -> Holding | None:
-        """What each container of the pod would have, None where it is refused."""
+        """Return what each container of the pod would hold, None where it is refused."""
         key = state.number, shape
         if key not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
@@ -311,27 +315,28 @@ class ValueAnswers:
             _POD,
         )
 
-    def gives(self, state: FleetState, cpus: int) -> bool:
-        """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
-        return not self._refused(state, AdmissionPod.of(_guaranteed(cpus), self.rules.gates))
+    def can_place(self, state: FleetState, cpus: int) -> bool:
+        """Whether a Guaranteed container of so many CPUs and little memory would be admitted."""
+        return not self._reason(state, AdmissionPod.of(_guaranteed_pod(cpus), self.rules.gates))
 
     def never_admits(self, shape: int) -> bool:
-        """True for a pod that no state of such a node takes: a container wants a part of a core where only whole ones
-        are given away. Of other pods it is not known."""
+        """Whether no state of such a node can take the pod: a container requests part of a core where only whole cores
+        are given. False says nothing about a pod."""
         known = self._hopeless.get(shape)
         if known is None:
-            known = self._hopeless[shape] = self._wants_part_of_core(self.asked(shape)[0])
+            known = self._hopeless[shape] = self._needs_part_of_core(self.admission_of(shape)[0])
         return known
 
-    def _wants_part_of_core(self, pod: AdmissionPod) -> bool:
+    def _needs_part_of_core(self, pod: AdmissionPod) -> bool:
         try:
             refusal = self._refusal(self.start, pod)
         except UpstreamDefectError:
             return False
         return refusal is not None and refusal.code == SMT_FRACTION
 
-    def _refused(self, state: FleetState, pod: AdmissionPod) -> str:
-        """Why the managers in this state refuse a pod; empty where they take it, and then have the next state."""
+    def _reason(self, state: FleetState, pod: AdmissionPod) -> str:
+        """Return the reason for which the managers in this state refuse a pod; empty where they take it, and then they
+        hold the next state."""
         try:
             refusal = self._refusal(state, pod)
         except UpstreamDefectError as defect:
@@ -340,7 +345,7 @@ class ValueAnswers:
 
     def _refusal(self, state: FleetState, pod: AdmissionPod) -> Refusal | None:
         manager = self._manager
-        self._go_to(state)
+        self._set_state(state)
         manager.context.active = {_POD: pod}
         manager.context.begin()
         try:
@@ -349,7 +354,7 @@ class ValueAnswers:
             return error.refusal
         return None
 
-    def _go_to(self, state: FleetState) -> None:
+    def _set_state(self, state: FleetState) -> None:
         manager = self._manager
         resources = self._resources
         used = {name: bits for name, bits in zip(resources, state.used, strict=True) if bits} if resources else {}
@@ -360,11 +365,11 @@ class ValueAnswers:
         manager.context.leftovers = {}
 
     def _start_containers(self, admission: AdmissionPod) -> None:
-        """Plain init containers end and give their memory back."""
+        """Start the containers: plain init containers end, and release their memory."""
         for number, container in enumerate(admission.containers):
             self._manager.add_container(admission, container, str(number))
 
-    def _taken(self, before: FleetState) -> NodeAnswer:
+    def _answer_after(self, before: FleetState) -> NodeAnswer:
         manager = self._manager
         cpu, memory, device = manager.cpu.state, manager.memory.state, manager.device.state
         used = taken = before.used
@@ -374,10 +379,10 @@ class ValueAnswers:
         machine = memory.machine_state
         ledger = before.ledger if machine is before.machine else self._ledger(machine, before)
         after = self._state(cpu.default, machine, ledger, used)
-        return NodeAnswer(after, self._held(cpu, memory, _POD, taken))
+        return NodeAnswer(after, self._holding(cpu, memory, _POD, taken))
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
-        """The state after the pod is gone; arithmetic only."""
+        """Return the state after the pod is gone; by arithmetic only, without a manager."""
         used = state.used
         if used:
             used = tuple([have & ~gone for have, gone in zip(used, holding.devices, strict=True)])
@@ -389,24 +394,24 @@ class ValueAnswers:
 
 
 class NamedAnswers:
-    """Asks `decide` and `release` with whole states; every state is another one."""
+    """Answers by `decide` and `release` on whole states; no two states are the same."""
 
-    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> None:
+    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: StateNumbers) -> None:
         self.rules = rules
         self._pods = pods
         self._numbers = numbers
         self.start = self.state_of(state)
 
     def state_of(self, named: NodeState) -> FleetState:
-        """A state of such a node."""
+        """Return a state of such a node."""
         used = tuple(named.device.used.get(name, 0) for name in named.device.pools)
         return FleetState(self._numbers.next(), named.cpu.default, named.memory.machine_state, (), used, named)
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer:
-        """What `decide` answers; a refused pod can leave another state behind."""
+        """Return the answer of `decide`; a refused pod can leave another state behind."""
         assert state.named is not None
         uid = f"{_POD}-{pod}-{self._numbers.next()}"
-        asked = called(self._pods[shape], uid)
+        asked = with_uid(self._pods[shape], uid)
         try:
             decided = decide(self.rules, state.named, asked)
         except UpstreamDefectError as defect:
@@ -415,79 +420,79 @@ class NamedAnswers:
             return NodeAnswer(self.state_of(decided.state), None, decided.refusal.reason)
         after = self.state_of(decided.state)
         devices = tuple(now & ~was for now, was in zip(after.used, state.used, strict=True))
-        return NodeAnswer(after, _held(decided.state, uid, devices))
+        return NodeAnswer(after, _holding_in(decided.state, uid, devices))
 
     def holding_of(self, state: NodeState, uid: str) -> PodHolding:
-        """What a pod of such a node has."""
+        """Return a pod's holding on such a node."""
         devices = state.device.of_pod(uid)
-        return _held(state, uid, tuple(devices.get(name, 0) for name in state.device.pools))
+        return _holding_in(state, uid, tuple(devices.get(name, 0) for name in state.device.pools))
 
     def take(self, state: FleetState, holding: PodHolding) -> FleetState | None:
-        """Never: a whole state is only what was decided."""
+        """Return None: a whole state comes from decisions only."""
         return None
 
     def plan(self, state: FleetState, shape: int) -> Holding | None:
-        """What each container of the pod would have, None where it is refused."""
+        """Return what each container of the pod would hold, None where it is refused."""
         answer = self.admit(state, shape, 0)
         if answer.holding is None or answer.state.named is None:
             return None
         return holding_of(answer.state.named, answer.holding.uid)
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
-        """The state after the pod is gone."""
+        """Return the state after the pod is gone."""
         assert state.named is not None
         return self.state_of(release(self.rules, state.named, holding.uid))
 
     def never_admits(self, shape: int) -> bool:
-        """Not known of whole states, which depend on more than what they say."""
+        """Return False: a whole state depends on more than its rules."""
         return False
 
-    def gives(self, state: FleetState, cpus: int) -> bool:
-        """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
+    def can_place(self, state: FleetState, cpus: int) -> bool:
+        """Whether a Guaranteed container of so many CPUs and little memory would be admitted."""
         assert state.named is not None
         try:
-            return decide(self.rules, state.named, _guaranteed(cpus)).refusal is None
+            return decide(self.rules, state.named, _guaranteed_pod(cpus)).refusal is None
         except UpstreamDefectError:
             return False
 
 
-def _held(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
+def _holding_in(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
     held = holding_of(state, uid)
     cpus = union(one.cpus or 0 for one in held.containers) | (held.bubble or 0)
     blocks = [one.blocks or () for one in held.containers] if held.blocks is None else [held.blocks]
     return PodHolding(cpus, tuple(blocks), devices, uid)
 
 
-def _book(node: NUMANodeState) -> tuple[object, ...]:
+def _ledger_key(node: NUMANodeState) -> tuple[object, ...]:
     tables = (node.memory_map or {}).values()
     amounts = [(table.reserved, table.free) for table in tables]
     return node.number_of_assignments, tuple(node.cells or ()), *amounts
 
 
-def _guaranteed(cpus: int) -> Pod:
+def _guaranteed_pod(cpus: int) -> Pod:
     amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(1 << 20)}
     container = Container(name="c", resources=ResourceRequirements(requests=amounts, limits=amounts))
     return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=_POD, uid=_POD))
 
 
-def called(pod: Pod, uid: str) -> Pod:
-    """The same pod with another UID."""
+def with_uid(pod: Pod, uid: str) -> Pod:
+    """Return the pod with another UID."""
     return replace(pod, metadata=replace(pod.metadata, uid=uid))
 
 
 class DifferentAnswerError(AssertionError):
-    """A remembered answer is not the computed one."""
+    """Raised when a cached answer differs from the computed one."""
 
 
-class Remembered:
-    """Answers of all classes, kept as long as there is room: when the young half is full, it becomes the old one, and
-    the old one is forgotten. `shapes`: how many there can be. `asks_only`: nobody lives on with an answer of a whole
-    state, so those are kept too."""
+class AnswerMemo:
+    """Cached answers of all classes within a bounded room: when the young half is full, it becomes the old one, and the
+    old one is dropped. `shapes`: how many there can be. `queries_only`: no caller goes on from the state in an answer,
+    so answers of whole states are cached too."""
 
     def __init__(
-        self, classes: Sequence[NodeAnswers], shapes: int, *, room: int, verify: int, asks_only: bool = False
+        self, classes: Sequence[NodeAnswers], shapes: int, *, room: int, verify: int, queries_only: bool = False
     ) -> None:
-        self._asks_only = asks_only
+        self._asks_only = queries_only
         self._classes = classes
         self._shapes = shapes
         self._half = max(8, room // 2)
@@ -499,7 +504,7 @@ class Remembered:
         self.verified = 0
 
     def admit(self, kind: int, state: FleetState, shape: int, pod: int) -> NodeAnswer:
-        """What a node of this class in this state answers."""
+        """Return the answer of a node of this class in this state."""
         classes = self._classes
         if state.named is not None and not self._asks_only:
             return classes[kind].admit(state, shape, pod)
@@ -514,7 +519,7 @@ class Remembered:
         return known
 
     def release(self, kind: int, state: FleetState, holding: PodHolding) -> FleetState:
-        """The state after a pod is gone."""
+        """Return the state after a pod is gone."""
         classes = self._classes
         if state.named is not None:
             return classes[kind].release(state, holding)
@@ -540,7 +545,7 @@ class Remembered:
         return known
 
     def _is_due(self) -> bool:
-        """True when a remembered answer is to be computed again."""
+        """Whether a cached answer is to be computed again and compared."""
         if not self._verify or self.asked % self._verify:
             return False
         self.verified += 1

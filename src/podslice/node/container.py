@@ -88,8 +88,8 @@ _NO_TOPOLOGY = StartKind("no-topology", "{error}")
 _REFUSED_GATES = StartKind("refused-gates", "{error}", "{hint}")
 
 
-def gates_refused(error: GateError) -> StartError:
-    """What a kubelet makes of feature gates that it refuses: it does not start."""
+def refused_gates_error(error: GateError) -> StartError:
+    """Return the error with which a kubelet does not start on feature gates that it refuses."""
     return StartError("featureGates", _REFUSED_GATES, error=str(error), hint=error.hint)
 
 
@@ -145,7 +145,7 @@ class ContainerManager:
 
     @classmethod
     def of(cls, rules: NodeRules, state: NodeState) -> ContainerManager:
-        """The managers of these rules in this state."""
+        """Return the managers of these rules in this state."""
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
@@ -160,8 +160,8 @@ class ContainerManager:
         made.topology = TopologyManager(context, (device, cpu, memory), rules.merger, scope, state.topology, proposer)
         return made
 
-    def go_to(self, state: NodeState) -> None:
-        """All managers are in this state, whatever happened since."""
+    def set_state(self, state: NodeState) -> None:
+        """Put all managers into this state."""
         self.device.state, self.cpu.state, self.memory.state = state.device, state.cpu, state.memory
         self.topology.state = state.topology
         context = self.context
@@ -169,12 +169,12 @@ class ContainerManager:
 
     @property
     def cpu_manager(self) -> CPUManager | None:
-        """`cpu`, if the start came so far."""
+        """`cpu`, None where the start did not come so far."""
         return getattr(self, "cpu", None)
 
     @property
     def memory_manager(self) -> MemoryManager | None:
-        """`memory`, if the start came so far."""
+        """`memory`, None where the start did not come so far."""
         return getattr(self, "memory", None)
 
     @property
@@ -184,19 +184,20 @@ class ContainerManager:
 
     @property
     def elastic(self) -> bool:
-        """Containers with exclusive CPUs can be resized: gate InPlacePodVerticalScalingExclusiveCPUs, or the policy."""
+        """Whether containers with exclusive CPUs can be resized: gate InPlacePodVerticalScalingExclusiveCPUs, or the
+        policy."""
         wanted = self.context.gates["InPlacePodVerticalScalingExclusiveCPUs"] or self.policy.resize.exclusive
         return wanted and not self.quirks.resize_keeps_old_cpus
 
     @property
     def elastic_memory(self) -> bool:
-        """Memory on NUMA nodes can be resized: gate InPlacePodVerticalScalingExclusiveMemory, or the policy."""
+        """Whether memory on NUMA nodes can be resized: gate InPlacePodVerticalScalingExclusiveMemory, or the policy."""
         wanted = self.context.gates["InPlacePodVerticalScalingExclusiveMemory"] or self.policy.resize.exclusive
         return wanted and not self.quirks.resize_keeps_old_memory
 
     @property
     def quota_can_be_disabled(self) -> bool:
-        """Gate DisableCPUQuotaWithExclusiveCPUs: exclusive CPUs switch the CFS quota off."""
+        """Gate DisableCPUQuotaWithExclusiveCPUs: exclusive CPUs disable the CFS quota."""
         return self.context.gates["DisableCPUQuotaWithExclusiveCPUs"]
 
     # Start
@@ -209,7 +210,7 @@ class ContainerManager:
         devices: DeviceContent | None = None,
         running: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Bring everything up on the given state files; new or changed files are put into `files`.
+        """Start everything on the given state files; new or changed files are put into `files`.
 
         `containers` maps the runtime's container ids to (pod UID, name), `devices` is the content of the device
         checkpoint, `running` names the containers that run. Call `register_plugins` when the device plugins are there.
@@ -217,14 +218,15 @@ class ContainerManager:
         """
         containers = containers or {}
         self.restored = frozenset(files)
+        # The order of the steps is upstream's: the first one that fails gives the error a kubelet stops with.
         self.context.gates = self._gates()
         hotplug = self.policy.hotplug
         if hotplug is not None and hotplug.new_cpus == "ignore":
-            self.machine = without_cpus(self.machine, self.machine.cpus.bits & ~self._known_cpus(files))
+            self.machine = without_cpus(self.machine, self.machine.cpus.bits & ~self._cpus_on_file(files))
         offline_is_fine = not self.quirks.reserved_cpus_offline
         reservations = prepare_reservations(self.config, self.machine, offline_is_fine=offline_is_fine)
         self.reservation = reservations.total
-        merger = merger_on(self.machine, self.config, self.quirks, self.policy)
+        merger = make_merger(self.machine, self.config, self.quirks, self.policy)
         cpu = self._build_cpu_manager(reservations)
         memory = self._build_memory_manager(reservations)
         refuse_soft_thresholds(self.config)
@@ -234,6 +236,7 @@ class ContainerManager:
         validate_node_allocatable(reservations.total, self.machine)
         self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
+        # Upstream starts the Device Manager last, and only then is the Topology Manager complete.
         self.memory = memory
         providers = self.device, cpu, memory
         proposer = None if cpu.rules.plugins is None else cpu
@@ -246,7 +249,7 @@ class ContainerManager:
                 self.config.feature_gates, fixes=later_gates(self.quirks), other_gates_allowed=False
             )
         except GateError as error:
-            raise gates_refused(error) from None
+            raise refused_gates_error(error) from None
 
     def _build_cpu_manager(self, reservations: Reservations) -> CPUManager:
         stage = "cpuManager"
@@ -348,17 +351,18 @@ class ContainerManager:
         files.update(self.changed_files())
 
     def _follow_machine(self, cpu: CPUManager) -> None:
-        """The machine changed while nobody looked: the state follows it."""
+        """Adapt the restored state to CPUs that came or went while no kubelet ran."""
         if not self.config.reserved_system_cpus:
-            cpu.rules = cpu.rules.reserving(reserved_by_number(cpu.state, cpu.rules))
+            cpu.rules = cpu.rules.with_reserved(reserved_by_number(cpu.state, cpu.rules))
         cpu.state = ledger_at_start(cpu.state, cpu.rules, self.machine.offline.bits)
 
     def _lends_reserved(self, cpu: CPUManager) -> bool:
-        """True where all shared CPUs are offline, so that who shares has the reserved ones."""
+        """Whether all shared CPUs are offline, so that containers on the shared pool run on the reserved ones."""
         return self.policy.hotplug is not None and bool(cpu.state.default) and not cpu.assignable
 
-    def _known_cpus(self, files: Mapping[str, bytes]) -> Bits:
-        """The CPUs that a state file names, and those that are reserved by name; all without one."""
+    def _cpus_on_file(self, files: Mapping[str, bytes]) -> Bits:
+        """Return the CPUs that the state file or the reservation names; all of the machine's without a readable
+        file."""
         try:
             checkpoint = load_cpu(files[CPU_STATE_FILE], pod_level=True, containers={})
         except (KeyError, CheckpointError):
@@ -375,10 +379,10 @@ class ContainerManager:
         memory.start(
             files.get(MEMORY_STATE_FILE), containers, path, tracks=hotplug is not None and hotplug.memory == "track"
         )
-        files.update(_changed(MEMORY_STATE_FILE, memory))
+        files.update(_changed_file(MEMORY_STATE_FILE, memory))
 
     def register_plugins(self) -> None:
-        """The plugins of the machine's devices register and list them, if they are not there already."""
+        """Register the plugins of the machine's devices with their lists, unless they are registered already."""
         for resource in self.inventory.resources:
             if self.device.is_served(resource.resource):
                 continue
@@ -388,20 +392,21 @@ class ContainerManager:
     # State files
 
     def changed_files(self) -> dict[str, bytes]:
-        """State files whose content changed since the last call, as a kubelet of this release writes them."""
+        """Return the state files whose content changed since the last call, as a kubelet of this release writes
+        them."""
         files: dict[str, bytes] = {}
         if self.cpu_manager is not None:
-            files |= _changed(CPU_STATE_FILE, self.cpu_manager)
+            files |= _changed_file(CPU_STATE_FILE, self.cpu_manager)
         if self.memory_manager is not None:
-            files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
+            files |= _changed_file(MEMORY_STATE_FILE, self.memory_manager)
         if self.inventory.resources or self.inventory.grows:
-            files |= _changed(DEVICE_STATE_FILE, self.device)
-        if self.cpu_manager is not None and self._promises_changed():
+            files |= _changed_file(DEVICE_STATE_FILE, self.device)
+        if self.cpu_manager is not None and self._note_policy_content():
             files[POLICY_STATE_FILE] = policy_state.encode(self.cpu.state, mixed=self.filed_mixed)
         return files
 
-    def _promises_changed(self) -> bool:
-        """The policy's state file is to hold something else than before."""
+    def _note_policy_content(self) -> bool:
+        """Remember the content of the policy's state file; return whether it differs from what was remembered."""
         state, mixed = self.cpu.state, self.mixed
         now = state.loans, state.bubble_loans, state.classes, state.memos
         changed = (self.elastic and now[:2] != self.remembered[:2]) or now[2:] != self.remembered[2:]
@@ -412,8 +417,8 @@ class ContainerManager:
 
     @property
     def mixed(self) -> dict[str, Mapping[str, MixedShare]]:
-        """Containers with exclusive and shared CPUs, by pod UID and name; also of pods that are yet to be admitted
-        again after a start."""
+        """Shares of containers with exclusive and shared CPUs, by pod UID and name; after a start also those of pods
+        that are not readmitted yet."""
         known = self.filed_mixed
         if self.policy.mixed is None and not known:
             return known
@@ -423,7 +428,7 @@ class ContainerManager:
 
     @staticmethod
     def _device_content(data: bytes | None) -> DeviceContent | None:
-        """The records of a device checkpoint; like a kubelet, go on without them if it is damaged
+        """Return the records of a device checkpoint; without a readable one None, on which a kubelet goes on as well
         (memory-device 2.11)."""
         if data is None:
             return None
@@ -435,39 +440,40 @@ class ContainerManager:
     # Pods and containers
 
     def shrink(self, pod: AdmissionPod, was: AdmissionPod) -> None:
-        """What containers have beyond what the pod asks for now is free again, where it asked for more and can be
-        resized. Raises `AdmissionError`."""
+        """Free what containers hold beyond what the pod requests now, where it requested more and can be resized.
+        Raises `AdmissionError`."""
         if self.cpu.rules.resizer is not None or self.memory.rules.elastic:
             self.cpu.shrink(pod, was)
             self.memory.shrink(pod, partial(self.cpu.own_numa_nodes, pod.uid))
 
     def remove_stale(self) -> None:
-        """What pods that are gone held is free again."""
+        """Free what pods that are gone held."""
         if self.context.leftovers:
             self.device.remove_stale()
             self.cpu.remove_stale()
             self.memory.remove_stale()
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
-        """A container is about to start (memory-device 3.6)."""
+        """Record a container that is about to start (memory-device 3.6)."""
         self.cpu.add_container(pod.uid, container.name, container_id)
         self.memory.add_container(pod, container, container_id)
         self.topology.add_container(pod.uid, container.name, container_id)
 
     def note_container(self, uid: str, container: str, container_id: str) -> None:
-        """The runtime has this container since before the kubelet started."""
+        """Record a container that the runtime had before the kubelet started."""
         self.cpu.note_container(uid, container, container_id)
         self.memory.note_container(uid, container, container_id)
 
     def remove_container(self, uid: str, container_id: str) -> None:
-        """Removal by container id in all managers."""
+        """Remove a container from all managers by its runtime id."""
         self.cpu.remove_container(uid, container_id)
         self.memory.remove_container(uid, container_id)
         self.topology.remove_container(uid, container_id)
 
 
-def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: PodslicePolicy) -> Merger | None:
-    """What merges hints on a machine, None with Topology Manager policy none. Raises `StartError`."""
+def make_merger(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: PodslicePolicy) -> Merger | None:
+    """Return the merger of hints for a machine and configuration, None with Topology Manager policy none. Raises
+    `StartError`."""
     scores = extra.topology.best_effort == "scored"
     if scores and config.topology_manager_policy != BEST_EFFORT:
         raise StartError("policy", _NOT_BEST_EFFORT, policy=config.topology_manager_policy)
@@ -492,14 +498,15 @@ def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: Po
     )
 
 
-def _changed(name: str, manager: CPUManager | MemoryManager | DeviceManager) -> dict[str, bytes]:
-    """The manager's state file by name, if anything that is in it changed since it was last asked for, be it back."""
+def _changed_file(name: str, manager: CPUManager | MemoryManager | DeviceManager) -> dict[str, bytes]:
+    """Return the manager's state file by name if its content changed since the last call; a content that changed and
+    changed back counts too."""
     content = manager.file_content
-    if manager.filed is not None and all(map(_same, content, manager.filed)):
+    if manager.filed is not None and all(map(_is_same, content, manager.filed)):
         return {}
     manager.filed = content
     return {name: manager.encode()}
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same(one: object, other: object) -> bool:
     return one is other or (isinstance(one, int) and one == other)

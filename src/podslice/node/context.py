@@ -1,4 +1,4 @@
-"""What all managers of one node share: active pods, gates, quirks and metrics.
+"""State that all managers of one node share: active pods, gates, quirks and metrics.
 
 Each manager drops what belongs to pods that are gone before it decides anything (cpu-topology 6.1; memory-device
 1.12.3). Looking for such leftovers costs a walk over the whole state, so the context remembers for each manager which
@@ -23,8 +23,8 @@ from podslice.values.tables import ContainerIds, drop, only, put
 SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
 EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
 _ALLOCATIONS = "resource_manager_allocations_total"
-_REMEMBERED = 64
-_FEW_NODES = 8
+_MOST_REMEMBERED = 64  # more pods than this count as "any pod"
+_FEW_NODES = 8  # searches on machines with no more NUMA nodes are always exact
 _TOGETHER: Mapping[tuple[str, str], Mapping[str, Bits]] = MappingProxyType({})
 _MANAGERS = ("device", "cpu", "memory")
 T = TypeVar("T")
@@ -32,14 +32,14 @@ Leftovers: TypeAlias = "tuple[str, ...] | None"
 
 
 class PluginNote(NamedTuple):
-    """What a plugin is known for in an admission: a contract that it broke, or a remedy."""
+    """A note on a plugin in one admission: a contract that it broke, or a remedy that it offers."""
 
     text: str
     remedy: Remedy | None = None
 
 
 class ReleasedCPUs(NamedTuple):
-    """CPUs that a container gave back, and what a plugin says follows."""
+    """CPUs that a container released, and a plugin's effects on the release."""
 
     uid: str
     container: str
@@ -49,27 +49,29 @@ class ReleasedCPUs(NamedTuple):
 
 
 def allocation_series(resource: str, source: str) -> Series:
-    """Counts what containers were given of a resource; `source` is `node` or `pod`."""
+    """Return the series of allocations from `source` (`node` or `pod`)."""
     return series(_ALLOCATIONS, resource_name=resource, source=source)
 
 
 def allocation_error_series(resource: str, source: str) -> Series:
-    """Counts what could not be given; labels as in `allocation_series`."""
+    """Return the series of failed allocations; labels as in `allocation_series`."""
     return series("resource_manager_allocation_errors_total", resource_name=resource, source=source)
 
 
 def assignment_series(resource: str, kind: str) -> Series:
-    """Counts containers by what they were given."""
+    """Return the series of containers by kind of assignment."""
     return series("resource_manager_container_assignments", assignment_type=kind, resource_name=resource)
 
 
 class NodeContext:
-    """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone.
+    """What the managers of one node share. `active` maps pod UIDs to pods, in order of first admission. Until
+    `sources_ready`, nothing counts as gone.
+
     `leftovers` names by manager the pods whose containers it may have to drop, None for any pod; a manager that has
     nothing to drop is not in it.
 
-    `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md);
-    `search_budget` is what its searches may cost; without one every search has its own.
+    `ended_early` names the searches of the latest admission that were cut short (docs/merge.md); `search_budget` limits
+    what its searches may cost; without one every search has its own.
     """
 
     __slots__ = (
@@ -120,40 +122,44 @@ class NodeContext:
         """What kept the latest pod from being aligned, a clause for each resource."""
 
     def activate(self, pod: AdmissionPod) -> None:
-        """The pod is on the node from now on; a changed specification of a known pod may orphan containers."""
+        """Put a pod on the node; a changed specification of a known pod may orphan containers."""
         if pod.uid in self.active:
             self._note(pod.uid)
         self.active = put(self.active, pod.uid, pod)
 
     def deactivate(self, uid: str) -> None:
-        """The pod was refused or is gone."""
+        """Take a pod off the node: it was refused or is gone."""
         if uid in self.active:
             self.active = drop(self.active, uid)
             self._note(uid)
 
-    def look_everywhere(self) -> None:
-        """Leftovers of any pod are possible from now on."""
+    def mark_all_leftovers(self) -> None:
+        """Let the next look for leftovers be at all pods."""
         self.leftovers = dict.fromkeys(_MANAGERS)
 
     def _note(self, uid: str) -> None:
         if self.leftovers:
-            self.leftovers = {name: _with(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
+            self.leftovers = {name: _add_pod(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
         else:
             self.leftovers = dict.fromkeys(_MANAGERS, (uid,))
 
     def take_leftovers(self, manager: str) -> Leftovers:
-        """UIDs of the pods whose containers may be leftovers in this manager, which looks now; None: any pod's."""
+        """Return the UIDs of the pods whose containers may be leftovers in this manager, None for any pod, and count
+        them as looked at."""
         if not self.sources_ready or manager not in self.leftovers:
             return ()
         self.leftovers = self.leftovers.copy()
         return self.leftovers.pop(manager)
 
-    def stale(
+    def find_stale(
         self, manager: str, held: Mapping[str, Mapping[str, object]], containers: ContainerIds
     ) -> list[tuple[str, str | None]]:
-        """What a manager still has something for, by what is `held` and by the ids it knows: (pod UID, container) for
-        containers that active pods have no more, and twice if by both; (pod UID, None) for pods that are gone. It has
-        looked then."""
+        """Return what a manager holds for containers that are gone, and count them as looked at: (pod UID, container)
+        for containers that active pods no longer have, (pod UID, None) for pods that are gone.
+
+        `held` and `containers` are the manager's holdings and container ids by pod; a container in both is listed
+        twice.
+        """
         if not self.sources_ready or manager not in self.leftovers:
             return []
         self.leftovers = self.leftovers.copy()
@@ -169,12 +175,12 @@ class NodeContext:
                 found.append((uid, None))
         return found
 
-    def still_reusable(self, table: dict[str, T]) -> dict[str, T]:
-        """What init containers have left of something, by pod, but for pods that are gone; upstream keeps theirs."""
+    def keep_reusable(self, table: dict[str, T]) -> dict[str, T]:
+        """Return a table of what init containers left, by pod, without pods that are gone; upstream keeps theirs."""
         return table if self.quirks.reuse_outlives_pod else only(table, self.active)
 
     def begin(self) -> None:
-        """An admission begins."""
+        """Reset what belongs to one admission."""
         self.ended_early = self.unaligned = self.plugin_notes = self.released = ()
         self.parts = _TOGETHER
         self.search_budget = (
@@ -182,24 +188,24 @@ class NodeContext:
         )
 
     def end_early(self, search: str) -> None:
-        """A search was given up: what it found will do, but something better may exist."""
+        """Note that a search was cut short: its result is valid, but a better one may exist."""
         if search not in self.ended_early:
             self.ended_early += (search,)
 
     def add_note(self, note: PluginNote) -> None:
-        """A plugin broke its contract, or says what would help."""
+        """Note that a plugin broke its contract or offers a remedy."""
         if note not in self.plugin_notes:
             self.plugin_notes += (note,)
 
     def uncount(self, before: Mapping[Series, int]) -> None:
-        """What was allocated since `before` was taken back; upstream alone goes on counting it."""
+        """Reset the metrics of allocations that were undone since `before`; upstream keeps counting them."""
         for metric in self.metrics:
             counted = metric.name == _ALLOCATIONS and not self.quirks.assignment_metrics_drift
             if counted or metric in (SHARED_POOL, EXCLUSIVE):
                 self.metrics[metric] = before.get(metric, 0)
 
 
-def _with(pods: Leftovers, uid: str) -> Leftovers:
+def _add_pod(pods: Leftovers, uid: str) -> Leftovers:
     if pods is None or uid in pods:
         return pods
-    return None if len(pods) >= _REMEMBERED else (*pods, uid)
+    return None if len(pods) >= _MOST_REMEMBERED else (*pods, uid)

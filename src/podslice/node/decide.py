@@ -1,8 +1,8 @@
-"""Decisions as functions of values: rules and a state go in, the next state comes out, what went in stays as it is.
+"""Decisions as functions of values: rules and a state go in, the next state comes out, the given state never changes.
 
-Who asks millions of times (a scheduler's filter, a simulation, "what if") keeps states and asks here. Each function
-puts a state into a kubelet, has it act and takes the state out; `Node` is the same with a current state of its own. To
-keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
+Callers that decide millions of times (a scheduler's filter, a simulation, "what if") keep states and call these. Each
+function puts a state into a kubelet, lets it act and takes the state out; `Node` is the same with a current state of
+its own. To keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from podslice.machine.model import Machine
 from podslice.node import readmission
 from podslice.node.cpu.state import Intent, PodCPUs, PodMemory
 from podslice.node.decision import ResizeDecision
+from podslice.node.fast_removal import can_drop_alone, drop_pod
 from podslice.node.holding import Holding, holding_of
 from podslice.node.kubelet import Kubelet
-from podslice.node.leaving import goes_alone, state_without
 from podslice.node.memory.elastic import fits
 from podslice.node.memory.pod_level import partition
-from podslice.node.node import Node, identified
+from podslice.node.node import Node, with_default_uid
 from podslice.node.readmission import Admitted
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
@@ -39,14 +39,14 @@ from podslice.values.errors import Refusal
 
 
 class Shape(NamedTuple):
-    """A pod as a node sees it, worked out once for all the questions about it."""
+    """A pod as a node sees it, computed once for all decisions about it."""
 
     admission: AdmissionPod
     seen: PodOnNode
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The next state, and why the pod was refused. A refused pod leaves the state as it was, but for what profile
+    """The next state, and the refusal if there is one. A refused pod leaves the state as it was, but for what profile
     `kubelet-1.36` leaves behind."""
 
     state: NodeState
@@ -54,7 +54,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Restarted(NamedTuple):
-    """The rules and the state after a restart, and what became of the pods that ran."""
+    """The rules and the state after a restart, and the outcome for each pod that ran."""
 
     rules: NodeRules
     state: NodeState
@@ -62,7 +62,7 @@ class Restarted(NamedTuple):
 
 
 class MachineChanged(NamedTuple):
-    """The rules and the state on the other machine, and what follows for the pods."""
+    """The rules and the state on the changed machine, and the consequences for the pods."""
 
     rules: NodeRules
     state: NodeState
@@ -70,36 +70,37 @@ class MachineChanged(NamedTuple):
 
 
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:
-    """A new pod, for nodes of these rules. Raises `InputError` as `Node.admit`."""
-    pod = default_pod(identified(pod), rules.gates)
+    """Return a new pod's shape on nodes of these rules. Raises `InputError` as `Node.admit`."""
+    pod = default_pod(with_default_uid(pod), rules.gates)
     admission = admission_of(rules.policy, pod, rules.gates)
     return Shape(admission, pod_on_node(pod, rules.gates, rules.quirks, qos=admission.qos))
 
 
 def decide(rules: NodeRules, state: NodeState, pod: Pod | Shape) -> Decided:
-    """What `Node.admit` does: admit a pod and start its containers. Raises as `Node.admit`."""
+    """Admit a pod and start its containers, as `Node.admit`. Raises as `Node.admit`."""
     kubelet = Kubelet.of(rules, state)
     if isinstance(pod, Shape):
         admission, seen = pod
     else:
-        admission, seen = kubelet.admission(default_pod(identified(pod), rules.gates)), None
+        admission, seen = kubelet.admission(default_pod(with_default_uid(pod), rules.gates)), None
     refusal = kubelet.decide(admission, seen, state=state)
     if refusal is None:
         kubelet.run_containers(admission.uid)
+    # A refusal that is undone restored the state from before the admission, in which nothing was left to clean up.
     if refusal is None or not kubelet.undoes_refusals:
         kubelet.manager.remove_stale()
     return Decided(kubelet.state, refusal)
 
 
 def release(rules: NodeRules, state: NodeState, held: str | Holding) -> NodeState:
-    """The state without a pod, as after `Node.remove`: the one with this UID, or the first that has this and nothing
-    else. The state itself where there is none."""
+    """Return the state without a pod, as after `Node.remove`: the one with this UID, or the first with exactly this
+    holding. Without such a pod the state itself."""
     if isinstance(held, Holding):
         held = next((uid for uid in state.pods if holding_of(state, uid) == held), "")
     if held not in state.pods:
         return state
-    if goes_alone(rules, state, held):
-        return state_without(rules, state, held)
+    if can_drop_alone(rules, state, held):
+        return drop_pod(rules, state, held)
     kubelet = Kubelet.of(rules, state)
     kubelet.remove_pod(held)
     kubelet.manager.remove_stale()
@@ -109,7 +110,7 @@ def release(rules: NodeRules, state: NodeState, held: str | Holding) -> NodeStat
 def resize(
     rules: NodeRules, state: NodeState, pod: Pod, *, since: float | None = None
 ) -> tuple[NodeState, ResizeDecision]:
-    """What `Node.resize` does. Raises as it does."""
+    """Resize a pod as `Node.resize`, and return the next state. Raises as it does."""
     node = Node.of(rules, state)
     decision = node.resize(pod, since=since)
     return node.state, decision
@@ -123,8 +124,8 @@ def restart(
     config: KubeletConfig | None = None,
     gone: Iterable[str] = (),
 ) -> Restarted:
-    """A new kubelet on the files of this state, on a machine or with a configuration that may have changed, while all
-    containers run on but those of pods in `gone`. Raises `StartError`."""
+    """Restart the kubelet on the files of this state, on a machine or with a configuration that may have changed, while
+    all containers run on but those of pods in `gone`. Raises `StartError`."""
     kubelet = Kubelet.of(rules, state)
     kubelet.save()
     kubelet.restart(machine=machine, config=config, gone=gone)
@@ -135,16 +136,16 @@ def restart(
 
 
 def change_machine(rules: NodeRules, state: NodeState, machine: Machine) -> MachineChanged:
-    """What `Node.change_machine` does. Raises as it does."""
+    """Change the machine as `Node.change_machine`. Raises as it does."""
     node = Node.of(rules, state)
     consequences = node.change_machine(machine)
     return MachineChanged(node.rules, node.state, consequences)
 
 
 def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:
-    """Resizes and moves that were being written when the process ended, by UID: what was granted to a pod decides
-    whether it has what it had before or what it was to have; of a move, whether the managers' files have it done.
-    Before `Node.readmit` of the same pods."""
+    """Settle resizes and moves (by pod UID) that were being written when the process ended. A pod gets the side of the
+    intent that fits what it was granted; for a move, whichever side the managers' files hold. Call before
+    `Node.readmit` of the same pods."""
     back: dict[str, PodCPUs] = {}
     pod_scope = node.kubelet.config.aligns_pods
     for pod in pods:
@@ -161,7 +162,7 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
 
 
 def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
-    """True when a pod has the CPUs that it was to have, and where those were to stay the memory."""
+    """Whether a pod has the CPUs of the intent's target, and, where these do not change, its memory."""
     now, (had, gets) = state.of_pod(uid), intent.sides
     if (had.assignments, had.bubble) == (gets.assignments, gets.bubble):
         return now.memory == gets.memory
@@ -169,19 +170,20 @@ def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
 
 
 def hold_both(node: Node, uid: str, intent: Intent) -> None:
-    """A pod is about to move: the CPUs it is to have are nobody else's from now on, and those it has stay its own."""
+    """Assign a pod that is about to move both its present CPUs and those it moves to, so that no other pod gets
+    either."""
     cpu = node.kubelet.manager.cpu
     cpu.state = cpu.state.restore_pod(uid, intent.both)
 
 
 def hold_before(node: Node, uid: str, intent: Intent) -> None:
-    """A pod that was to move has the CPUs that it had, and no others."""
+    """Undo `hold_both`: the pod keeps the CPUs it had, and no others."""
     cpu = node.kubelet.manager.cpu
     cpu.state = cpu.state.restore_pod(uid, intent.before)
 
 
 def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bool:
-    """True when this is what the pod's containers, and it as a whole, are entitled to."""
+    """Whether this holding is what the pod and its containers are entitled to."""
     if pod_scope and pod.managed and not pod.cpus:
         return not had.cpus and _has_its_memory(pod, had.memory)
     return _has_its_cpus(pod, had) and _has_its_memory(pod, had.memory)
@@ -205,9 +207,9 @@ def _has_its_memory(pod: AdmissionPod, had: PodMemory) -> bool:
         if not fits(had.whole, request := pod_memory(pod)):
             return False
         slices = partition(pod, request, own, lambda event: None)
-        asked = {one.name: _sized(slices[one.name]) for one in pod.containers if not one.plain_init}
+        asked = {one.name: _nonzero(slices[one.name]) for one in pod.containers if not one.plain_init}
     return all(fits(had.containers[name], request) for name, request in asked.items() if name in had.containers)
 
 
-def _sized(amounts: Amounts) -> Amounts:
+def _nonzero(amounts: Amounts) -> Amounts:
     return {name: size for name, size in amounts.items() if size}

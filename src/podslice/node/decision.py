@@ -1,4 +1,4 @@
-"""The answers of a node, as frozen values: to a pod that wants to run, and to one that wants other resources."""
+"""Answers of a node as frozen values: to an admission and to a resize."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from podslice.values.cpuset import CPUSet
 class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     """What one container of an admitted pod gets.
 
-    `cpus`: the set it runs on; for isolation `host` the shared pool as it was when the pod was admitted, which changes
-    with the pods after it. `exclusive_cpus`: those of them that are its own. `isolation`: `container` (all of them
-    are), `mixed` (some are), `pod` (the pod's shared pool) or `host` (the node's shared pool). `numa_nodes`: those of
-    its CPUs, of the own ones where it is mixed. `cfs_quota`: whether CPU limits are enforced with CFS quota.
-    `memory_nodes`: NUMA nodes its memory is bound to, empty for no binding. `memory`: bytes it holds there by resource,
-    `devices`: ids by resource. `error` says why the container could not start although its pod was admitted.
-    `affinity`: the Topology Manager's mask as NUMA ids, None for none; `affinities`: that of each resource, where each
-    has its own. `during_init`: the CPUs a sidecar on its pod's
-    shared pool runs on while the named init container runs, which owns some of them meanwhile.
+    `cpus`: the set it runs on; for isolation `host` the shared pool at the admission, which changes with later pods.
+    `exclusive_cpus`: those of them that it owns. `isolation`: `container` (it owns all), `mixed` (it owns some), `pod`
+    (the pod's shared pool) or `host` (the node's shared pool). `numa_nodes`: those of its CPUs, for `mixed` of the
+    owned ones. `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its memory is
+    bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource. `error`: why
+    the container could not start although its pod was admitted. `affinity`: the Topology Manager's mask as NUMA ids,
+    None for none; `affinities`: that of each resource, where each has its own. `during_init`: for a sidecar on its
+    pod's shared pool, the CPUs it runs on while the named init container runs, which owns some of them meanwhile.
     """
 
     name: str
@@ -41,18 +40,18 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     affinities: dict[str, CPUSet] = {}
 
     def linux_resources(self) -> dict[str, str]:
-        """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,
-        `cpuset_mems` as ids without ranges; what is not written is left out (memory-device 3.6)."""
+        """Return the fields of the CRI request that creates the container, as a kubelet sets them: `cpuset_cpus` as a
+        CPU list, `cpuset_mems` as ids without ranges; empty ones are left out (memory-device 3.6)."""
         request = {"cpuset_cpus": str(self.cpus), "cpuset_mems": ",".join(map(str, self.memory_nodes))}
         return {name: text for name, text in request.items() if text}
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
+    """The answer for one pod. `reason` and `message` are upstream's; `why` is podslice's own explanation.
 
-    `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
-    critical pod pushed off the node. `events` are what an admitted pod's owner should know. `ended_early` names what
-    was searched for and not proven to be the best there is, on machines with more than 8 NUMA nodes (docs/merge.md).
+    `pod_cpus` are the CPUs of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
+    critical pod preempted. `events` are for the owner of an admitted pod. `ended_early` names searches whose result is
+    not proven to be the best, on machines with more than 8 NUMA nodes (docs/merge.md).
     """
 
     name: str
@@ -73,9 +72,9 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
     """The answer to one in-place resize (pod-level-resources 15.4, 15.5).
 
-    `outcome`: `Allocated`, `Deferred` (waits, and is tried again), `Infeasible` (not before the pod changes again) or
-    `Unchanged`. `message` is upstream's, `detail` its metric's word for an infeasible resize. `condition` is the pod
-    condition that follows. `others` are waiting pods that were tried in the same pass. `restarts` names the containers
+    `outcome`: `Allocated`, `Deferred` (waits and is retried), `Infeasible` (not before the pod changes again) or
+    `Unchanged`. `message` is upstream's, `detail` the label of its metric for an infeasible resize. `condition` is the
+    resulting pod condition. `others` are waiting pods that were tried in the same pass. `restarts` names the containers
     that restart with a granted resize, as their resizePolicy says.
     """
 

@@ -1,4 +1,4 @@
-"""What pods have of a node, apart from what they are called, and digests that compare it."""
+"""Holdings of pods without names, and digests that compare them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Devices = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class ContainerHolding(msgspec.Struct, frozen=True):
-    """What one container has; `cpus` None for the node's shared pool."""
+    """One container's holding; `cpus` None for the node's shared pool."""
 
     cpus: Bits | None = None
     blocks: tuple[Block, ...] | None = None
@@ -27,8 +27,8 @@ class ContainerHolding(msgspec.Struct, frozen=True):
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """What one pod has, its containers in the order of their specification, without any name. `bubble` and `blocks` are
-    what a pod with pod-level resources has as a whole."""
+    """One pod's holding without any name, its containers in the order of their specification. `bubble` (its pod CPUs)
+    and `blocks` belong to a pod with pod-level resources as a whole."""
 
     containers: tuple[ContainerHolding, ...]
     bubble: Bits | None = None
@@ -36,15 +36,15 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Digest(NamedTuple):
-    """Hexadecimal digests of who has what. `allocation` has no names in it: pods that have the same count as the same.
-    `named` has UIDs and the names of containers too. Both are the same on every machine and in every Python."""
+    """Hexadecimal digests of all holdings on a node. `allocation` covers no names: pods with the same holding count as
+    the same. `named` covers UIDs and container names too. Both are the same on every machine and in every Python."""
 
     allocation: str
     named: str
 
 
 def holding_of(state: NodeState, uid: str) -> Holding:
-    """What a pod has; it need not be on the node any more."""
+    """Return a pod's holding; the pod need not be on the node any more."""
     return _holding(state, uid, _containers(state, uid))
 
 
@@ -64,7 +64,8 @@ def _devices(state: NodeState, held: dict[str, Held]) -> Devices:
 
 
 def _containers(state: NodeState, uid: str) -> tuple[str, ...]:
-    """The containers of a pod in the order of its specification; of a pod that is gone, those that left something."""
+    """Return the containers of a pod in the order of its specification; of a pod that is gone, those that still hold
+    something."""
     pod = state.pods.get(uid)
     named = () if pod is None else tuple(container.name for container in pod.containers)
     left = {*state.cpu.assignments.get(uid, ()), *state.memory.assignments.get(uid, ())}
@@ -76,13 +77,13 @@ def _containers(state: NodeState, uid: str) -> tuple[str, ...]:
 
 
 class Digester:
-    """Digests the states of one node. It remembers what pods had, so the next digest looks at changed pods only."""
+    """Digests the states of one node. Caches what pods hold, so that the next digest covers only changed pods."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[tuple[object, ...], tuple[int, int]]] = {}
 
     def of(self, state: NodeState) -> Digest:
-        """The digests of a state."""
+        """Return the digests of a state."""
         pods: dict[str, tuple[tuple[object, ...], tuple[int, int]]] = {}
         plain = named = 0
         for uid in _holders(state):
@@ -91,19 +92,20 @@ class Digester:
             if known is None or any(old is not new for old, new in zip(known[0], parts, strict=True)):
                 known = parts, _hashes(state, uid)
             pods[uid] = known
+            # Sums do not depend on the order of pods, and a pod that goes only takes its own number away.
             plain, named = plain + known[1][0], named + known[1][1]
         self._pods = pods
-        node = _encoded(_node_facts(state))
+        node = _encode(_node_facts(state))
         return Digest(_hex(node, plain), _hex(node, named))
 
 
 def digest(state: NodeState) -> Digest:
-    """The digests of a state; a `Digester` is faster for many states of one node."""
+    """Return the digests of a state; a `Digester` is faster for many states of one node."""
     return Digester().of(state)
 
 
 def _holders(state: NodeState) -> dict[str, None]:
-    """Pods that are on the node or have something of it."""
+    """Return the pods that are on the node or hold something of it."""
     tables = state.cpu.assignments, state.cpu.bubbles, state.memory.assignments
     holders: dict[str, None] = dict.fromkeys(state.pods)
     for table in (*tables, state.memory.pod_assignments, state.device.records):
@@ -119,14 +121,14 @@ def _parts(state: NodeState, uid: str) -> tuple[object, ...]:
 
 def _hashes(state: NodeState, uid: str) -> tuple[int, int]:
     names = _containers(state, uid)
-    plain = _encoded_holding(_holding(state, uid, names))
-    return _number(plain), _number(_encoded((uid, *names)) + plain)
+    plain = _encode_holding(_holding(state, uid, names))
+    return _number(plain), _number(_encode((uid, *names)) + plain)
 
 
 @lru_cache(maxsize=8192)
-def _encoded_holding(holding: Holding) -> bytes:
-    """Nodes of one make give out the same sets again and again."""
-    return _encoded(msgspec.to_builtins(holding))
+def _encode_holding(holding: Holding) -> bytes:
+    """Encode a holding; cached, because nodes of one model give out the same sets again and again."""
+    return _encode(msgspec.to_builtins(holding))
 
 
 def _node_facts(state: NodeState) -> tuple[object, ...]:
@@ -146,11 +148,11 @@ def _number(data: bytes) -> int:
 
 
 def _hex(node: bytes, pods: int) -> str:
-    return blake2b(node + _encoded(pods % (1 << 128)), digest_size=16).hexdigest()
+    return blake2b(node + _encode(pods % (1 << 128)), digest_size=16).hexdigest()
 
 
-def _encoded(value: object) -> bytes:
-    """Bytes that tell apart whatever differs: each value with its kind and its length."""
+def _encode(value: object) -> bytes:
+    """Return bytes that differ for different values: each value with its kind and its length."""
     if value is None:
         return b"n"
     if isinstance(value, int):
@@ -159,7 +161,7 @@ def _encoded(value: object) -> bytes:
         data = value.encode("utf-8", "surrogatepass")
         return b"s%d:%s" % (len(data), data)
     if isinstance(value, dict):
-        return b"d%s." % b"".join(_encoded(key) + _encoded(value[key]) for key in sorted(value))
+        return b"d%s." % b"".join(_encode(key) + _encode(value[key]) for key in sorted(value))
     if isinstance(value, (list, tuple)):
-        return b"l%s." % b"".join(map(_encoded, value))
+        return b"l%s." % b"".join(map(_encode, value))
     raise TypeError(f"no {type(value).__name__} is in a state")

@@ -1,9 +1,9 @@
-"""A kubelet's life around its resource managers, without a clock: pods come, containers start and stop, state is
-collected, the kubelet restarts.
+"""A kubelet's life around its resource managers, without a clock: pods are admitted, containers start and stop, state
+is collected, the kubelet restarts.
 
 The managers decide; what they see depends on the order in which a kubelet calls them. `Kubelet` is that order
-(cpu-topology 6.7, 9.2; memory-device 3.6; the operations of the recorded histories). Time passes only where
-`collect` is called. State files are texts in `files`; writing them to a disk is the caller's business.
+(cpu-topology 6.7, 9.2; memory-device 3.6; the operations of the recorded histories). Time passes only where `collect`
+is called. State files are bytes in `files`; the caller writes them to disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from podslice.node.hotplug.machine_change import MachineChange, machine_for, rul
 from podslice.node.memory.manager import Content as MemoryContent
 from podslice.node.resize.events import ResizeCondition
 from podslice.node.resize.pending import ResizeQueue, SortKey, Waiting
-from podslice.node.rules import Counted, NodeRules, rules_under
+from podslice.node.rules import Counted, NodeRules, carry_over
 from podslice.node.state import NodeState, RuntimeContainer
 from podslice.node.view import NodeView, view_of
 from podslice.scheduling.pod_features import pod_level_refusal
@@ -64,7 +64,7 @@ _OVERFLOW = RefusalKind("amount-too-large", "{problem}", AMOUNT_OVERFLOW)
 
 
 class StartedContainer(NamedTuple):
-    """What a container got when it started, or would get; `error` says why its start failed."""
+    """What a container got at its start, or would get; `error`: why the start failed."""
 
     started: bool
     cpus: Bits
@@ -78,9 +78,9 @@ class StartedContainer(NamedTuple):
     error: str = ""
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """What goes along with a state and can be made again: the state files by name, the content of the managers' ones as
-    they were last made, and a view with what it shows."""
+class NodeCache(msgspec.Struct, frozen=True):
+    """Derived data that goes with a state and can be recomputed: the state files by name, the managers' content as last
+    encoded, and a view with the values it shows."""
 
     files: dict[str, bytes]
     cpu: CPUContent | None
@@ -92,8 +92,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Kubelet:
-    """One kubelet on one machine. Raises `StartError` from the constructor and from `restart`; then `manager` shows
-    how far the start came, `running` is False, and only `restart` is of use."""
+    """One kubelet on one machine. The constructor and `restart` raise `StartError`; then `manager` shows how far the
+    start came, `running` is False, and only `restart` can follow."""
 
     __slots__ = (
         "_device_content",
@@ -103,7 +103,6 @@ class Kubelet:
         "_view",
         "_waiting",
         "cgroup_version",
-        "coming",
         "conditions",
         "config",
         "devices",
@@ -118,6 +117,7 @@ class Kubelet:
         "running",
         "seen",
         "statuses",
+        "to_readmit",
         "unmanaged",
     )
 
@@ -138,7 +138,7 @@ class Kubelet:
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self.seen = Seen()
-        self.coming: frozenset[str] = frozenset()
+        self.to_readmit: frozenset[str] = frozenset()
         """UIDs of running pods that have yet to be admitted again: they do not count for those before them."""
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
@@ -161,39 +161,39 @@ class Kubelet:
 
     @property
     def fixes(self) -> bool:
-        """It decides better than an upstream kubelet would, and does not predict one."""
+        """Whether it decides better than an upstream kubelet, and does not predict one."""
         return self.quirks == PODSLICE
 
     @property
     def undoes_refusals(self) -> bool:
-        """True where a refused pod leaves nothing behind."""
+        """Whether a refused pod leaves nothing behind."""
         return not self.quirks.refused_pods_leave_state
 
     @classmethod
-    def of(cls, rules: NodeRules, state: NodeState, kept: Kept | None = None) -> Kubelet:
-        """A kubelet that runs by these rules in this state. Without `kept` it has no files yet."""
+    def of(cls, rules: NodeRules, state: NodeState, cache: NodeCache | None = None) -> Kubelet:
+        """Return a kubelet that runs with these rules in this state; without `cache` it has no files yet."""
         made = cls.__new__(cls)
         made._rules = rules
         made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
         made.devices, made.quirks = rules.inventory, rules.quirks
         made.machine, made.config, made.policy = rules.machine, rules.config, rules.policy
         made.preempted = ()
-        made.coming = frozenset()
+        made.to_readmit = frozenset()
         made._resources = rules.counted
         made._device_content = None
-        made._view = None if kept is None else kept.view
+        made._view = None if cache is None else cache.view
         made.running = True
         manager = made.manager = ContainerManager.of(rules, state)
         made._queue = None
         made._hold(state)
         made.files = {}
-        if kept is not None:
-            made.files, manager.remembered, manager.filed_mixed = kept.files, kept.remembered, kept.mixed
-            manager.cpu.filed, manager.memory.filed, manager.device.filed = kept.cpu, kept.memory, kept.device
+        if cache is not None:
+            made.files, manager.remembered, manager.filed_mixed = cache.files, cache.remembered, cache.mixed
+            manager.cpu.filed, manager.memory.filed, manager.device.filed = cache.cpu, cache.memory, cache.device
         return made
 
     def start(self) -> None:
-        """Bring the managers up on `files`. Raises `StartError`."""
+        """Start the managers on `files`. Raises `StartError`."""
         self.manager.start(self.files)
         self.machine = self.manager.machine
         self.manager.register_plugins()
@@ -204,7 +204,7 @@ class Kubelet:
 
     @property
     def rules(self) -> NodeRules:
-        """What this kubelet decides by, once it has started."""
+        """The rules of this kubelet, once it has started."""
         if self._rules is None:
             manager = self.manager
             self._rules = NodeRules(
@@ -222,23 +222,23 @@ class Kubelet:
                 merger=manager.topology.merger,
                 predicates=self.predicates,
                 cgroup_version=self.cgroup_version,
-                counted=self._counted(),
+                counted=self._count_resources(),
             )
         return self._rules
 
     def change_machine(self, machine: Machine, policy: Hotplug) -> tuple[MachineConsequence, ...]:
-        """The machine is another from now on; what follows for the pods. Nothing where it is the same to the managers.
+        """Change the machine, and return the consequences for the pods; empty where the managers see no difference.
         Raises `StartError` for a machine on which nothing can run; then nothing changes."""
         known = self.manager.cpu.topology.all_cpus | self.manager.cpu.state.offline
         machine = machine_for(self.rules, known, machine, policy)
         if machine == self.machine:
             return ()
         before = self.machine
-        self._go_by(rules_on(self.rules, machine))
+        self._apply_rules(rules_on(self.rules, machine))
         return MachineChange(self.manager, before, policy).carry_out()
 
-    def _go_by(self, rules: NodeRules) -> None:
-        """Other rules from now on, in the same state."""
+    def _apply_rules(self, rules: NodeRules) -> None:
+        """Replace the rules and keep the state."""
         old = self.manager
         manager = ContainerManager.of(rules, self.state)
         manager.context.metrics = old.context.metrics
@@ -249,8 +249,8 @@ class Kubelet:
         self._rules, self._resources, self._view = None, None, None
 
     def change_policy(self, policy: PodslicePolicy) -> None:
-        """Decide by another policy from now on; what is held stays held. Raises `StartError` where a kubelet would not
-        start with it on what this one holds; then nothing changes."""
+        """Replace the policy; all holdings stay. Raises `StartError` where a kubelet would not start with it on the
+        present holdings; then nothing changes."""
         self.save()
         started = Kubelet(
             self.machine,
@@ -263,14 +263,14 @@ class Kubelet:
             policy=policy,
         )
         started.start()
-        self._go_by(rules_under(self.rules, started.rules))
+        self._apply_rules(carry_over(self.rules, started.rules))
 
     def replace_lost(self, policy: Hotplug) -> tuple[MachineConsequence, ...]:
-        """Look again for other CPUs for owners of lost ones, by the same rules."""
+        """Look for other CPUs for owners of lost ones again, with the same rules."""
         return MachineChange(self.manager, self.machine, policy).carry_out()
 
     def save(self) -> None:
-        """Bring `files` up to date with the managers' state."""
+        """Update `files` from the managers' state."""
         changed = self.manager.changed_files()
         if changed:
             self.files = {**self.files, **changed}
@@ -279,7 +279,7 @@ class Kubelet:
 
     @property
     def state(self) -> NodeState:
-        """All that changes on the node. Setting it takes the node there, whatever happened since."""
+        """All that changes on the node. Setting it puts the node into that state."""
         manager = self.manager
         context = manager.context
         return NodeState(
@@ -300,7 +300,7 @@ class Kubelet:
 
     @state.setter
     def state(self, state: NodeState) -> None:
-        self.manager.go_to(state)
+        self.manager.set_state(state)
         self._hold(state)
         if self._queue is not None:
             self._queue.state = state.resizes
@@ -310,10 +310,10 @@ class Kubelet:
         self.granted, self.conditions, self._waiting = state.granted, state.conditions, state.resizes
 
     @property
-    def kept(self) -> Kept:
-        """What goes along with the state."""
+    def cache(self) -> NodeCache:
+        """Derived data that goes with the state."""
         manager = self.manager
-        return Kept(
+        return NodeCache(
             self.files,
             manager.cpu.filed,
             manager.memory.filed,
@@ -324,8 +324,8 @@ class Kubelet:
         )
 
     def copy(self) -> Kubelet:
-        """A kubelet in the same state, which goes its own way from now on."""
-        other = Kubelet.of(self.rules, self.state, self.kept)
+        """Return an independent kubelet in the same state."""
+        other = Kubelet.of(self.rules, self.state, self.cache)
         other.preempted, other._device_content = self.preempted, self._device_content
         context, mine = other.manager.context, self.manager.context
         context.metrics, context.search_budget = mine.metrics.copy(), mine.search_budget
@@ -341,7 +341,7 @@ class Kubelet:
 
     @property
     def view(self) -> NodeView:
-        """The node as it is now, for whoever wants to know; it stays as it is when the node changes."""
+        """The node as it is now; the view does not change when the node does."""
         manager, context = self.manager, self.manager.context
         now = manager.cpu.state, manager.memory.state, manager.device.state, context.active, self.unmanaged
         if self._view is None or not all(map(is_, now, self._view[0])):
@@ -363,8 +363,8 @@ class Kubelet:
     def admit(self, pod: Pod) -> Refusal | None:
         """Decide about one pod; None when it is admitted. A refused pod leaves the node again.
 
-        With `predicates`, the handlers after the resource managers have their say too; pods that a critical pod pushes
-        off the node are removed and named in `preempted`.
+        With `predicates`, the handlers after the resource managers decide too; pods that a critical pod preempts are
+        removed and named in `preempted`.
         """
         return self.decide(self.admission(pod))
 
@@ -376,53 +376,55 @@ class Kubelet:
         stays: AdmissionPod | None = None,
         state: NodeState | None = None,
     ) -> Refusal | None:
-        """`admit`, for a pod in the managers' view; `seen` is the predicates' view of it, where that is known, and
-        `state` the state that it was put into just now.
+        """As `admit`, for a pod in the managers' view; `seen` is the predicates' view of it if that is known, and
+        `state` the present state if the caller has just set it.
 
-        When the pod is refused, the managers have what they had, but for what gone pods held; upstream leaves what they
-        gave it until it is collected. The pod leaves the node, or is as it was before: `stays`.
+        When the pod is refused, the managers hold what they held before, without what gone pods held; upstream keeps
+        what they gave the pod until it is collected. The pod leaves the node, or stays with its former specification
+        `stays`.
         """
         manager, context = self.manager, self.manager.context
         context.begin()
-        admission = self._without_surplus(admission)
+        admission = self._drop_unusable_annotations(admission)
         before = None
         if self.undoes_refusals:
             if context.leftovers or state is None:
                 manager.remove_stale()
                 state = self.state
             before = state, {**context.metrics}
-        there = self.seen_now() if self.predicates else None
+        # The other pods as they are before this one: `activate` would count it among them.
+        there = self.see_pods() if self.predicates else None
         new = admission.uid not in context.active
         context.activate(admission)
         try:
-            self._refuse_unheard(admission, new=new)
+            self._refuse_early(admission, new=new)
             manager.shrink(admission, stays or admission)
             manager.topology.admit(admission)
             if there is not None:
-                self._later_handlers(admission, there, seen or self._on_node(admission))
+                self._run_later_handlers(admission, there, seen or self._on_node(admission))
         except AdmissionError as error:
             if before is not None:
                 self.state, counted = before
                 context.uncount(counted)
-            self._put_back(admission.uid, stays)
+            self._undo_activation(admission.uid, stays)
             return error.refusal
         except UpstreamDefectError:
-            self._put_back(admission.uid, stays)
+            self._undo_activation(admission.uid, stays)
             raise
         return None
 
-    def _put_back(self, uid: str, stays: AdmissionPod | None) -> None:
+    def _undo_activation(self, uid: str, stays: AdmissionPod | None) -> None:
         if stays is None:
             self._leave(uid)
         else:
             self.manager.context.activate(stays)
 
     def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
-        """True when `decide` would admit the pod, push nobody off the node, and its containers would start. Everything
-        is undone at once.
+        """Return whether `decide` would admit the pod, preempt no other, and its containers would start. The state is
+        restored.
 
         `others` are the pods on the node, for callers that rehearse many pods among the same ones. With `judged` False
-        only the resource managers are asked, and `accepts` says the rest.
+        only the resource managers decide, and `accepts` covers the rest.
         """
         context, manager, uid = self.manager.context, self.manager, admission.uid
         manager.remove_stale()
@@ -431,11 +433,11 @@ class Kubelet:
         told = context.ended_early, context.unaligned
         context.metrics = counted.copy()
         context.begin()
-        admission = self._without_surplus(admission)
+        admission = self._drop_unusable_annotations(admission)
         new = uid not in context.active
         context.activate(admission)
         try:
-            self._refuse_unheard(admission, new=new)
+            self._refuse_early(admission, new=new)
             manager.topology.admit(admission)
             if others is not None and self._later_verdict(admission, others, self._on_node(admission)).victims:
                 return False
@@ -450,8 +452,8 @@ class Kubelet:
             context.ended_early, context.unaligned = told
 
     def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
-        """True when the handlers after the resource managers have nothing against a pod without devices, and nobody is
-        pushed off the node. `view` is the pod as the predicates see it."""
+        """Whether the handlers after the resource managers admit a pod without devices and without preempting another.
+        `view` is the pod as the predicates see it."""
         try:
             if not self.predicates:
                 return True
@@ -460,24 +462,24 @@ class Kubelet:
             return False
 
     def others(self, uid: str = "") -> Others:
-        """The pods on the node but the one with this UID, as the predicates see them."""
-        return self.seen_now().beside(uid)
+        """Return the pods on the node without the one with this UID, as the predicates see them."""
+        return self.see_pods().beside(uid)
 
-    def _refuse_unheard(self, admission: AdmissionPod, *, new: bool) -> None:
-        """What podslice alone refuses, before anybody looks for room. A pod that is on the node already stays, whatever
-        the policy says about its annotations by now."""
+    def _refuse_early(self, admission: AdmissionPod, *, new: bool) -> None:
+        """Raise `AdmissionError` for what podslice alone refuses, before any manager looks for room. A pod that is on
+        the node already stays, whatever the policy now says about its annotations."""
         if new and self.policy is not NO_POLICY and self.policy.annotations.invalid == "refuse" and self.fixes:
             for one in annotation_problems(self.policy, admission.spec):
                 raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
-        if new and admission.mixed and (crowd := self.mixed_surplus(admission)):
+        if new and admission.mixed and (crowd := self.explain_mixed_surplus(admission)):
             raise AdmissionError(INVALID_KIND, key=MIXED, problem=crowd)
-        if new and admission.hides_smt and (problem := self.part_of_core(admission)):
+        if new and admission.hides_smt and (problem := self.explain_part_of_core(admission)):
             raise AdmissionError(INVALID_KIND, key=SMT, problem=problem)
         if admission.overflow and not self.quirks.amounts_wrap:
             raise AdmissionError(_OVERFLOW, problem=admission.overflow)
 
-    def mixed_surplus(self, pod: AdmissionPod) -> str:
-        """Why no more containers may share CPUs without asking for a part of one; empty where these may."""
+    def explain_mixed_surplus(self, pod: AdmissionPod) -> str:
+        """Return why no more containers may share CPUs without requesting part of one; empty where these may."""
         free = 0 if self.policy.mixed is None else self.policy.mixed.free
         mine = without_remainder((pod,))
         others = (one for uid, one in self.active.items() if uid != pod.uid) if mine else ()
@@ -485,8 +487,8 @@ class Kubelet:
             return ""
         return f"leaves a container nothing to share, and {free} on the node share without already (mixed.free)"
 
-    def part_of_core(self, pod: AdmissionPod) -> str:
-        """Why containers cannot run on one thread of each of their cores; empty where they can."""
+    def explain_part_of_core(self, pod: AdmissionPod) -> str:
+        """Return why containers cannot run on one thread of each of their cores; empty where they can."""
         cpu = self.manager.cpu
         for one in pod.containers:
             if one.hides_smt and cpu.static:
@@ -495,19 +497,20 @@ class Kubelet:
                     return f"is about container {one.name}, whose {one.exclusive_cpus} CPUs are no whole cores"
         return ""
 
-    def _without_surplus(self, pod: AdmissionPod) -> AdmissionPod:
-        """Where wrong annotations count for nobody, the pod without those that the node cannot heed."""
+    def _drop_unusable_annotations(self, pod: AdmissionPod) -> AdmissionPod:
+        """Return the pod without annotations that the node cannot follow, where the policy ignores wrong
+        annotations."""
         if self.policy.annotations.invalid != "ignore" or pod.uid in self.active:
             return pod
-        if pod.hides_smt and self.part_of_core(pod):
+        if pod.hides_smt and self.explain_part_of_core(pod):
             containers = tuple(replace(one, hides_smt=False) for one in pod.containers)
             pod = replace(pod, containers=containers, hides_smt=False)
-        if not pod.mixed or not self.mixed_surplus(pod):
+        if not pod.mixed or not self.explain_mixed_surplus(pod):
             return pod
         containers = tuple(replace(one, remainder=None) if one.remainder == 0 else one for one in pod.containers)
         return replace(pod, containers=containers, mixed=any(one.mixed for one in containers))
 
-    def _later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
+    def _run_later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
         verdict = self._later_verdict(pod, there.beside(pod.uid), view)
         self.seen = there.seeing(pod.uid, view, self.manager.context.active)
         self.preempted = verdict.victims
@@ -515,10 +518,12 @@ class Kubelet:
             self.remove_pod(uid)
 
     def _later_verdict(self, pod: AdmissionPod, others: Others, view: PodOnNode) -> Verdict:
-        """General predicates and pod features, in the kubelet's order (memory-device 3.2)."""
+        """Return the verdict of the general predicates and pod features, in the kubelet's order (memory-device 3.2).
+        Raises `AdmissionError`."""
         device = self.manager.device
+        # Devices that the managers have just given this pod are in use now, unlike its other resources.
         in_use = device.allocated() if pod.uid in device.state.records else None
-        verdict = general_predicates(view, others, self._counted().node, devices_in_use=in_use)
+        verdict = general_predicates(view, others, self._count_resources().node, devices_in_use=in_use)
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.kind, **verdict.refusal.facts)
         context = self.manager.context
@@ -539,36 +544,36 @@ class Kubelet:
 
     @property
     def resizes(self) -> ResizeQueue:
-        """In-place resizes that wait (`node.node_resize` tries them); the queue is made when it is first needed."""
+        """In-place resizes that wait (`node.node_resize` tries them); the queue is made at its first use."""
         if self._queue is None:
             self._queue = ResizeQueue(self.manager.context.gates, self._waiting)
         return self._queue
 
     def allocations(self) -> dict[str, PodAllocation]:
-        """What the kubelet records as granted, by pod UID (`allocated_pods_state`)."""
+        """Return the kubelet's record of granted resources, by pod UID (`allocated_pods_state`)."""
         gates = self.manager.context.gates
         return {uid: allocation_of(pod.spec, gates) for uid, pod in self.active.items()}
 
-    def seen_now(self) -> Seen:
-        """The pods on the node as the predicates see them."""
+    def see_pods(self) -> Seen:
+        """Return the pods on the node as the predicates see them."""
         active = self.manager.context.active
         if self.seen.active is not active:
-            pods = {uid: self._on_node(pod) for uid, pod in active.items() if uid not in self.coming}
+            pods = {uid: self._on_node(pod) for uid, pod in active.items() if uid not in self.to_readmit}
             self.seen = Seen(active, pods, Others.of(tuple(pods.values())).used)
         return self.seen
 
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
-        """The predicates' view of a pod, worked out once per specification."""
+        """Return the predicates' view of a pod, computed once per specification."""
         known = self.seen.pods.get(pod.uid)
         if known is None or known.pod is not pod.spec:
             known = pod_on_node(pod.spec, self.manager.context.gates, self.quirks, qos=pod.qos)
         return known
 
     def node_resources(self) -> NodeResources:
-        """Capacity and allocatable as the Node object shows them."""
-        return self._counted().resources
+        """Return capacity and allocatable as the Node object shows them."""
+        return self._count_resources().resources
 
-    def _counted(self) -> Counted:
+    def _count_resources(self) -> Counted:
         pools = self.manager.device.state.pools
         if self._resources is None or self._resources.pools is not pools:
             report = device_capacity(pools)
@@ -584,8 +589,9 @@ class Kubelet:
         return self._resources
 
     def remove_pod(self, uid: str) -> None:
-        """The pod is gone: its containers stop, then it leaves the active pods."""
+        """Remove a pod: its containers stop, then it leaves the active pods."""
         topology = self.manager.topology
+        # Upstream drops the Topology Manager's hints container by container, and only of containers it has ids for.
         if not self.quirks.reuse_outlives_pod:
             topology.state = topology.state.forget(uid)
         else:
@@ -611,8 +617,8 @@ class Kubelet:
     # Containers
 
     def start_containers(self, uid: str, limit: int | None = None) -> dict[str, StartedContainer]:
-        """Start the pod's containers in order, at most `limit`; plain init containers start and end at once.
-        Containers that run or have ended are left alone, ones that were removed start again."""
+        """Start the pod's containers in order, at most `limit`; plain init containers start and end at once. Containers
+        that run or have ended are left alone, removed ones start again."""
         pod = self.active[uid]
         results: dict[str, StartedContainer] = {}
         for position, container in enumerate(pod.containers):
@@ -629,7 +635,7 @@ class Kubelet:
         return results
 
     def admission(self, pod: Pod) -> AdmissionPod:
-        """The managers' view of a pod."""
+        """Return the managers' view of a pod."""
         uid, gates, unmanaged = pod.metadata.uid, self.manager.context.gates, pod.metadata.uid in self.unmanaged
         there, filed = self.active.get(uid), self.manager.filed_mixed.get(uid, NOBODY_MIXED)
         rules = self.policy
@@ -640,7 +646,7 @@ class Kubelet:
 
     @property
     def sort_key(self) -> SortKey | None:
-        """How plugins sort pods that wait together; None where none says."""
+        """Key by which plugins sort pods that wait together; None where no plugin sorts."""
         calls = self.manager.cpu.calls
         if calls is None or not calls.profile.sorts:
             return None
@@ -651,6 +657,7 @@ class Kubelet:
         pod = self.active[uid]
         container = next(c for c in pod.containers if c.name == name)
         manager = self.manager
+        # The runtime gets the sets from before the start, which ends a plain init container and frees its memory.
         affinity, memory_nodes = manager.cpu.affinity(uid, name), manager.memory.numa_nodes(uid, name)
         error = self._run(pod, container, self.statuses.get(uid, {}).get(name))
         if error:
@@ -658,7 +665,7 @@ class Kubelet:
         return self.inspect(pod, container, started=True)._replace(cpus=affinity, memory_nodes=memory_nodes)
 
     def run_containers(self, uid: str) -> None:
-        """`start_containers`, for who does not want to know what they got."""
+        """As `start_containers`, without the results."""
         pod, known = self.manager.context.active[uid], self.statuses.get(uid, {})
         for container in pod.containers:
             status = known.get(container.name)
@@ -666,7 +673,7 @@ class Kubelet:
                 self._run(pod, container, status)
 
     def _run(self, pod: AdmissionPod, container: AdmissionContainer, known: RuntimeContainer | None) -> str:
-        """Start a container, or start it again; why it cannot, or nothing."""
+        """Start or restart a container; return why it cannot start, empty where it does."""
         uid, name = pod.uid, container.name
         restarts = known.restarts + 1 if known else 0
         container_id = f"{uid}_{name}_{restarts}"
@@ -680,15 +687,15 @@ class Kubelet:
         return ""
 
     def take_over(self, uid: str) -> None:
-        """The pod's containers were started by an earlier kubelet: plain init containers have ended, the others run.
-        Nothing happens to what they hold, so memory that init containers were given again stays theirs."""
+        """Record that an earlier kubelet started the pod's containers: plain init containers have ended, the others
+        run. Their holdings do not change, so memory that init containers left to be used again stays theirs."""
         for container in self.active[uid].containers:
             container_id = f"{uid}_{container.name}_0"
             self._set_status(uid, container.name, RuntimeContainer(container_id, running=not container.plain_init))
             self.manager.note_container(uid, container.name, container_id)
 
     def inspect(self, pod: AdmissionPod, container: AdmissionContainer, *, started: bool) -> StartedContainer:
-        """What the managers hold for a container right now."""
+        """Return what the managers hold for a container now."""
         cpu = self.manager.cpu
         exclusive = cpu.container_has_exclusive_cpus(pod, container)
         unthrottled = exclusive and not container.is_throttled(cpu.rules.mixed)
@@ -705,7 +712,7 @@ class Kubelet:
         )
 
     def stop_container(self, uid: str, name: str) -> None:
-        """A dead container is removed from the runtime (memory-device 3.6)."""
+        """Record that a dead container was removed from the runtime (memory-device 3.6)."""
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
             self.manager.topology.remove_container(uid, status.id)
@@ -724,7 +731,7 @@ class Kubelet:
     # Housekeeping
 
     def collect(self) -> list[tuple[str, Bits]]:
-        """One pass of everything a kubelet does periodically; returns the runtime updates of the CPU Manager."""
+        """Do one pass of everything a kubelet does periodically; return the runtime updates of the CPU Manager."""
         updates = self.manager.cpu.reconcile(self._running_containers())
         self.manager.memory.remove_stale()
         self.manager.device.remove_stale()
@@ -749,9 +756,10 @@ class Kubelet:
         plugins_ready: bool = False,
         gone: Iterable[str] = (),
     ) -> None:
-        """A new kubelet process on the same `files`, with the still-active pods' containers known to the runtime.
+        """Start a new kubelet process on the same `files`, with the containers of the still active pods known to the
+        runtime.
 
-        Pods in `gone` were deleted in between; `plugins_ready`: device plugins register before pods are re-admitted.
+        Pods in `gone` were deleted in between; `plugins_ready`: device plugins register before pods are readmitted.
         Raises `StartError`. Call `readmission.readmit`, then `collect`.
         """
         for uid in gone:
@@ -782,11 +790,12 @@ class Kubelet:
         self.running = True
 
     def container_ids(self) -> dict[str, tuple[str, str]]:
-        """Latest container ids known to the runtime, mapped to (pod UID, container name)."""
+        """Return the latest container ids known to the runtime, mapped to (pod UID, container name)."""
         return {status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()}
 
     def sources_ready(self) -> None:
-        """All sources have reported and the device plugins are back: what is not active from now on is gone."""
+        """Note that all pod sources have reported and the device plugins are back: from now on pods that are not active
+        count as gone."""
         self.manager.context.sources_ready = True
-        self.manager.context.look_everywhere()
+        self.manager.context.mark_all_leftovers()
         self.manager.register_plugins()

@@ -1,7 +1,8 @@
-"""A node you can ask: `Node(machine, config).admit(pod)` says whether the pod lands here, on which CPUs, and why.
+"""A node that answers questions: `Node(machine, config).admit(pod)` says whether the pod is admitted, on which CPUs,
+and why.
 
-The friendly face of `node.kubelet` for people and programs that want decisions rather than histories: pods are
-admitted, their containers start, everything a kubelet would clean up later is cleaned up at once.
+Wraps `node.kubelet` for callers that want decisions rather than histories: pods are admitted, their containers start,
+and whatever a kubelet would clean up later is cleaned up at once.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from podslice.node.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.node.devices.plugin import DevicePlugin, RunOptions
 from podslice.node.effects.settings import cgroup_settings
 from podslice.node.effects.tree import Pin, PodEffects, pod_effects
-from podslice.node.kubelet import Kept, Kubelet, StartedContainer
-from podslice.node.node_resize import resize_decisions, resize_wish
+from podslice.node.kubelet import Kubelet, NodeCache, StartedContainer
+from podslice.node.node_resize import prepare_resize, resize_decisions
 from podslice.node.plugins.api import CPUEffects
 from podslice.node.plugins.classes import CPUClasses, fallback_of
 from podslice.node.refusal import explain_refusal
@@ -65,16 +66,16 @@ _BROKEN_RECORD = StartKind("broken-record", "{error}")
 
 class Node:
     """One simulated node: rules, and a current state that is a value. Raises `StartError` if a kubelet with this
-    configuration would not start on this machine, and `InputError` for an unknown profile or something else than is
-    meant.
+    configuration would not start on this machine, and `InputError` for an unknown profile or an argument of another
+    type.
 
-    `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
-    like) and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter.
-    `files` are state files by name as a kubelet left them, `allocated_pods_state` among them if the pods that run were
-    resized; `Node.files` are the current ones. `policy` is what podslice does beyond a kubelet.
+    `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the like)
+    and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter. `files`
+    are state files by name as a kubelet left them, with `allocated_pods_state` if running pods were resized;
+    `Node.files` are the current ones. `policy` is what podslice does beyond a kubelet.
     """
 
-    __slots__ = ("__weakref__", "_counters", "_kept", "_kubelet", "_rules", "_state")
+    __slots__ = ("__weakref__", "_cache", "_counters", "_kubelet", "_rules", "_state")
 
     def __init__(
         self,
@@ -88,10 +89,12 @@ class Node:
         cgroup_version: int = 2,
         policy: PodslicePolicy = NO_POLICY,
     ) -> None:
-        _meant(machine, Machine, "machine", "load_machine(…) makes one")
-        _meant(config or KubeletConfig(), KubeletConfig, "config", "load_kubelet_config(…).config is one")
-        _meant(devices or DeviceInventory(), DeviceInventory, "devices", "DeviceInventory is made of DeviceResources")
-        _meant(policy, PodslicePolicy, "policy", "PodslicePolicy() is one that asks for nothing")
+        _check_kind(machine, Machine, "machine", "load_machine(…) makes one")
+        _check_kind(config or KubeletConfig(), KubeletConfig, "config", "load_kubelet_config(…).config is one")
+        _check_kind(
+            devices or DeviceInventory(), DeviceInventory, "devices", "DeviceInventory is made of DeviceResources"
+        )
+        _check_kind(policy, PodslicePolicy, "policy", "PodslicePolicy() is one that asks for nothing")
         quirks = PROFILES[profile]
         if policy is not NO_POLICY:
             check_policy(policy, quirks)
@@ -108,22 +111,24 @@ class Node:
         problems = validate(kubelet.config)
         if problems:
             raise StartError("configuration", _INVALID, problems=join_errors(list(dict.fromkeys(map(str, problems)))))
-        kubelet.granted = _granted(files or {})
+        kubelet.granted = _load_granted(files or {})
         try:
             kubelet.start()
         except UpstreamDefectError as defect:
             raise StartError("startMemoryManager", _CRASH, defect=str(defect)) from defect
-        self._hold(kubelet.rules, kubelet.state, kubelet.kept, kubelet.manager.context.metrics)
+        self._hold(kubelet.rules, kubelet.state, kubelet.cache, kubelet.manager.context.metrics)
 
     @classmethod
     def of(cls, rules: NodeRules, state: NodeState) -> Node:
-        """The node that these rules and this state describe. Nodes of the same rules share them."""
+        """Return the node with these rules and this state. Nodes with the same rules share them."""
         node: Node = cls.__new__(cls)
         node._hold(rules, state, None, _UNCOUNTED)
         return node
 
-    def _hold(self, rules: NodeRules, state: NodeState, kept: Kept | None, counters: Mapping[Series, int]) -> None:
-        self._rules, self._state, self._kept, self._counters = rules, state, kept, counters
+    def _hold(
+        self, rules: NodeRules, state: NodeState, cache: NodeCache | None, counters: Mapping[Series, int]
+    ) -> None:
+        self._rules, self._state, self._cache, self._counters = rules, state, cache, counters
         self._kubelet: Kubelet | None = None
 
     def __repr__(self) -> str:
@@ -131,20 +136,20 @@ class Node:
 
     @property
     def kubelet(self) -> Kubelet:
-        """What acts on the node's state; it is made when it is first needed."""
+        """The kubelet that acts on the node's state; it is made at its first use."""
         if self._kubelet is None:
-            self._kubelet = Kubelet.of(self._rules, self._state, self._kept)
+            self._kubelet = Kubelet.of(self._rules, self._state, self._cache)
             self._kubelet.manager.context.metrics = defaultdict(int, self._counters)
         return self._kubelet
 
     @property
     def rules(self) -> NodeRules:
-        """What the node decides by: equal nodes of one machine and configuration share it."""
+        """The node's rules: equal nodes of one machine and configuration share them."""
         return self._rules if self._kubelet is None else self._kubelet.rules
 
     @property
     def state(self) -> NodeState:
-        """All that changes on the node, as a value. Setting it takes the node there, whatever happened since."""
+        """All that changes on the node, as a value. Setting it puts the node into that state."""
         return self._state if self._kubelet is None else self._kubelet.state
 
     @state.setter
@@ -156,7 +161,7 @@ class Node:
 
     @property
     def view(self) -> NodeView:
-        """The node as it is now, as a value: its rules, its pods, and who holds what."""
+        """The node as it is now, as a value: its rules, its pods, and their holdings."""
         return self.kubelet.view
 
     @property
@@ -176,54 +181,56 @@ class Node:
 
     @property
     def reserved_cpus(self) -> CPUSet:
-        """CPUs kept for the system: no container owns them, all may run there unless the reservation is strict."""
+        """CPUs kept for the system: no container owns them; all containers may run there unless the reservation is
+        strict."""
         return CPUSet.from_bits(self.kubelet.manager.cpu.reserved)
 
     @property
     def shared_cpus(self) -> CPUSet:
-        """The node's shared pool: where containers run that own no CPUs. Empty with CPU manager policy none."""
+        """The node's shared pool, on which containers without CPUs of their own run. Empty with CPU manager policy
+        none."""
         return CPUSet.from_bits(self.kubelet.manager.cpu.state.default)
 
     @property
     def assignable_cpus(self) -> CPUSet:
-        """CPUs of the shared pool that a container may still get for itself. A pod that wants more is refused for
-        certain; one that wants fewer may be, for their place."""
+        """CPUs of the shared pool that a container may still get exclusively. A pod that requests more is always
+        refused; one that requests fewer may be, for lack of alignment."""
         return CPUSet.from_bits(self.kubelet.manager.cpu.assignable)
 
     @property
     def files(self) -> Mapping[str, bytes]:
         """The state files as they would be on disk now: the managers' and `allocated_pods_state`. The other record,
-        `actuated_pods_state`, belongs to whoever writes cgroups."""
+        `actuated_pods_state`, belongs to the writer of the cgroups."""
         return {**self.manager_files, ALLOCATED_STATE_FILE: encode(self.kubelet.allocations())}
 
     @property
     def mixed_shares(self) -> Mapping[str, Mapping[str, MixedShare]]:
-        """Containers with exclusive and shared CPUs, by pod UID and name, and how much of each."""
+        """Shares of containers with exclusive and shared CPUs, by pod UID and name."""
         return self.kubelet.manager.mixed
 
     @property
     def manager_files(self) -> Mapping[str, bytes]:
-        """The managers' state files alone; whatever else the node began with is among them as it was."""
+        """The managers' state files alone; other files that the node began with are among them unchanged."""
         self.kubelet.save()
         return dict(self.kubelet.files)
 
     def admit(self, pod: Pod) -> Decision:
         """Admit a pod and start its containers. The node is unchanged when the pod is refused.
 
-        The pod is defaulted as the API server would, so a container with limits only requests them too; whether the
-        API server would store it is for `api.server.validate` to say, which `load_pods` asks. A pod without UID gets
+        The pod gets the API server's defaults, so a container with limits only requests them too; whether the API
+        server would store it is checked by `api.server.validate`, which `load_pods` calls. A pod without UID gets
         `namespace.name` for one; one with the UID of a pod on the node is that pod, admitted again.
 
         Raises `InputError` for a pod with neither UID nor name, and `UpstreamDefectError` in profile `kubelet-1.36`
         where the kubelet itself would hang or crash.
         """
-        pod = default_pod(identified(pod), self.rules.gates)
+        pod = default_pod(with_default_uid(pod), self.rules.gates)
         admission = self.kubelet.admission(pod)
         refusal = self.kubelet.decide(admission)
         if refusal is not None:
             if not self.kubelet.undoes_refusals:
                 self.kubelet.manager.remove_stale()
-            return self._refused(admission, refusal)
+            return self._refusal_decision(admission, refusal)
         started = self.kubelet.start_containers(admission.uid)
         bubble = self.kubelet.manager.cpu.state.bubbles.get(admission.uid)
         decision = self._decision(
@@ -237,7 +244,7 @@ class Node:
         return decision
 
     def as_held(self, decision: Decision) -> Decision:
-        """The decision about a pod of this node with what it has by now, whoever moved it since."""
+        """Return the decision about a pod of this node with what the pod holds by now."""
         pod = self.kubelet.active[decision.uid]
         bubble = self.kubelet.manager.cpu.state.bubbles.get(pod.uid)
         return msgspec.structs.replace(
@@ -262,14 +269,14 @@ class Node:
         if policy.annotations.invalid != "ignore":
             return passed_over
         wrong = [*annotation_problems(policy, pod.spec)]
-        if pod.mixed and (crowd := self.kubelet.mixed_surplus(pod)):
+        if pod.mixed and (crowd := self.kubelet.explain_mixed_surplus(pod)):
             wrong.append(AnnotationProblem(MIXED, crowd))
-        if pod.hides_smt and (problem := self.kubelet.part_of_core(pod)):
+        if pod.hides_smt and (problem := self.kubelet.explain_part_of_core(pod)):
             wrong.append(AnnotationProblem(SMT, problem))
         return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
 
     def _fallbacks(self, pod: AdmissionPod, classes: CPUClasses) -> Iterator[PodEvent]:
-        """Containers that share CPUs of none of the classes that they wish for."""
+        """Yield an event for each container that shares CPUs of none of the classes it requests."""
         cpu = self.kubelet.manager.cpu
         for container in pod.containers if cpu.static else ():
             if cpu.state.assignment(pod.uid, container.name) is not None:
@@ -281,22 +288,22 @@ class Node:
                 yield PodEvent("Warning", CLASS_FALLBACK, text)
 
     def try_admit(self, pod: Pod) -> Decision:
-        """What `admit` would answer, on a copy of the node: this one stays as it is. Raises as `admit`."""
+        """Return the answer of `admit` without changing this node: it admits on a copy. Raises as `admit`."""
         return self.copy().admit(pod)
 
     def copy(self) -> Node:
-        """Another node like this one with the same pods, which goes its own way from now on."""
+        """Return an independent node with the same rules and pods."""
         other: Node = Node.__new__(Node)
         kubelet = self._kubelet
         if kubelet is None:
-            other._hold(self._rules, self._state, self._kept, self._counters)
+            other._hold(self._rules, self._state, self._cache, self._counters)
         else:
-            other._hold(kubelet.rules, kubelet.state, kubelet.kept, {**kubelet.manager.context.metrics})
+            other._hold(kubelet.rules, kubelet.state, kubelet.cache, {**kubelet.manager.context.metrics})
         return other
 
     def settle(self, pods: Iterable[Pod], *, restored: bool) -> list[Decision]:
-        """Pods that run already: on the state files the node began with (`restored`), else admitted one after the
-        other. Returns the refused ones."""
+        """Take pods that run already: on the state files the node began with (`restored`), else by admitting them one
+        after the other. Returns the refused ones."""
         if restored:
             return self.readmit(pods)
         return [decision for pod in pods if not (decision := self.admit(pod)).admitted]
@@ -304,60 +311,61 @@ class Node:
     def readmit(self, pods: Iterable[Pod]) -> list[Decision]:
         """Admit pods that run already, on state files they are in, before anything counts as gone.
 
-        Every one keeps what the files say. Returns the refused ones. Afterwards what belongs to no pod is freed. A pod
-        that asks for something else than `allocated_pods_state` says was granted runs with what was granted, and its
-        resize waits (`pending_resizes`). Stand-ins ask for what they own and nothing else.
+        Every pod keeps what the files say. Returns the refused ones. Afterwards everything without a pod is freed. A
+        pod that requests something else than `allocated_pods_state` says was granted runs with what was granted, and
+        its resize waits (`pending_resizes`). Stand-ins request exactly what they own.
         """
-        return self._bring_back(pods, readmission.readmit)
+        return self._restore_pods(pods, readmission.readmit)
 
     def resume(self, pods: Iterable[Pod]) -> list[Decision]:
-        """Pods that run under the kubelet whose state files the node began with. It goes on: it does not admit them
-        again, as the next one would (`readmit`), which may refuse them.
+        """Take pods that run under the kubelet whose state files the node began with. That kubelet goes on: it does not
+        admit them again, as the next one would (`readmit`), which may refuse them.
 
-        What they hold in the files stays theirs; those that hold nothing are admitted. Otherwise as `readmit`.
+        Their holdings in the files stay; pods that hold nothing are admitted. Otherwise as `readmit`.
         """
-        return self._bring_back(pods, readmission.resume)
+        return self._restore_pods(pods, readmission.resume)
 
-    def _bring_back(self, pods: Iterable[Pod], take: Callable[..., object]) -> list[Decision]:
+    def _restore_pods(self, pods: Iterable[Pod], take: Callable[..., object]) -> list[Decision]:
         kubelet, gates = self.kubelet, self.rules.gates
-        wanted = [default_pod(identified(pod), gates) for pod in pods]
-        allocated = [self._as_granted(pod) for pod in wanted]
+        wanted = [default_pod(with_default_uid(pod), gates) for pod in pods]
+        allocated = [self._with_granted(pod) for pod in wanted]
         refused: list[Decision] = []
-        take(kubelet, allocated, on_refusal=lambda pod, refusal: refused.append(self._refused(pod, refusal)))
+        take(kubelet, allocated, on_refusal=lambda pod, refusal: refused.append(self._refusal_decision(pod, refusal)))
         kubelet.sources_ready()
         kubelet.manager.remove_stale()
         for desired, granted in zip(wanted, allocated, strict=True):
-            if granted.metadata.uid in kubelet.active and _differs(desired, granted, gates):
+            if granted.metadata.uid in kubelet.active and _is_resized(desired, granted, gates):
                 kubelet.resizes.submit(PendingResize(granted, desired, None), kubelet.sort_key)
         return refused
 
-    def _as_granted(self, pod: Pod) -> Pod:
+    def _with_granted(self, pod: Pod) -> Pod:
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
         return allocated_pod(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
 
     @property
     def counters(self) -> Mapping[Series, int]:
-        """What the managers have counted so far, under the kubelet's names of metrics."""
+        """The managers' counts so far, under the kubelet's metric names."""
         return dict(self.kubelet.manager.context.metrics)
 
     # Device plugins
 
     def register_devices(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
-        """A plugin serves the resource from now on and has sent its first list."""
+        """Register a plugin that serves the resource, with its first list."""
         self.kubelet.manager.device.register(resource, devices, plugin)
 
     def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
-        """The plugin's complete list of devices, with their health."""
+        """Replace the plugin's list of devices, with their health."""
         self.kubelet.manager.device.update_devices(resource, devices)
 
     def disconnect_devices(self, resource: str, *, now: float) -> None:
-        """The plugin is gone, at `now` in seconds of any clock: its devices are unhealthy, what is held stays so."""
+        """Disconnect a plugin, at `now` in seconds of any clock: its devices are unhealthy, containers keep those they
+        hold."""
         self.kubelet.manager.device.disconnect(resource, now=now)
 
     def run_options(self, uid: str, container: str) -> RunOptions:
-        """What a container's devices add to it as it starts; plugins that want to be told are told. Raises `KeyError`
-        for pods that are not on the node, and `AdmissionError` where the container cannot start."""
+        """Return what a container's devices add to it as it starts; plugins with PreStartContainer are called. Raises
+        `KeyError` for pods that are not on the node, and `AdmissionError` where the container cannot start."""
         manager, pod = self.kubelet.manager, self.kubelet.active[uid]
         found = next((one for one in pod.containers if one.name == container), None)
         if found is None or not manager.device.devices_of(uid, container):
@@ -365,10 +373,11 @@ class Node:
         return manager.device.container_start(pod, found, manager.topology.affinity(uid, container))
 
     def effects(self, uid: str, *, swap_capacity: int = 0, running: Container[str] = ()) -> PodEffects:
-        """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.
+        """Return cgroup files, OOM scores and the fields sent to the runtime for an admitted pod, with the CPUs it
+        holds.
 
-        `swap_capacity` in bytes is what a Machine does not say. `running` names the pod's init containers that run:
-        what they own is not in the pod's shared pool meanwhile. Raises `KeyError` for pods that are not on the node.
+        `swap_capacity` in bytes is not part of a Machine. `running` names the pod's init containers that run: the CPUs
+        they own are not in the pod's shared pool meanwhile. Raises `KeyError` for pods that are not on the node.
         """
         kubelet = self.kubelet
         now, gates = kubelet.active[uid], kubelet.manager.context.gates
@@ -396,25 +405,26 @@ class Node:
         return pod_effects(pod.spec, gates, settings, kubelet.quirks, pins)
 
     def remove(self, uid: str) -> bool:
-        """The pod is gone: everything it held is free again. False when there is no pod with this UID; then nothing
-        changes."""
+        """Remove a pod and free everything it held. Returns False, and changes nothing, when there is no pod with this
+        UID."""
         known = uid in self.kubelet.active
         self.kubelet.remove_pod(uid)
         self.kubelet.manager.remove_stale()
         return known
 
     def cpu_effects(self, uid: str, container: str) -> Mapping[str, CPUEffects]:
-        """What plugins say follows for a container with CPUs, by plugin (docs/plugins.md)."""
+        """Return the effects that plugins ask for on a container with CPUs, by plugin (docs/plugins.md)."""
         granted = self.kubelet.manager.cpu.state.grants.get(uid, {}).get(container)
         return {} if granted is None else dict(granted.effects)
 
     @property
     def released_cpus(self) -> tuple[ReleasedCPUs, ...]:
-        """What plugins say follows for CPUs that were given back since the latest admission began."""
+        """Effects that plugins ask for on CPUs released since the latest admission began."""
         return self.kubelet.manager.context.released
 
     def in_order(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Pods that wait together in the order in which plugins want them tried; as given where none says."""
+        """Return pods that wait together in the order in which plugins want them tried; as given where no plugin
+        sorts."""
         return readmission.in_order(self.kubelet, pods)
 
     # In-place resize
@@ -423,13 +433,15 @@ class Node:
         """Resize a pod of this node in place. Only resources and resize policies of `pod` count, as for the API's
         subresource `resize`; the pod keeps what it has unless the answer is `Allocated`.
 
-        `since`: when the resize was asked for, in seconds of any clock; it orders those that wait. `memory_stays`:
+        `since`: when the resize was requested, in seconds of any clock; it orders those that wait. `memory_stays`:
         memory that shrinks stays on its NUMA nodes whatever the policy says. Raises `InputError` for a pod that is not
-        here, or that the API server would not store.
+        on the node, or that the API server would not store.
         """
-        pod = identified(pod)
+        pod = with_default_uid(pod)
         wish, context = (
-            resize_wish(self.kubelet.active, pod, self.rules.gates, node_resize.api_server_allocatable(self.kubelet)),
+            prepare_resize(
+                self.kubelet.active, pod, self.rules.gates, node_resize.api_server_allocatable(self.kubelet)
+            ),
             self.kubelet.manager.context,
         )
         context.memory_stays = memory_stays
@@ -440,7 +452,7 @@ class Node:
         return resize_decisions(self.kubelet, attempts)[pod.metadata.uid]
 
     def retry_resizes(self, trigger: RetryTrigger = "periodic_retry") -> list[ResizeDecision]:
-        """Try the resizes that wait again, for instance after a pod has left."""
+        """Try the waiting resizes again, for instance after a pod has left."""
         return list(resize_decisions(self.kubelet, node_resize.retry_resizes(self.kubelet, trigger)).values())
 
     @property
@@ -451,9 +463,9 @@ class Node:
     # The machine
 
     def change_machine(self, machine: Machine) -> tuple[MachineConsequence, ...]:
-        """The node runs on and its machine is another from now on: CPUs, memory or NUMA nodes came or went. Says what
-        follows, by the policy's `hotplug` (docs/hotplug.md); nothing where the machine is the same. Resizes that wait
-        are not tried, `retry_resizes` does.
+        """Change the machine under the running node: CPUs, memory or NUMA nodes came or went. Returns the consequences,
+        by the policy's `hotplug` (docs/hotplug.md); empty where the machine is the same. Waiting resizes are not tried,
+        `retry_resizes` does that.
 
         Raises `InputError` in a profile that predicts a kubelet, which does not look at its machine while it runs, and
         `StartError` for a machine on which nothing can run; then nothing changes.
@@ -463,19 +475,18 @@ class Node:
         return self.kubelet.change_machine(machine, self.rules.policy.hotplug or Hotplug())
 
     def replace_lost(self) -> tuple[MachineConsequence, ...]:
-        """Owners whose CPUs went offline while nobody looked get others, by the policy's `hotplug`; after `readmit` on
-        state files. Nothing without that section."""
+        """Replace CPUs that went offline while no kubelet ran, by the policy's `hotplug`; call it after `readmit` on
+        state files. Does nothing without that section."""
         hotplug = self.rules.policy.hotplug
         return () if hotplug is None else self.kubelet.replace_lost(hotplug)
 
     # The policy
 
     def change_policy(self, policy: PodslicePolicy) -> None:
-        """Decide by another policy from now on. Nobody gains or loses anything by it, and resizes that wait are not
-        tried, `retry_resizes` does.
+        """Replace the policy. No pod's holding changes, and waiting resizes are not tried, `retry_resizes` does that.
 
         Raises `InputError` for a policy in a profile that predicts a kubelet, and `StartError` for one with which the
-        node would not start again on what it holds; then nothing changes.
+        node would not start again on its present holdings; then nothing changes.
         """
         check_policy(policy, self.rules.quirks)
         self.kubelet.change_policy(policy)
@@ -486,7 +497,7 @@ class Node:
         fields["ended_early"] = self.kubelet.manager.context.ended_early
         return Decision(name=metadata.name, namespace=metadata.namespace, uid=pod.uid, qos=pod.qos, **fields)
 
-    def _refused(self, pod: AdmissionPod, refusal: Refusal) -> Decision:
+    def _refusal_decision(self, pod: AdmissionPod, refusal: Refusal) -> Decision:
         context = self.kubelet.manager.context
         why = explain_refusal(self.view, pod, refusal, context.unaligned)
         if context.plugin_notes:
@@ -521,7 +532,7 @@ class Node:
         )
 
     def _affinities(self, uid: str, container: str) -> dict[str, CPUSet]:
-        """The NUMA nodes of each resource of a container that was just admitted, where each has its own."""
+        """Return the NUMA nodes of each resource of a container that was just admitted, where each has its own."""
         parts = self.kubelet.manager.context.parts
         mine = parts.get((uid, container)) or parts.get((uid, ""), {})
         return {name: CPUSet.from_bits(mask) for name, mask in mine.items()}
@@ -529,7 +540,8 @@ class Node:
     def _during_init(
         self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
     ) -> dict[str, CPUSet]:
-        """The CPUs of a sidecar that are fewer while an init container after it runs, by that container's name."""
+        """Return the CPUs of a sidecar that are fewer while an init container after it runs, by that container's
+        name."""
         if not container.restartable or started.isolation not in ("pod", "mixed"):
             return {}
         later = pod.containers[pod.containers.index(container) + 1 :]
@@ -541,20 +553,20 @@ class Node:
         return {name: CPUSet.from_bits(cpus) for name, cpus in beside.items() if cpus != started.cpus}
 
 
-def _meant(value: object, kind: type, path: str, remedy: str) -> None:
-    """Raises `InputError` for what is something else than is meant."""
+def _check_kind(value: object, kind: type, path: str, remedy: str) -> None:
+    """Raise `InputError` for a value of another type."""
     if not isinstance(value, kind):
         raise InputError(f"is a {type(value).__name__}, not a {kind.__name__}", path=path, remedy=remedy)
 
 
 def check_pod(pod: Pod) -> None:
-    """Raises `InputError` for what is none, such as a `LoadedPod`."""
-    _meant(pod, Pod, "pod", "pod_from_dict(data) makes one")
+    """Raise `InputError` for a value that is no `Pod`, such as a `LoadedPod`."""
+    _check_kind(pod, Pod, "pod", "pod_from_dict(data) makes one")
 
 
-def identified(pod: Pod) -> Pod:
-    """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError` for what is
-    not a pod, or has neither UID nor name."""
+def with_default_uid(pod: Pod) -> Pod:
+    """Return the pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError` for a
+    value that is not a pod, or has neither UID nor name."""
     check_pod(pod)
     metadata = pod.metadata
     if metadata.uid:
@@ -567,8 +579,9 @@ def identified(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, uid=uid))
 
 
-def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:
-    """What was granted by pod UID, from `allocated_pods_state`. Raises `StartError` for a file that is broken."""
+def _load_granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:
+    """Return the granted resources by pod UID from `allocated_pods_state`. Raises `StartError` for a file that is
+    broken."""
     data = files.get(ALLOCATED_STATE_FILE)
     if data is None:
         return {}
@@ -578,5 +591,5 @@ def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:
         raise StartError("allocation", _BROKEN_RECORD, error=restore_failure(error, ALLOCATED_STATE_FILE)) from None
 
 
-def _differs(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
+def _is_resized(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
     return desired is not allocated and allocation_of(desired, gates) != allocation_of(allocated, gates)

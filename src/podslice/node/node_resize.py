@@ -1,7 +1,8 @@
-"""In-place resizes of a kubelet's pods: what somebody asks for, how it is tried, and what is said about it.
+"""In-place resizes of a kubelet's pods: the API server's checks, the attempt, and the answers.
 
-A resize is tried with the admission chain: whoever gets all it asks for has it, whoever is refused keeps what it has.
-What containers own is resized by podslice only; there, rules say first whether waiting can help (docs/resize.md).
+A resize is tried with the admission chain: a pod that gets everything it requests is granted it, a refused one keeps
+what it has. Only podslice resizes what containers own; for that, rules decide first whether waiting can help
+(docs/resize.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from podslice.node.decision import ResizeDecision
 from podslice.node.hotplug.degraded import leave_lost, promise_again
 from podslice.node.kubelet import Kubelet
 from podslice.node.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, try_resize
-from podslice.node.resize.events import ResizeStep, in_progress_condition, is_news, pending_condition, resize_event
+from podslice.node.resize.events import (
+    ResizeStep,
+    in_progress_condition,
+    is_new_condition,
+    pending_condition,
+    resize_event,
+)
 from podslice.node.resize.exclusive import ResizeRules, check_exclusive
 from podslice.node.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.values.errors import AdmissionError, InputError, Refusal
@@ -33,16 +40,17 @@ from podslice.values.quantity import Quantity
 from podslice.values.tables import drop, put
 
 
-def resize_wish(
+def prepare_resize(
     active: Mapping[str, AdmissionPod],
     pod: Pod,
     gates: Mapping[str, bool],
     allocatable: Mapping[str, Quantity] | None = None,
 ) -> Pod:
-    """A pod of the node as the API server stores it once somebody asked for the resources of `pod`. Raises `InputError`
-    for a pod that is not there, and with the API server's errors.
+    """Return a pod of the node as the API server stores it after a request to resize it to the resources of `pod`.
+    Raises `InputError` for a pod that is not on the node, and with the API server's errors.
 
-    `allocatable`: what its node may give in all, where the API server is to look whether the pod asks for more."""
+    `allocatable`: the node's allocatable amounts, where the API server checks that the pod requests no more; else None.
+    """
     known = active.get(pod.metadata.uid)
     if known is None:
         raise InputError(f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first")
@@ -57,29 +65,31 @@ def resize_wish(
     return replace(desired, metadata=replace(known.spec.metadata, generation=generation))
 
 
-class _LookedAt(NamedTuple):
-    """What pods may request in all, for whoever compares a resize with it; None for who does not."""
+class _ResizeLimits(NamedTuple):
+    """Amounts that a resized pod may request in all, as checked by the API server and by the node; None for the one
+    that does not check."""
 
     api_server: Mapping[str, Quantity] | None
     node: Mapping[str, Quantity] | None
 
 
-def _looked_at(kubelet: Kubelet) -> _LookedAt:
+def _resize_limits(kubelet: Kubelet) -> _ResizeLimits:
     allocatable = kubelet.node_resources().allocatable
     waits = kubelet.quirks.resize_beyond_node_waits
-    return _LookedAt(allocatable, None) if waits else _LookedAt(None, allocatable)
+    return _ResizeLimits(allocatable, None) if waits else _ResizeLimits(None, allocatable)
 
 
 def api_server_allocatable(kubelet: Kubelet) -> Mapping[str, Quantity] | None:
-    """What the API server compares a resize with, where the node itself does not look."""
-    return _looked_at(kubelet).api_server
+    """Return the allocatable amounts that the API server checks a resize against, None where the node itself checks
+    it."""
+    return _resize_limits(kubelet).api_server
 
 
-# Trying
+# Attempts
 
 
 def resize(kubelet: Kubelet, pod: Pod, since: float | None = None) -> list[Attempt]:
-    """The specification of an active pod changed; every waiting resize is tried, this one among them.
+    """Submit the changed specification of an active pod and try every waiting resize, this one among them.
 
     `since` is when its PodResizePending condition was set, in seconds of any clock.
     """
@@ -103,24 +113,25 @@ def _try(kubelet: Kubelet, resize: PendingResize) -> ResizeVerdict:
         exclusive_memory=manager.elastic_memory,
         os=kubelet.machine.operating_system,
         quirks=kubelet.quirks,
-        # What containers own has rules of its own, which know more.
-        allocatable=None if manager.elastic or manager.elastic_memory else _looked_at(kubelet).node,
+        # Exclusive resources have rules of their own, which know more (`check_exclusive`).
+        allocatable=None if manager.elastic or manager.elastic_memory else _resize_limits(kubelet).node,
     )
     return try_resize(desired, kubelet.active[desired.metadata.uid].spec, node, partial(_admit, kubelet))
 
 
 def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
-    """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
+    """Run the admission chain for an active pod that requests other resources. A refused one keeps what it has."""
     admission = kubelet.admission(desired)
     allocated = kubelet.active[admission.uid]
     manager, context = kubelet.manager, kubelet.manager.context
     if not (manager.elastic or manager.elastic_memory):
         return kubelet.decide(admission, stays=allocated)
-    verdict = _mixed_verdict(kubelet, allocated, admission) or _never(manager, allocated, admission)
+    verdict = _mixed_verdict(kubelet, allocated, admission) or _infeasible(manager, allocated, admission)
     if verdict is not None:
         return verdict
     context.resizing = True
     before, left = manager.cpu.state, None
+    # Growth must not count on offline CPUs: the resize gives them up first, and is promised others in their place.
     if before.offline and manager.cpu.rules.resizer is not None:
         left = leave_lost(before, allocated, admission)
         manager.cpu.state = before if left is None else left.state
@@ -135,21 +146,21 @@ def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
         context.resizing = False
         if refusal is not None:
             manager.cpu.state = before
-    return _hopeless(manager, admission, refusal)
+    return _infeasible_refusal(manager, admission, refusal)
 
 
 def _mixed_verdict(kubelet: Kubelet, allocated: AdmissionPod, desired: AdmissionPod) -> ResizeVerdict | None:
-    """Why a pod with mixed containers cannot have these amounts: its annotation is about others."""
+    """Return the refusal of amounts for which a mixed pod's annotation does not fit, None where it fits."""
     if not (allocated.mixed or desired.mixed):
         return None
     problems = [one for one in annotation_problems(kubelet.policy, desired.spec) if one.key == MIXED]
-    if not problems and (crowd := kubelet.mixed_surplus(desired)):
+    if not problems and (crowd := kubelet.explain_mixed_surplus(desired)):
         problems = [AnnotationProblem(MIXED, crowd)]
     return ResizeVerdict(INFEASIBLE, problems[0].message, "mixed_cpus") if problems else None
 
 
 def _fits_alone(kubelet: Kubelet, admission: AdmissionPod) -> bool:
-    """True when a resize would be granted if no other pod were on the node."""
+    """Return whether a resize would be granted if no other pod were on the node. The state is restored."""
     context = kubelet.manager.context
     before, counted = kubelet.state, context.metrics
     context.metrics = counted.copy()
@@ -161,8 +172,8 @@ def _fits_alone(kubelet: Kubelet, admission: AdmissionPod) -> bool:
         kubelet.state, context.metrics = before, counted
 
 
-def _never(manager: ContainerManager, allocated: AdmissionPod, desired: AdmissionPod) -> ResizeVerdict | None:
-    """Why the new sizes can never be granted; None where it is for what is free to decide."""
+def _infeasible(manager: ContainerManager, allocated: AdmissionPod, desired: AdmissionPod) -> ResizeVerdict | None:
+    """Return why the new sizes can never be granted; None where free resources decide."""
     cpu, uid = manager.cpu, desired.uid
     verdict = None
     if cpu.rules.resizer is not None:
@@ -183,8 +194,8 @@ def _never(manager: ContainerManager, allocated: AdmissionPod, desired: Admissio
     return verdict
 
 
-def _hopeless(manager: ContainerManager, desired: AdmissionPod, refusal: Refusal) -> ResizeVerdict:
-    """The verdict about sizes that would not fit if no other pod were there either."""
+def _infeasible_refusal(manager: ContainerManager, desired: AdmissionPod, refusal: Refusal) -> ResizeVerdict:
+    """Return the verdict on sizes that would not fit even without the other pods."""
     detail = "topology"
     too_few = desired.cpus > manager.cpu.allocatable.bit_count() and manager.cpu.static
     if too_few or refusal.kind is NOTHING_LEFT:
@@ -194,11 +205,11 @@ def _hopeless(manager: ContainerManager, desired: AdmissionPod, refusal: Refusal
     return ResizeVerdict(INFEASIBLE, refusal.message, detail)
 
 
-# Telling
+# Answers
 
 
 def resize_decisions(kubelet: Kubelet, attempts: Iterable[Attempt]) -> dict[str, ResizeDecision]:
-    """What became of the attempts by pod UID, with the condition each pod has from now on."""
+    """Return the outcomes of the attempts by pod UID, and set the condition that each pod has from now on."""
     decisions = {attempt.uid: _decision(kubelet, attempt) for attempt in attempts}
     return {
         uid: replace(decision, others=tuple(other for other in decisions.values() if other is not decision))
@@ -219,7 +230,7 @@ def _decision(kubelet: Kubelet, attempt: Attempt) -> ResizeDecision:
     elif verdict.outcome != "Unchanged":
         condition = pending_condition(verdict.outcome, verdict.message, metadata.generation)
         kubelet.conditions = put(kubelet.conditions, uid, condition)
-        events = (_event(kubelet, verdict.outcome, attempt),) if is_news(condition, known) else ()
+        events = (_event(kubelet, verdict.outcome, attempt),) if is_new_condition(condition, known) else ()
     return ResizeDecision(
         name=metadata.name,
         namespace=metadata.namespace,

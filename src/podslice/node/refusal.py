@@ -1,7 +1,7 @@
-"""Why a pod was refused, in words a person can act on.
+"""Explain a refusal in one or two plain sentences.
 
-Upstream answers every misfit with a fixed sentence. The facts behind it are all there: what was asked, what each
-NUMA node still has, what the policy demands. This module puts them into one or two sentences; it decides nothing.
+Upstream answers every misfit with a fixed sentence. The facts behind it are known: the request, what each NUMA node
+still has, what the policy demands. This module puts them into words; it decides nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from podslice.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
 from podslice.values.errors import Refusal
 
 POD_POOL_CODES = (POD_POOL_EMPTY, NOT_ALIGNED)
-"""Codes of pods whose exclusive containers may leave nothing for the others: a manager says so, or has no hints."""
+"""Codes of refusals that may come from an empty pod shared pool: a manager reports it, or returns no hints."""
 
 
 def explain_refusal(node: NodeView, pod: AdmissionPod, refusal: Refusal, unaligned: Iterable[str]) -> str:
-    """One or two sentences beside upstream's message; `node` is without the refused pod's traces, `unaligned` are the
-    resources whose hints failed."""
+    """Return one or two sentences that go beside upstream's message; `node` is without the refused pod's traces,
+    `unaligned` are the resources whose hints failed."""
     if refusal.code == TOO_MANY_PODS:
         most = max_pods(node.machine, node.config)
         return f"The node takes no more pods than {most} at a time (maxPods, podsPerCore)."
@@ -39,24 +39,24 @@ def explain_refusal(node: NodeView, pod: AdmissionPod, refusal: Refusal, unalign
         text = str(pool)
         return f"{text[:1].upper()}{text[1:]}; raise spec.resources or make one container share."
     if refusal.code == NOT_ALIGNED:
-        free = f"{free_cpus(node)}.{_free_memory(node)}"
-        return f"{_asked(node, pod)} {free} {policy_demand(node)}{_failed(unaligned)}"
+        free = f"{free_cpus_text(node)}.{_free_memory(node)}"
+        return f"{_request_text(node, pod)} {free} {policy_demand_text(node)}{_unaligned_text(unaligned)}"
     if refusal.code == SMT_SIZES:
-        return f"{_asked(node, pod)} full-pcpus-only gives whole cores. {free_cpus(node)}."
+        return f"{_request_text(node, pod)} full-pcpus-only gives whole cores. {free_cpus_text(node)}."
     if refusal.code in (SMT_FRACTION, SMT_SHORT):
         return (
-            f"{_asked(node, pod)} The option full-pcpus-only gives whole cores of "
-            f"{refusal.facts['cpus_per_core']} CPUs that hold no reserved CPU. {free_cpus(node)}."
+            f"{_request_text(node, pod)} The option full-pcpus-only gives whole cores of "
+            f"{refusal.facts['cpus_per_core']} CPUs that hold no reserved CPU. {free_cpus_text(node)}."
         )
-    return f"{_asked(node, pod)} {free_cpus(node)}.{_free_memory(node)}"
+    return f"{_request_text(node, pod)} {free_cpus_text(node)}.{_free_memory(node)}"
 
 
-def _failed(unaligned: Iterable[str]) -> str:
+def _unaligned_text(unaligned: Iterable[str]) -> str:
     text = "; ".join(unaligned)
     return f" Not aligned: {text}." if text else ""
 
 
-def _asked(node: NodeView, pod: AdmissionPod) -> str:
+def _request_text(node: NodeView, pod: AdmissionPod) -> str:
     if pod.managed and node.config.topology_manager_scope == "pod":
         return f"The pod asks for {pod.cpus} exclusive CPUs as a whole."
     parts = [f"{c.name} {c.exclusive_cpus}" for c in pod.containers if c.exclusive_cpus]
@@ -65,8 +65,8 @@ def _asked(node: NodeView, pod: AdmissionPod) -> str:
     return f"The pod asks for exclusive CPUs: {', '.join(parts)}."
 
 
-def free_cpus(node: NodeView) -> str:
-    """How many CPUs can still be given away, and on which NUMA nodes."""
+def free_cpus_text(node: NodeView) -> str:
+    """Return how many CPUs can still be given away, and on which NUMA nodes, as a clause."""
     free = node.assignable
     by_node = [f"NUMA {numa}: {(free & cpus).bit_count()}" for numa, cpus in node.topology.numa_nodes.items()]
     return f"Free for exclusive use: {free.bit_count()} ({', '.join(by_node)})"
@@ -83,13 +83,13 @@ def _free_memory(node: NodeView) -> str:
     return f" Free memory: {', '.join(free)}."
 
 
-def policy_demand(node: NodeView) -> str:
-    """What the Topology Manager's policy, one that refuses, wants of what belongs together."""
-    return f"{alignment_demand(node.config)}."
+def policy_demand_text(node: NodeView) -> str:
+    """Return the alignment that a refusing Topology Manager policy demands, as a sentence."""
+    return f"{alignment_demand_text(node.config)}."
 
 
-def alignment_demand(config: KubeletConfig) -> str:
-    """The same of any node with this configuration, as a clause."""
+def alignment_demand_text(config: KubeletConfig) -> str:
+    """Return the same for any node with this configuration, as a clause."""
     scope = "pod" if config.topology_manager_scope == "pod" else "container"
     if config.topology_manager_policy == SINGLE_NUMA_NODE:
         return f"single-numa-node wants everything of a {scope} on one NUMA node"

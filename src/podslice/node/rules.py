@@ -1,5 +1,5 @@
-"""What the managers of a node are told once: all that decides and never changes while its kubelet runs
-(cpu-topology 3; memory-device 1.3)."""
+"""Rules of a node's managers: all that decides and never changes while the kubelet runs (cpu-topology 3; memory-device
+1.3)."""
 
 from __future__ import annotations
 
@@ -56,11 +56,10 @@ _BAD_TOLERANCE = StartKind(
 
 
 class CPURules(msgspec.Struct, frozen=True):
-    """Policy `none` or `static` on one machine. `core_size` are the CPUs of a core, on average, when the node began.
-    `reserved` are the CPUs kept for the system, `reserved_physical` all CPUs of their cores; `pod_level` is the gate
-    PodLevelResourceManagers; `picker` knows how CPUs are picked, and `resizer` how those of a container that is
-    resized; None: containers keep what they have. `plugins`, `classes`, `mixed`: None where the policy has none.
-    """
+    """Policy `none` or `static` on one machine. `core_size`: average number of CPUs of a core when the node began.
+    `reserved`: CPUs kept for the system; `reserved_physical`: all CPUs of their cores. `pod_level`: the gate
+    PodLevelResourceManagers. `picker` picks CPUs, `resizer` those of a container that is resized; None: containers keep
+    what they have. `plugins`, `classes`, `mixed`: None where the policy has none."""
 
     topology: CPUTopology
     policy: str
@@ -77,7 +76,8 @@ class CPURules(msgspec.Struct, frozen=True):
     mixed: MixedPool | None = None
 
     def with_policy(self, policy: PodslicePolicy, machine: Machine) -> CPURules:
-        """With the plugins, classes and mixed CPUs of a policy, if it has some. Raises `StartError`."""
+        """Return these rules with the plugins, classes and mixed CPUs of a policy, if it has some. Raises
+        `StartError`."""
         sections = policy.plugins.profile, policy.cpu_classes, policy.mixed is not None, policy.claims is not None
         if not self.static or not any(sections):
             return self
@@ -94,8 +94,8 @@ class CPURules(msgspec.Struct, frozen=True):
         mixed = mixed_pool(policy.mixed, self.topology, reserved=self.reserved, classes=classes, offline=offline)
         return replace(self, plugins=plugins, classes=classes, mixed=mixed)
 
-    def reserving(self, reserved: Bits) -> CPURules:
-        """The same rules with other CPUs kept for the system."""
+    def with_reserved(self, reserved: Bits) -> CPURules:
+        """Return the same rules with other CPUs kept for the system."""
         physical = whole_objects(self.topology.cores, reserved)
         return replace(self, reserved=reserved, reserved_physical=physical)
 
@@ -112,8 +112,8 @@ class CPURules(msgspec.Struct, frozen=True):
         aligned: bool = False,
         quirks: Quirks,
     ) -> CPURules:
-        """The rules of a policy; `elastic`: containers with exclusive CPUs can be resized, and then `aligned`: within
-        the NUMA nodes of their affinity."""
+        """Return the rules of a policy. `elastic`: containers with exclusive CPUs can be resized; `aligned`: they then
+        stay within the NUMA nodes of their affinity."""
         options = options or CPUPolicyOptions()
         physical = whole_objects(topology.cores, reserved)
         picker = Picker(topology, options, quirks)
@@ -124,12 +124,11 @@ class CPURules(msgspec.Struct, frozen=True):
 
 
 class MemoryRules(msgspec.Struct, frozen=True):
-    """Policy `None` or `Static` on one machine. `reserved` are bytes by NUMA node and resource, `pod_level` is the gate
-    PodLevelResourceManagers, `reuse` says what init containers leave, `sums_wrap` that sums of nodes may exceed 64
-    bits, `tolerance` how much memory may have moved over a reboot. `crashes`: so does the kubelet when huge pages are
-    asked for that some NUMA node lacks. `settles`: memory goes back to the NUMA nodes it came from. `elastic`: memory
-    that containers hold can be resized; `follows`: it leaves NUMA nodes that it does not need any more.
-    """
+    """Policy `None` or `Static` on one machine. `reserved`: bytes by NUMA node and resource. `pod_level`: the gate
+    PodLevelResourceManagers. `reuse`: what init containers leave. `sums_wrap`: sums over nodes may exceed 64 bits.
+    `tolerance`: how much memory may differ after a reboot. `crashes`: the kubelet crashes on a request for huge pages
+    that some NUMA node lacks. `settles`: memory goes back to the NUMA nodes it came from. `elastic`: memory can be
+    resized; `follows`: it then leaves NUMA nodes that it no longer needs."""
 
     machine: Machine
     policy: str
@@ -158,7 +157,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         drift: str = "legacy",
         claims: ClaimRules | None = None,
     ) -> MemoryRules:
-        """What a configuration asks for (memory-device 1.3); what `claims` may have is kept from pods. Raises
+        """Return the rules of a configuration (memory-device 1.3); memory for `claims` is kept from pods. Raises
         `StartError`."""
         policy = config.memory_manager_policy
         reuse = UPSTREAMS if quirks.init_memory_reuse_drifts else OURS
@@ -194,7 +193,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
 
 
 def claim_memory(claims: ClaimRules) -> dict[int, dict[str, int]]:
-    """Bytes that only claims get, by NUMA node and resource. Raises `StartError`."""
+    """Return the bytes kept for claims, by NUMA node and resource. Raises `StartError`."""
     kept: dict[int, dict[str, int]] = {}
     for place, one in enumerate(claims.memory):
         for name, text in one.limits.items():
@@ -223,7 +222,8 @@ def _with_claims(reserved: Mapping[int, Mapping[str, int]], claims: ClaimRules) 
 
 
 def _tolerance(config: KubeletConfig, otherwise: str) -> DriftTolerance:
-    """How much memory may have moved over a reboot: what the KubeletConfiguration says wins (KEP-6232)."""
+    """Return how much memory may differ after a reboot: the KubeletConfiguration's option (KEP-6232), else the
+    policy's."""
     try:
         return resolved(drift_tolerance(config.memory_manager_policy_options.get(DRIFT_TOLERANCE, otherwise)), None)
     except InputError as error:
@@ -231,7 +231,7 @@ def _tolerance(config: KubeletConfig, otherwise: str) -> DriftTolerance:
 
 
 class Counted(NamedTuple):
-    """The resources of a node as long as its device plugins list `pools`, and the node as the predicates see it."""
+    """A node's resources while its device plugins list `pools`, and the node as the predicates see it."""
 
     pools: dict[str, DevicePool]
     resources: NodeResources
@@ -239,8 +239,8 @@ class Counted(NamedTuple):
 
 
 class NodeRules(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """Made once, by a start; nodes of the same machine and configuration share them. Rules are equal when they are the
-    same object.
+    """All rules of a node. Made once, by a start; nodes of the same machine and configuration share them. Rules are
+    equal only when they are the same object.
 
     `restored`: the state files that were there at the start.
     """
@@ -262,10 +262,10 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False, weakref=True):
     counted: Counted
 
 
-def rules_under(old: NodeRules, started: NodeRules) -> NodeRules:
-    """The rules of a node that goes on by what another start says. The CPUs that are reserved stay so, and what the
-    node has learnt of its machine since it began counts on."""
-    cpu = started.cpu.reserving(old.cpu.reserved)
+def carry_over(old: NodeRules, started: NodeRules) -> NodeRules:
+    """Return the rules of another start for a running node. Its reserved CPUs stay reserved, and what it has learnt of
+    its machine since it began still counts."""
+    cpu = started.cpu.with_reserved(old.cpu.reserved)
     return replace(
         started,
         machine=old.machine,

@@ -18,7 +18,7 @@ from podslice.scheduling.predicates import Seen
 
 
 class RuntimeContainer(msgspec.Struct, frozen=True):
-    """A container the runtime knows: its latest id, how often it was restarted, and whether it runs."""
+    """A container of the runtime: its latest id, how often it was restarted, and whether it runs."""
 
     id: str
     restarts: int = 0
@@ -27,13 +27,13 @@ class RuntimeContainer(msgspec.Struct, frozen=True):
 
 
 class NodeState(msgspec.Struct, frozen=True, eq=False):
-    """A node at one moment. Whoever keeps it can go back to it: nothing in it ever changes.
+    """A node at one moment. Nothing in it ever changes, so that a kept state can be restored.
 
     `pods` are on the node, in order of first admission. `statuses` are the runtime's containers by pod. `unmanaged`:
     pods that run since before the gate PodLevelResourceManagers was turned on. `granted`: what state files say was
-    granted to pods that are to be admitted again, `conditions`: what their pods were told about resizes that wait.
-    `leftovers`, `sources_ready` as in `NodeContext`. `seen` is what the predicates made of pods, and counts for nothing
-    when states are compared.
+    granted to pods that are yet to be readmitted. `conditions`: pod conditions of waiting resizes. `leftovers`,
+    `sources_ready` as in `NodeContext`. `seen` caches the predicates' view of pods, and does not count when states are
+    compared.
     """
 
     pods: dict[str, AdmissionPod]
@@ -51,7 +51,7 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     seen: Seen
 
     def of_pod(self, uid: str) -> PodCPUs:
-        """What a pod has that can be resized."""
+        """Return the part of a pod's holding that can be resized."""
         return replace(self.cpu.of_pod(uid), memory=self.memory.of_pod(uid))
 
     def __eq__(self, other: object) -> bool:

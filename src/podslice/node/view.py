@@ -1,11 +1,11 @@
-"""What a node is and who holds what on it, as one value that can be read and kept.
+"""A node's rules and holdings as one value to read and keep.
 
-Whoever asks about a node (explain, defrag, what-if, lint, pictures, the agent's reports) reads a `NodeView`; only the
-core reaches into the managers. A view shows the node as it was when it was taken, whatever happens to the node later.
+Everything that asks about a node (explain, defrag, what-if, lint, pictures, the agent's reports) reads a `NodeView`;
+only `node` itself reaches into the managers. A view shows the node as it was when it was taken, whatever happens to the
+node later.
 
 Sets of CPUs and of NUMA nodes are bits of an `int`, as in `CPUTopology`, so `view.assignable & topology.numa_nodes[0]`
-is what is left on NUMA node 0; `CPUSet.from_bits` prints one. The words for sets of CPUs are
-those of `node.cpu.state`.
+is what is left on NUMA node 0; `CPUSet.from_bits` prints one. The names of sets of CPUs are those of `node.cpu.state`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _MANAGED = "PodLevelResourceManagers"
 
 
 class ContainerView(NamedTuple):
-    """What one container has: the CPUs it runs on, and which of them are its own or its pod's; the NUMA nodes its
-    memory is bound to (none: not bound); its blocks of memory; its devices by resource. `shared_cpus`: those of a mixed
-    container that are not its own."""
+    """One container's holding. `cpus`: those it runs on; `exclusive_cpus`: those of them that are its own or its pod's.
+    `memory_nodes`: NUMA nodes its memory is bound to, 0 for none. `blocks` of memory; `devices`: ids by resource.
+    `shared_cpus`: those of a mixed container that are not its own."""
 
     cpus: Bits
     exclusive_cpus: Bits
@@ -60,16 +60,15 @@ class ContainerView(NamedTuple):
 class NodeView(msgspec.Struct, frozen=True):
     """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
     configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy, `cpu_classes` and
-    `mixed_pool` those of the PodslicePolicy. `unmanaged` are
-    pods that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
-    `predicates`: the kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing
-    behind.
+    `mixed_pool` those of the PodslicePolicy. `unmanaged`: pods that run since before the gate PodLevelResourceManagers
+    was on, and are treated as if it were off. `predicates`: the kubelet's general predicates decide too;
+    `undoes_refusals`: a refused pod leaves nothing behind.
 
     Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
-    and `bubbles` (by pod UID); `loans` and `bubble_loans` are those of them that came on top of what was promised at
-    the admission; `offline` went offline while the node ran, and owners may have some. Of memory: `memory`, the
-    accounts of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold
-    as a whole. `devices` are those the node was made with, `device_ids` the ones that containers hold: by pod UID,
+    and `bubbles` (the pod CPUs by pod UID); `loans` and `bubble_loans` are those of them beyond the ones promised at
+    the admission; `offline` went offline while the node ran, and owners may have some. Of memory: `memory`, the ledger
+    of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold as a
+    whole. `devices` are those the node was made with, `device_ids` the ones that containers hold: by pod UID,
     container, resource and NUMA node (-1: none).
     """
 
@@ -106,60 +105,60 @@ class NodeView(msgspec.Struct, frozen=True):
 
     @property
     def pins_cpus(self) -> bool:
-        """The CPU Manager's policy is static: containers may own CPUs."""
+        """Whether the CPU Manager's policy is static: containers may own CPUs."""
         return self.config.cpu_manager_policy == "static"
 
     @property
     def binds_memory(self) -> bool:
-        """The Memory Manager's policy is Static: memory is counted by NUMA node."""
+        """Whether the Memory Manager's policy is Static: memory is counted by NUMA node."""
         return self.config.memory_manager_policy == "Static"
 
     @property
     def aligns(self) -> bool:
-        """The Topology Manager has a policy other than none."""
+        """Whether the Topology Manager has a policy other than none."""
         return self.config.aligns
 
     @property
     def aligns_pods(self) -> bool:
-        """The Topology Manager aligns pods as a whole (scope pod)."""
+        """Whether the Topology Manager aligns pods as a whole (scope pod)."""
         return self.config.aligns_pods
 
     @property
     def single_numa_node(self) -> bool:
-        """Whatever is aligned must be on one NUMA node."""
+        """Whether everything aligned must be on one NUMA node."""
         return self.config.topology_manager_policy == SINGLE_NUMA_NODE
 
     @property
     def allocatable(self) -> dict[str, Quantity]:
-        """What pods may request in all, by resource, as in the Node's status."""
+        """Amounts that pods may request in all, by resource, as in the Node's status."""
         return self.resources.allocatable
 
     @property
     def quota_can_be_disabled(self) -> bool:
-        """CPUs of one's own switch the CFS quota off."""
+        """Whether exclusive CPUs disable the CFS quota."""
         return self.gates["DisableCPUQuotaWithExclusiveCPUs"]
 
     def admission(self, pod: Pod) -> AdmissionPod:
-        """A pod as the managers of this node see it."""
+        """Return a pod as the managers of this node see it."""
         uid = pod.metadata.uid
         there = self.pods.get(uid)
         known = NOBODY_MIXED if there is None else there.mixed_shares
         return admission_of(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
 
     def as_admitted(self, pod: AdmissionPod) -> AdmissionPod:
-        """A pod of the node as it was when it was admitted. Turning gates off changes nothing for a pod with pod-level
-        resources that runs (KEP-2837, KEP-5526): it is ignored now, and has CPUs that it can only have got before."""
+        """Return a pod of the node as it was at its admission. Turning gates off changes nothing for a running pod with
+        pod-level resources (KEP-2837, KEP-5526): it is ignored now, and its CPUs can only date from before."""
         if not pod.ignored or self.quirks.gate_moves_running_pods or not self.owners.get(pod.uid):
             return pod
         return AdmissionPod.of(pod.spec, with_pod_level(self.gates))
 
     def places_whole(self, pod: AdmissionPod) -> bool:
-        """The pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
+        """Whether the pod's budget is allocated as a whole and divided: pod-level resources, pod scope, some policy."""
         return pod.managed and not pod.ignored and self.aligns_pods
 
     def empty_pool(self, pod: AdmissionPod) -> EmptyPool | None:
-        """The resource that a pod's exclusive containers use up, where pods are placed as a whole; such a pod is
-        refused whatever the node has."""
+        """Return the resource that a pod's exclusive containers use up, where pods are placed as a whole; such a pod is
+        refused even on an empty node. None where there is none."""
         if not self.places_whole(pod) or pod.uid in self.bubbles:
             return None
         return find_empty_pool(pod, self.quirks, cpus=self.pins_cpus, memory=self.binds_memory)
@@ -173,13 +172,13 @@ class NodeView(msgspec.Struct, frozen=True):
 
     @property
     def ownable_next(self) -> Bits:
-        """CPUs that the next container can get for itself: with full-pcpus-only those of whole cores."""
+        """CPUs that the next container can own: with full-pcpus-only those of whole cores."""
         free = self.assignable
         return union(whole_cores_in(self.topology, free)) if self.cpu_options.full_pcpus_only else free
 
     @property
     def allocatable_cpus(self) -> Bits:
-        """Every CPU that can be given away exclusively while nobody owns any; none with CPU Manager policy none."""
+        """CPUs that can be given away exclusively on an empty node; none with CPU Manager policy none."""
         return self.topology.all_cpus & ~self.reserved if self.pins_cpus else 0
 
     @property
@@ -189,46 +188,46 @@ class NodeView(msgspec.Struct, frozen=True):
 
     @property
     def owned(self) -> Bits:
-        """All CPUs that belong to somebody: every assignment and every bubble."""
+        """All CPUs with an owner: every assignment and all pod CPUs."""
         return self.assigned | union(self.bubbles.values())
 
     def assigned_to(self, uid: str) -> Bits:
-        """CPUs assigned to a pod's containers."""
+        """Return the CPUs assigned to a pod's containers."""
         return union(self.owners.get(uid, {}).values())
 
     def owned_by(self, uid: str) -> Bits:
-        """CPUs that belong to a pod: its bubble, and what is assigned to its containers."""
+        """Return the CPUs that belong to a pod: its pod CPUs, and those assigned to its containers."""
         return self.bubbles.get(uid, 0) | self.assigned_to(uid)
 
     def assignment(self, uid: str, container: str) -> Bits | None:
-        """The CPUs assigned to a container, None where it has no assignment."""
+        """Return the CPUs assigned to a container, None where it has no assignment."""
         return self.owners.get(uid, {}).get(container)
 
     def loaned(self, uid: str) -> Bits:
-        """CPUs of a pod that came on top of what was promised to it and its containers."""
+        """Return the CPUs of a pod beyond those promised to it and its containers."""
         return self.bubble_loans.get(uid, 0) | bits_of(cpu for came in self.loans.get(uid, {}).values() for cpu in came)
 
     def promised(self, uid: str, container: str) -> Bits:
-        """The CPUs of a container that were promised at its admission."""
+        """Return the CPUs of a container that were promised at its admission."""
         return (self.assignment(uid, container) or 0) & ~bits_of(self.loans.get(uid, {}).get(container, ()))
 
     def affinity(self, uid: str, container: str) -> Bits:
-        """The CPUs a container runs on: its assignment, else the shared pool; both of one that is mixed."""
+        """Return the CPUs a container runs on: its assignment, else the shared pool; both for a mixed container."""
         assigned = self.online(uid, container).cpus
         if assigned is not None:
-            return self._used_of(uid, container) | self.shared_part(uid, container)
+            return self._used_cpus(uid, container) | self.shared_part(uid, container)
         if self.cpu_classes is None:
             return self.shared
         return shared_by(self.cpu_classes, self.pods.get(uid), container, self.shared)
 
-    def _used_of(self, uid: str, container: str) -> Bits:
+    def _used_cpus(self, uid: str, container: str) -> Bits:
         own, pod = self.online(uid, container), self.pods.get(uid)
         if pod is None or not pod.hides_smt:
             return own.cpus or 0
         return self._sharing.used_of(pod, container, own)
 
     def hidden_siblings(self, uid: str, container: str) -> Bits:
-        """Threads of a container's own cores that it does not run on."""
+        """Return the threads of a container's own cores that it does not run on."""
         return (self.online(uid, container).cpus or 0) & ~self.affinity(uid, container)
 
     @property
@@ -236,7 +235,7 @@ class NodeView(msgspec.Struct, frozen=True):
         return Sharing(self.mixed_pool, self.cpu_classes, self.topology, self.shared, self.offline)
 
     def shared_part(self, uid: str, container: str) -> Bits:
-        """What a mixed container shares on top of its own CPUs; nothing of others."""
+        """Return the CPUs that a mixed container shares beside its own ones; 0 for other containers."""
         pod = self.pods.get(uid)
         if pod is None or not pod.mixed:
             return 0
@@ -244,15 +243,15 @@ class NodeView(msgspec.Struct, frozen=True):
         return self._sharing.shared_part(pod, container, own, held, self.bubbles.get(uid))
 
     def online(self, uid: str, container: str) -> model.OwnCPUs:
-        """The CPUs a container has of its own or its pod's that are online."""
+        """Return the online CPUs that are the container's own or its pod's."""
         return model.own_cpus(self.assignment(uid, container), self.bubbles.get(uid, 0), self.offline)
 
     def lost(self, uid: str, container: str) -> Bits:
-        """CPUs assigned to a container that are offline."""
+        """Return the CPUs assigned to a container that are offline."""
         return (self.assignment(uid, container) or 0) & self.offline
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
-        """The CPUs a container runs on while those of its pod run that are named (see `model.beside`)."""
+        """Return the CPUs a container runs on while the named containers of its pod run (see `model.cpus_beside`)."""
         own = self.affinity(pod.uid, container.name)
         held = self.owners.get(pod.uid, {})
         bubble = self.bubbles.get(pod.uid)
@@ -260,34 +259,35 @@ class NodeView(msgspec.Struct, frozen=True):
         return cpus & ~self.offline or own
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
-        """Whose CPUs a container runs on: its own (`container`), these and shared ones (`mixed`), its pod's (`pod`) or
-        everybody's (`host`)."""
+        """Return the kind of CPUs a container runs on: its own (`container`), these and shared ones (`mixed`), its
+        pod's (`pod`) or the node's shared pool (`host`)."""
         own = self.online(pod.uid, container.name)
         return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
-        """No CFS quota for the cgroup of the whole pod, where CPUs of one's own switch it off."""
+        """Whether the cgroup of the whole pod has no CFS quota, where exclusive CPUs disable it."""
         return model.pod_has_exclusive_cpus(pod, model.online_parts(self.owners.get(pod.uid, {}), self.offline))
 
     # Memory
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
-        """NUMA nodes a container's memory is bound to; 0 for no binding."""
+        """Return the NUMA nodes a container's memory is bound to; 0 for no binding."""
         return model.remaining_nodes(model.numa_nodes(self.blocks_of(uid, container)), self.memory)
 
     def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
-        """Memory that a container holds."""
+        """Return the memory that a container holds."""
         return self.blocks.get(uid, {}).get(container, ())
 
     def booked(self, uid: str, containers: Iterable[str]) -> tuple[Block, ...]:
-        """Memory that is counted for containers of a pod; what the pod holds as a whole counts instead."""
+        """Return the memory that the ledgers count for containers of a pod: what the pod holds as a whole, if anything,
+        in place of theirs."""
         whole = self.pod_blocks.get(uid, ()) if self.gates[_MANAGED] else ()
         return whole or tuple(block for name in containers for block in self.blocks_of(uid, name))
 
     # Containers
 
     def devices_of(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
-        """Ids of the devices a container holds by resource, in byte order."""
+        """Return the ids of the devices a container holds by resource, in byte order."""
         held = self.device_ids.get(uid, {}).get(container, {})
         return {
             resource: tuple(sorted({device for ids in held[resource].values() for device in ids}))
@@ -295,7 +295,7 @@ class NodeView(msgspec.Struct, frozen=True):
         }
 
     def container(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
-        """What a container of a pod on the node has."""
+        """Return the holding of a container of a pod on the node."""
         own = self.online(pod.uid, container.name)
         exclusive = model.has_exclusive_cpus(
             pod, container, own.cpus, pod_level=self.gates[_MANAGED], borrowed=own.borrowed
@@ -322,7 +322,7 @@ def view_of(
     undoes_refusals: bool,
     cgroup_version: int,
 ) -> NodeView:
-    """The view of a node whose managers have started."""
+    """Return the view of a node whose managers have started."""
     cpu, memory = manager.cpu, manager.memory
     return NodeView(
         machine=manager.machine,

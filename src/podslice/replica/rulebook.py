@@ -76,7 +76,7 @@ class Rulebook:
     def _ready(self, event: StateTold) -> ReadyState:
         rules, digester = self.rules(event.setup), Digester()
         state = state_from(event.state, rules, self.common.admission)
-        seen = Kubelet.of(rules, state).seen_now() if rules.predicates else state.seen
+        seen = Kubelet.of(rules, state).see_pods() if rules.predicates else state.seen
         return ReadyState(self._digests_of(event.setup), rules, replace(state, seen=seen), digester.of(state), digester)
 
     def taken(self, ready: ReadyState) -> ReadyState:

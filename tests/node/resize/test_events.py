@@ -6,7 +6,7 @@ import pytest
 
 from podslice.node.resize.events import (
     in_progress_condition,
-    is_news,
+    is_new_condition,
     pending_condition,
     requested_resizes,
     resize_event,
@@ -63,10 +63,10 @@ def test_conditions() -> None:
 def test_pending_events_do_not_repeat() -> None:
     """Only a new reason or generation is worth another event."""
     known = pending_condition("Deferred", "no room", 2)
-    assert is_news(known, None)
-    assert not is_news(pending_condition("Deferred", "still no room", 2), known)
-    assert is_news(pending_condition("Infeasible", "no room", 2), known)
-    assert is_news(pending_condition("Deferred", "no room", 3), known)
+    assert is_new_condition(known, None)
+    assert not is_new_condition(pending_condition("Deferred", "still no room", 2), known)
+    assert is_new_condition(pending_condition("Infeasible", "no room", 2), known)
+    assert is_new_condition(pending_condition("Deferred", "no room", 3), known)
 
 
 def test_requested_resizes_are_counted() -> None:

@@ -13,7 +13,7 @@ from podslice.advise.defrag.space import Space, relocate_group
 from podslice.advise.trial.trial import Moved, Trial
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
-from podslice.node.node import Node, identified
+from podslice.node.node import Node, with_default_uid
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, CPUSet, bits_of, union
 
@@ -72,7 +72,7 @@ def defragment(node: Node, pod: Pod, *, most: int | None = None, limit: int = MO
 def defragment_for_resize(node: Node, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
     """Plan as `defragment`, for an in-place resize of a pod that is on the node: it is granted after moves of other
     pods. Raises `InputError` as `Node.resize`."""
-    return _plan_for_resize(Trial.of(node), identified(pod), most, limit)
+    return _plan_for_resize(Trial.of(node), with_default_uid(pod), most, limit)
 
 
 def moves_for_resize(node: Trial, pod: Pod) -> tuple[Moved, ...]:

@@ -15,8 +15,8 @@ from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.resizable import restarting
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
-from podslice.node.node import Node, identified
-from podslice.node.refusal import free_cpus, policy_demand
+from podslice.node.node import Node, with_default_uid
+from podslice.node.refusal import free_cpus_text, policy_demand_text
 from podslice.node.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict
 from podslice.node.resize.events import restart_note
 from podslice.node.view import NodeView
@@ -88,7 +88,7 @@ def explain_resizes(
     trial = Trial.of(node)
     for one in pods:
         before, copy = trial.view, trial.copy()
-        pod = default_pod(identified(one), before.gates)
+        pod = default_pod(with_default_uid(one), before.gates)
         verdict = trial.resize(pod)
         found: tuple[Fix, ...] = ()
         if fixes and verdict.outcome not in _GRANTED:
@@ -152,9 +152,9 @@ def _story(
     if verdict.outcome == "Allocated" and (restarts := restarting(was.spec, wants.spec)):
         yield f"The resize {restart_note(restarts)}"
     if verdict.outcome == DEFERRED or verdict.detail in _FINAL:
-        yield f"{free_cpus(node)}."
+        yield f"{free_cpus_text(node)}."
         if node.config.aligns and (node.single_numa_node or node.config.topology_manager_policy == "restricted"):
-            yield f"{policy_demand(node)} What the pod has already counts: a growth keeps it."
+            yield f"{policy_demand_text(node)} What the pod has already counts: a growth keeps it."
     if verdict.outcome == DEFERRED:
         yield "It waits, and is tried again whenever a pod changes, comes, leaves or ends, and every three minutes."
     elif verdict.outcome == INFEASIBLE:

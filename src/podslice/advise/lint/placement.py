@@ -11,7 +11,7 @@ from podslice.advise.lint.subject import PodSubject
 from podslice.api.pod.memory_demand import container_memory, pod_memory
 from podslice.config.policy_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.node.decision import Decision
-from podslice.node.node import identified
+from podslice.node.node import with_default_uid
 from podslice.node.view import NodeView
 from podslice.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
 from podslice.values.errors import AdmissionError, UpstreamDefectError
@@ -31,7 +31,7 @@ def _refused(subject: PodSubject) -> Iterator[Problem]:
         yield Problem("spec", f"a v1.36.2 kubelet would {verb} on this pod: {defect}", "see docs/deviations.md")
         return
     if not decision.admitted:
-        code = explain(subject.node.new_node(), identified(subject.written), fixes=False).trace.code
+        code = explain(subject.node.new_node(), with_default_uid(subject.written), fixes=False).trace.code
         yield Problem(
             "spec",
             f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision, code)}",

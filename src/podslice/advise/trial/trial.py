@@ -141,7 +141,7 @@ class Trial:
 
     def resize(self, pod: Pod) -> ResizeVerdict:
         """Resize a pod of the node as `Node.resize`. Raises `InputError`."""
-        desired = node_resize.resize_wish(
+        desired = node_resize.prepare_resize(
             self._kubelet.active, pod, self._kubelet.rules.gates, node_resize.api_server_allocatable(self._kubelet)
         )
         attempts = node_resize.resize(self._kubelet, desired)

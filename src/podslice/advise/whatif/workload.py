@@ -10,7 +10,7 @@ import msgspec
 from podslice.advise.explain.fixes.edits import with_amounts
 from podslice.api.pod.spec import Pod
 from podslice.node.decision import Decision, ResizeDecision
-from podslice.node.node import Node, identified
+from podslice.node.node import Node, with_default_uid
 from podslice.node.resize.allocation import DEFERRED
 from podslice.values.errors import InputError, UpstreamDefectError
 from podslice.values.quantity import Quantity
@@ -46,7 +46,7 @@ Step: TypeAlias = Admit | Resize | Leave
 
 def resize_to(pod: Pod) -> Resize:
     """The step that a pod of the node asks for the resources of this one."""
-    pod = identified(pod)
+    pod = with_default_uid(pod)
     return Resize(pod.metadata.uid, wanted=pod)
 
 

@@ -17,7 +17,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.host.state.state_directory import read_state_directory
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import Machine
-from podslice.node.answers import called
+from podslice.node.answers import with_uid
 from podslice.node.checkpoints.content import Content, read_content
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE, MANAGER_STATE_FILES
 from podslice.node.checkpoints.stand_ins import stand_ins
@@ -138,7 +138,7 @@ def _listed(known: Iterable[KnownPod]) -> Iterator[tuple[str, Pod]]:
     for one in known:
         uid = one.mirror_of or one.uid
         if not one.ended and one.problem is None:
-            yield uid, called(one.pod(), uid)
+            yield uid, with_uid(one.pod(), uid)
 
 
 def _contents(files: Mapping[str, bytes]) -> dict[str, Content]:

@@ -16,12 +16,12 @@ from podslice.cluster.model.needs import PodNeeds, needs_of
 from podslice.config.mixed import admission_of
 from podslice.machine.memory import NUMANodeState
 from podslice.node.answers import (
+    AnswerMemo,
     FleetState,
     NamedAnswers,
     NodeAnswer,
     NodeAnswers,
-    Numbers,
-    Remembered,
+    StateNumbers,
     ValueAnswers,
     is_plain,
 )
@@ -120,13 +120,13 @@ class StateClasses:
     def __init__(self, *, memory: int, signatures: int) -> None:
         self.signatures = Signatures(signatures)
         self.kinds: dict[KindKey, NodeKind] = {}
-        self._numbers = Numbers()
+        self._numbers = StateNumbers()
         self.numbered: list[NodeKind] = []
         """Kinds by number; those that nobody is of any more keep their place until it is needed."""
         self._answers: list[NodeAnswers] = []
         self._free: list[int] = []
         room = max(1024, memory // ANSWER_BYTES)
-        self.answers = Remembered(self._answers, _MOST_SIGNATURES, room=room, verify=0, asks_only=True)
+        self.answers = AnswerMemo(self._answers, _MOST_SIGNATURES, room=room, verify=0, queries_only=True)
 
     def join(self, rules: NodeRules, state: NodeState) -> NodeKind:
         """The kind of a node that there is from now on. Nodes that share their rules and list equal devices are of one

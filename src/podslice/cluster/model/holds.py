@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from podslice.cluster.model.classes import NodeKind, StateClasses
 from podslice.cluster.model.needs import refused_by_managers
-from podslice.node.answers import FleetState, NodeAnswer, PodHolding, called
+from podslice.node.answers import FleetState, NodeAnswer, PodHolding, with_uid
 from podslice.node.decide import decide
 from podslice.node.holding import Holding
 from podslice.node.state import NodeState
@@ -173,7 +173,7 @@ class HeldNode:
         """The node's whole state with the pods on their way in it, `but` these."""
         for hold in self.holds.values():
             if hold.fits and hold.uid not in but:
-                state = decide(self.kind.rules, state, called(hold.signature.pod, hold.uid)).state
+                state = decide(self.kind.rules, state, with_uid(hold.signature.pod, hold.uid)).state
         return state
 
     # Questions

@@ -14,7 +14,7 @@ from podslice.config.annotations import annotation_problems
 from podslice.config.policy import NO_POLICY
 from podslice.config.policy_options import RESTRICTED
 from podslice.node.devices.pool import DevicePool
-from podslice.node.refusal import alignment_demand
+from podslice.node.refusal import alignment_demand_text
 from podslice.node.rules import NodeRules
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.scheduling.predicates import (
@@ -212,7 +212,7 @@ def lacking_sum(resource: str) -> str:
 def refused_by_managers(rules: NodeRules, reason: str) -> str:
     """What a kubelet's managers said, for an event. `reason` is upstream's or a defect's name."""
     if reason == TOPOLOGY_AFFINITY:
-        return f"CPUs, memory and devices not free together: {alignment_demand(rules.config)}"
+        return f"CPUs, memory and devices not free together: {alignment_demand_text(rules.config)}"
     if reason == SMT_ALIGNMENT:
         return "not enough whole cores free (full-pcpus-only)"
     known = {

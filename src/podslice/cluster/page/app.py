@@ -25,7 +25,7 @@ from podslice.cluster.page.survey import AskedPod
 from podslice.cluster.page.watcher import ClusterWatcher, FitLook, PendingKind
 from podslice.cluster.page.waysout import CrowdedNode, ways_out
 from podslice.cluster_view.answers import PendingPodList, PodFit, PodFitList, WayOut
-from podslice.node.answers import called
+from podslice.node.answers import with_uid
 from podslice.service.clusterobjects import read_terms
 from podslice.service.http.guard import LARGEST_BODY, Guard, Request, Response, html, page_policy, plain
 from podslice.values.document import document
@@ -180,7 +180,7 @@ class ClusterPage:
         if not self._searching.acquire(timeout=_PATIENCE):
             raise BusyError("others look for ways out; try again")
         try:
-            return ways_out(called(asked.pod, _ASKED_UID), nodes, names)
+            return ways_out(with_uid(asked.pod, _ASKED_UID), nodes, names)
         finally:
             self._searching.release()
 

@@ -11,7 +11,7 @@ from podslice.fleet.engine.nodes import Fleet
 from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.scheduler.columns import Columns
 from podslice.fleet.scheduler.preemption import RunningPod
-from podslice.node.answers import FleetState, NodeAnswer, Numbers, PodHolding, Remembered, answers_for, called
+from podslice.node.answers import AnswerMemo, FleetState, NodeAnswer, PodHolding, StateNumbers, make_answers, with_uid
 from podslice.scheduling.predicates import (
     CPU,
     MEMORY,
@@ -43,14 +43,14 @@ class LiveNodes:
     """
 
     def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape], *, memory: int, verify: int) -> None:
-        numbers = Numbers()
+        numbers = StateNumbers()
         self.fleet = fleet
         self.columns = Columns(fleet, shapes)
         self.kinds = [node.kind for node in fleet.nodes]
         pods = [shape.pod for shape in shapes]
-        self.classes = [answers_for(one.rules, one.state, pods, numbers) for one in fleet.classes]
+        self.classes = [make_answers(one.rules, one.state, pods, numbers) for one in fleet.classes]
         room = max(16, memory // ANSWER_BYTES)
-        self.answers = Remembered(self.classes, max(1, len(shapes)), room=room, verify=verify)
+        self.answers = AnswerMemo(self.classes, max(1, len(shapes)), room=room, verify=verify)
         self.states: list[FleetState] = [
             self.classes[node.kind].start if node.start is None else self.classes[node.kind].state_of(node.start)
             for node in fleet.nodes
@@ -168,7 +168,7 @@ class _Sums:
     def view_pod(self, shape: int, uid: str) -> PodOnNode:
         """Return a pod of a shape as the predicates take it."""
         gates = self._rules.gates
-        return pod_on_node(called(default_pod(self._shapes[shape].pod, gates), uid), gates, self._rules.quirks)
+        return pod_on_node(with_uid(default_pod(self._shapes[shape].pod, gates), uid), gates, self._rules.quirks)
 
     def find_lacking(self, shape: int, columns: Columns, node: int, *, every: bool) -> str:
         """Return the first resource of which the node has too little, "" for none. `every`: check all resources, not

@@ -55,7 +55,7 @@ class StrandedCPUs:
         key = state.number, min(free, self.assignable(node))
         if key not in self._gives:
             answers = self._live.classes[kind]
-            sizes = (cpus for cpus in range(key[1], 0, -1) if answers.gives(state, cpus))
+            sizes = (cpus for cpus in range(key[1], 0, -1) if answers.can_place(state, cpus))
             self._gives[key] = next(sizes, 0)
         return self._gives[key]
 

@@ -20,7 +20,7 @@ from podslice.machine.memory import Block
 from podslice.node.cpu.state import assignable
 from podslice.node.devices.plugin import AllocateResponse
 from podslice.node.devices.records import Held
-from podslice.node.node import identified
+from podslice.node.node import with_default_uid
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
 from podslice.scheduling.predicates import CPU, MEMORY
@@ -61,7 +61,7 @@ def in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Sequence[Po
 
 
 def _units(rules: NodeRules, state: NodeState, pod: Pod) -> Iterator[_Unit]:
-    admission = admission_of(rules.policy, default_pod(identified(pod), rules.gates), rules.gates)
+    admission = admission_of(rules.policy, default_pod(with_default_uid(pod), rules.gates), rules.gates)
     if admission.managed:
         return
     for container in admission.containers:

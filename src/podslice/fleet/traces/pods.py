@@ -40,7 +40,7 @@ from podslice.fleet.traces.made_up import arrivals_of, exponential, length_of
 from podslice.fleet.traces.reading import Reader, manifest_shape, placed
 from podslice.fleet.traces.trace import TracePod, open_trace
 from podslice.fleet.traces.trace_load import Capacity, arrival_in, inflated, window
-from podslice.node.node import identified
+from podslice.node.node import with_default_uid
 from podslice.values.errors import InputError
 from podslice.values.quirks import Quirks
 
@@ -308,7 +308,7 @@ def _resized(pod: Pod) -> list[object]:
 
 def _there(one: ClusterPod, node: FleetNode) -> str:
     """The UID of a pod in the state with which its node begins; empty where it is not in it."""
-    uid = identified(one.pod).metadata.uid
+    uid = with_default_uid(one.pod).metadata.uid
     return uid if node.start is not None and uid in node.start.pods else ""
 
 

@@ -499,7 +499,7 @@ class CPUManager:
         held = self.state.assignments.get(pod.uid, {})
         return bubble if all(container.name in held for container in pod.containers) else None
 
-    def restore_pod_cpus(self, pod: AdmissionPod) -> None:
+    def rebuild_pod_entry(self, pod: AdmissionPod) -> None:
         """Restore the pod CPUs of a running pod from its containers' assignments, if these are what the pod
         requests."""
         held = self.state.assignments.get(pod.uid, {})
@@ -520,8 +520,8 @@ class CPUManager:
         if self.name not in self.context.leftovers or not self.context.sources_ready:
             return
         if self.state.reusable:
-            self.state = self.state.with_reusable(self.context.still_reusable(self.state.reusable))
-        for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
+            self.state = self.state.with_reusable(self.context.keep_reusable(self.state.reusable))
+        for uid, name in self.context.find_stale(self.name, self.state.assignments, self.state.containers):
             if name is None:
                 self._remove_pod(uid)
             else:

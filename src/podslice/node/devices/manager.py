@@ -411,7 +411,7 @@ class DeviceManager:
             return
         records = self.state.records
         if self.state.reusable:
-            self.state = self.state.with_reusable(context.still_reusable(self.state.reusable))
+            self.state = self.state.with_reusable(context.keep_reusable(self.state.reusable))
         gone = [
             uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
         ]

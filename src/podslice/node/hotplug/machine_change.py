@@ -20,7 +20,7 @@ from podslice.machine.delta import (
     without_cpus,
 )
 from podslice.machine.model import CPUTopology, Machine, TopologyError, cpu_topology
-from podslice.node.container import ContainerManager, merger_on
+from podslice.node.container import ContainerManager, make_merger
 from podslice.node.context import EXCLUSIVE, SHARED_POOL
 from podslice.node.cpu.resize import ResizePicker
 from podslice.node.cpu.state import CPUState, OwnCPUs
@@ -54,7 +54,7 @@ def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
         cpu=_cpu_rules(rules, machine, topology),
         memory=replace(rules.memory, machine=machine),
         machine_nodes=tuple(node.id for node in machine.nodes),
-        merger=merger_on(machine, rules.config, rules.quirks, rules.policy),
+        merger=make_merger(machine, rules.config, rules.quirks, rules.policy),
     )
 
 

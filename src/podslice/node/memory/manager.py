@@ -406,7 +406,7 @@ class MemoryManager:
         slices = memory_pod.partition(pod, request, own, lambda event: None)
         self.state = memory_elastic.divide(state, pod.uid, slices)
 
-    def bring_back_pod(self, pod: AdmissionPod) -> None:
+    def rebuild_pod_entry(self, pod: AdmissionPod) -> None:
         """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
         held = self.state.entries(pod.uid)
         gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
@@ -427,7 +427,7 @@ class MemoryManager:
 
     def remove_stale(self) -> None:
         """Drop what belongs to containers that are no longer active."""
-        for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
+        for uid, name in self.context.find_stale(self.name, self.state.assignments, self.state.containers):
             if name is not None:
                 self._remove(uid, name)
             elif self.rules.static:

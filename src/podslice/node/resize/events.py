@@ -40,7 +40,7 @@ def in_progress_condition(generation: int, error: str = "") -> ResizeCondition:
     return ResizeCondition(IN_PROGRESS, "Error" if error else "", error, generation)
 
 
-def is_news(condition: ResizeCondition, previous: ResizeCondition | None) -> bool:
+def is_new_condition(condition: ResizeCondition, previous: ResizeCondition | None) -> bool:
     """True when a pending condition deserves an event: its reason or generation is new, a new message alone is not."""
     if previous is None:
         return True

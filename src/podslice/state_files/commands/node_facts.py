@@ -11,7 +11,7 @@ from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
 from podslice.config.reservation import reserved_memory_bytes
 from podslice.machine.model import Machine
-from podslice.node.container import gates_refused
+from podslice.node.container import refused_gates_error
 from podslice.state_files.consequence import NodeFacts
 from podslice.values.gate_table import NEWEST, OLDEST, gate_states
 from podslice.values.gates import GATES, FeatureGates, GateError, check_gates
@@ -58,7 +58,7 @@ def _as_of(config: KubeletConfig, minor: int) -> KubeletConfig:
             gates = FeatureGates.from_overrides(kept)
             parse_cpu_policy_options(config.cpu_manager_policy_options, gates, minor)
     except GateError as error:
-        raise gates_refused(error) from None
+        raise refused_gates_error(error) from None
     except OptionError as error:
         raise error.at_start() from None
     return msgspec.structs.replace(config, feature_gates=kept)

@@ -1,6 +1,5 @@
-"""A pod leaves a node where nothing else waits to be cleaned up: each state forgets it, and nobody has to look for what
-else is gone. Simulations and schedulers let as many pods go as they admit.
-"""
+"""Remove a pod without a kubelet, where nothing else waits to be cleaned up: each manager's state drops the pod, and no
+search for other leftovers is needed. Simulations and schedulers remove as many pods as they admit."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from podslice.values.quirks import PODSLICE
 from podslice.values.tables import drop
 
 
-def goes_alone(rules: NodeRules, state: NodeState, uid: str) -> bool:
-    """True where a pod on the node holds nothing that concerns others: no plugin has to hear of it, nobody waits for a
-    resize, nothing is lacking after a change of the machine, and no init container left anything. Upstream leaves
-    things behind, so only in profile `podslice`."""
+def can_drop_alone(rules: NodeRules, state: NodeState, uid: str) -> bool:
+    """Whether a pod on the node holds nothing that concerns other pods: no plugin is to be informed, no resize waits,
+    no machine change left something short, and no init container left anything reusable. Upstream leaves things behind,
+    so only in profile `podslice`."""
     cpu = state.cpu
     return not (
         state.leftovers
@@ -28,8 +27,8 @@ def goes_alone(rules: NodeRules, state: NodeState, uid: str) -> bool:
     )
 
 
-def state_without(rules: NodeRules, state: NodeState, uid: str) -> NodeState:
-    """The state of a node without a pod that `goes_alone`."""
+def drop_pod(rules: NodeRules, state: NodeState, uid: str) -> NodeState:
+    """Return the state of a node without a pod for which `can_drop_alone` holds."""
     cpu, memory, device, pods = state.cpu, state.memory, state.device, drop(state.pods, uid)
     if uid in device.records:
         device = device.without((uid,), written=True)
