@@ -261,7 +261,7 @@ def answers(slices: list[ResourceSlice], pods: list[list[WantedClaim]], matches:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_twins_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equivalence_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving out what is like a device that led nowhere finds what trying everything finds, pod after pod."""
     draw = random.Random(seed)
     case = random_case(draw, "n0")

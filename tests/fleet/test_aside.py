@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
-from podslice.fleet.scenario.order import longest_first
+from podslice.fleet.scenario.run import sort_longest_first
 from podslice.fleet.workers import aside as aside_module
 from podslice.fleet.workers import far_worker
 from podslice.fleet.workers.aside import Crew, FileParcel
@@ -25,7 +25,7 @@ from podslice.fleet.workers.far_worker import still, still_scheduler
 from podslice.fleet.workers.shares import ShareTeller
 from podslice.values.errors import InputError
 from tests.clock import until
-from tests.fleet.test_twins import KINDS, scenario, study_of
+from tests.fleet.test_equivalence import KINDS, scenario, study_of
 
 pytestmark = pytest.mark.slow
 
@@ -235,7 +235,7 @@ def test_cells_that_take_longest_come_first(tmp_path: Path) -> None:
         schedulers={"kube": {}, "exact": {"filter": "exact"}},
     )
     study = study_of(tmp_path, data)
-    order = [(cell.kubelet, cell.scheduler, cell.seed) for cell in longest_first(study, study.cells)]
+    order = [(cell.kubelet, cell.scheduler, cell.seed) for cell in sort_longest_first(study, study.cells)]
     assert order[:4] == [(name, how, seed) for name, how in SLOW for seed in (1, 2)]
     assert order[-2:] == [("none", "kube", 1), ("none", "kube", 2)]
     assert len(order) == len(study.cells)

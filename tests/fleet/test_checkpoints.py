@@ -22,7 +22,7 @@ from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.run import run_cell
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scenario.cells import Study
-from podslice.fleet.scenario.run import resolved
+from podslice.fleet.scenario.run import resolve_defaults
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.scheduler.queue import PodQueue
@@ -194,7 +194,7 @@ def test_a_damaged_checkpoint_costs_only_its_cell(tmp_path: Path) -> None:
     file = write_scenario(tmp_path / "s")
     assert fleet("run", file, "--out", tmp_path / "whole", "--workers", 1).exit_code == 0
     assert fleet("run", file, "--out", tmp_path / "run", "--workers", 1, "--only", "s1").exit_code == 0
-    key = list(RunStore(tmp_path / "run").known_identity()["cells"])[1]
+    key = list(RunStore(tmp_path / "run").require_identity()["cells"])[1]
     (tmp_path / "run" / "cells" / f"{key}.ckpt").write_bytes(b"not a checkpoint")
     result = fleet("run", file, "--out", tmp_path / "run", "--workers", 1, "--resume")
     assert result.exit_code == 0
@@ -289,7 +289,7 @@ def test_a_worker_that_is_to_stop_keeps_its_cell(tmp_path: Path) -> None:
     goes on from there."""
     file = write_scenario(tmp_path / "s")
     study = Study(load_scenario(file), file.parent)
-    scenario, key = json.dumps(resolved(study.scenario)), study.cells[0].key
+    scenario, key = json.dumps(resolve_defaults(study.scenario)), study.cells[0].key
     task = Task(scenario, str(file.parent), key, checkpoint=str(tmp_path / "a.ckpt"), identity="id")
     text = WORKER.format(scenario=scenario, folder=task.folder, key=key, path=task.checkpoint, identity="id")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -26,11 +26,11 @@ from podslice.fleet.scenario.fgd import (
     FGDPoint,
     FGDRun,
     FGDTraces,
-    all_gpus,
     compare,
-    curve,
-    inflated,
+    inflate,
+    make_curve,
     run_one,
+    total_gpus,
     value_at,
 )
 from podslice.fleet.scheduler.columns import Columns
@@ -135,16 +135,16 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 def test_pods_are_shuffled_and_drawn_again() -> None:
     """A seed gives one order; pods come again until 1.3 times all GPUs are asked for, and longer lists are cut."""
     pods = [TracePod(f"p{i}", 1000, GIB, 1, 500) for i in range(10)]
-    workload, usual = inflated(pods, 7, 10_000)
+    workload, usual = inflate(pods, 7, 10_000)
     assert len(workload) == 26
-    assert list(inflated(pods, 7, 10_000)[0].shape) == list(workload.shape)
-    assert len(inflated(pods, 7, 2_000)[0]) == 5
+    assert list(inflate(pods, 7, 10_000)[0].shape) == list(workload.shape)
+    assert len(inflate(pods, 7, 2_000)[0]) == 5
     assert usual == (10,)
 
 
 def test_a_curve_is_a_mean_over_arrivals() -> None:
     """Arrivals that round to the same percent, halves to even, are averaged."""
-    found = curve([400, 500, 600, 3500], [400, 500, 600, 700], 100_000)
+    found = make_curve([400, 500, 600, 3500], [400, 500, 600, 700], 100_000)
     assert found == {0: 0.45, 1: 0.6, 4: 0.7}
     assert (value_at(found, 1), value_at(found, 2), value_at(found, 9)) == pytest.approx((0.6, 0.65, 0.7))
 
@@ -189,7 +189,7 @@ def test_fragmentation_by_hand() -> None:
 def columns_of(tmp_path: Path) -> Columns:
     traces = FGDTraces(artifact(tmp_path / "a", nodes=4))
     fleet = traces.fleet()
-    assert all_gpus(fleet) == 32_000
+    assert total_gpus(fleet) == 32_000
     return Columns(fleet, SHAPES)
 
 

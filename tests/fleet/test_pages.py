@@ -17,9 +17,9 @@ from podslice.fleet.report.node_maps import node_maps
 from podslice.fleet.report.plots import Scale, Strip, heat_strip, steps
 from podslice.fleet.report.report import heat_strips
 from podslice.fleet.report.summary import summarize
-from podslice.fleet.scenario.node_history import node_at_end
-from podslice.fleet.scenario.run import kept_study
-from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order
+from podslice.fleet.scenario.node_history import replay_node
+from podslice.fleet.scenario.run import open_study
+from podslice.fleet.scenario.sizing import NotEnoughError, find_least_nodes, removal_order
 from podslice.fleet.scenario.store import RunStore
 from podslice.values.cpuset import parse_bits
 from tests.fleet.test_runs import SCENARIO, fleet, rows
@@ -131,13 +131,13 @@ def test_one_seed_is_said_to_be_one(tmp_path: Path) -> None:
 def test_nodes_at_the_end_have_the_cpus_that_were_recorded(run: Path, part: str) -> None:
     """A node's history, decided about again, gives every pod the CPUs that the cell recorded."""
     store = RunStore(run)
-    study = kept_study(store)
+    study = open_study(store)
     assert study is not None
-    key = next(key for key in store.keys() if part in key)  # noqa: SIM118 - not a mapping
+    key = next(key for key in store.stored_keys() if part in key)
     cell = next(one for one in study.cells if one.key == key)
-    outcome = store.outcome(key)
+    outcome = store.read_outcome(key)
     for place, name in enumerate(outcome.nodes):
-        found = node_at_end(study, cell, outcome, name)
+        found = replay_node(study, cell, outcome, name)
         assert found.exact
         assert len(found.node.pods) == outcome.result.nodes.pods[place]
 
@@ -156,8 +156,8 @@ def test_show_prints_and_writes_a_node(run: Path, tmp_path: Path) -> None:
 def test_bookings_over_time_are_those_of_the_end(run: Path) -> None:
     """The last column of the heat strip is what is booked at the end; rows of many nodes are means."""
     store = RunStore(run)
-    key = next(iter(store.keys()))
-    outcome = store.outcome(key)
+    key = next(iter(store.stored_keys()))
+    outcome = store.read_outcome(key)
     strips = heat_strips(outcome)
     assert len(strips) == len(outcome.nodes)
     for place, strip in enumerate(strips):
@@ -176,16 +176,16 @@ def test_the_least_number_is_found() -> None:
         asked.append(count)
         return count >= 371
 
-    assert least_nodes(enough, 1000) == (371, ())
+    assert find_least_nodes(enough, 1000) == (371, ())
     assert len(asked) < 16
     with pytest.raises(NotEnoughError):
-        least_nodes(lambda count: False, 10)
+        find_least_nodes(lambda count: False, 10)
 
 
 def test_anomalies_near_the_answer_are_told() -> None:
     """A smaller number that is enough where a greater one is not is recorded, not hidden."""
-    assert least_nodes(lambda count: count >= 40 or count == 38, 100) == (38, (39,))
-    assert least_nodes(lambda count: count >= 40 and count != 41, 64)[1] == (41,)
+    assert find_least_nodes(lambda count: count >= 40 or count == 38, 100) == (38, (39,))
+    assert find_least_nodes(lambda count: count >= 40 and count != 41, 64)[1] == (41,)
 
 
 def test_nodes_go_in_one_order_of_the_seed() -> None:
@@ -271,10 +271,10 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def maps_of(run: Path, key: str) -> Any:
-    study = kept_study(RunStore(run))
+    study = open_study(RunStore(run))
     assert study is not None
     cell = next(cell for cell in study.cells if cell.key == key)
-    return facts_of(str(h.div[node_maps(study, cell, RunStore(run).outcome(key), "run")]))
+    return facts_of(str(h.div[node_maps(study, cell, RunStore(run).read_outcome(key), "run")]))
 
 
 def test_every_node_has_its_map(full: Path) -> None:
@@ -296,10 +296,10 @@ def test_every_node_has_its_map(full: Path) -> None:
 def test_names_cannot_leave_the_facts(full: Path) -> None:
     """A name that looks like the end of a script is text."""
     store = RunStore(full)
-    study = kept_study(store)
+    study = open_study(store)
     assert study is not None
-    key = next(store.keys())
-    outcome = store.outcome(key)
+    key = next(store.stored_keys())
+    outcome = store.read_outcome(key)
     evil = outcome._replace(nodes=("</script><script>alert(1)</script>", *outcome.nodes[1:]))
     page = str(h.div[node_maps(study, next(cell for cell in study.cells if cell.key == key), evil, "run")])
     assert page.count("</script>") == 1
@@ -309,7 +309,7 @@ def test_names_cannot_leave_the_facts(full: Path) -> None:
 def test_maps_end_where_there_is_no_more_room(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes with the most stranded CPUs are drawn, the others are told by name."""
     monkeypatch.setattr("podslice.fleet.report.node_maps.MOST_TEXT", 300)
-    maps = maps_of(full, next(RunStore(full).keys()))
+    maps = maps_of(full, next(RunStore(full).stored_keys()))
     assert 0 < len(maps["nodes"]) < len(maps["names"])
 
 

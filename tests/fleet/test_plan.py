@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order, weighted_order
+from podslice.fleet.scenario.sizing import NotEnoughError, find_least_nodes, removal_order, weighted_order
 from podslice.values.errors import InputError
 from tests.fleet.test_runs import fleet
 from tests.read_documents import read_document
@@ -137,10 +137,10 @@ def test_none_may_be_enough() -> None:
         asked.append(count)
         return True
 
-    assert least_nodes(enough, 8, -1) == (0, ())
+    assert find_least_nodes(enough, 8, -1) == (0, ())
     assert 0 in asked
     asked.clear()
-    assert least_nodes(enough, 8, 3) == (4, ())
+    assert find_least_nodes(enough, 8, 3) == (4, ())
     assert min(asked) == 4
     with pytest.raises(NotEnoughError):
-        least_nodes(lambda count: False, 8)
+        find_least_nodes(lambda count: False, 8)

@@ -17,8 +17,8 @@ from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scenario.plan import PlanTerms, plan_nodes
 from podslice.fleet.workers.shares import SharePipe, ShareTeller, tell_through
 from tests.fleet.fleets import churn, fleet_of, shape
+from tests.fleet.test_equivalence import study_of
 from tests.fleet.test_runs import SCENARIO, files_of, fleet
-from tests.fleet.test_twins import study_of
 
 
 class Stream:
@@ -107,7 +107,7 @@ def test_what_a_checkpoint_had_took_no_time() -> None:
     assert told.documents[-1]["secondsLeft"] == 10.0
 
 
-def test_twins_are_no_work() -> None:
+def test_equivalence_are_no_work() -> None:
     """Cells that are not simulated count as done, and not for the time that is left."""
     told = Told(4, "json", work={"a", "c"})
     told.now = 5.0

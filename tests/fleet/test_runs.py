@@ -28,7 +28,7 @@ from podslice.cli.main import cli
 from podslice.fleet.report.comparing import Configuration, difference, mean_over, ranked
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.codec import DamagedError, decode, encode
-from podslice.fleet.scenario.run import contents
+from podslice.fleet.scenario.run import read_inputs
 from podslice.fleet.scenario.scenario_file import API_VERSION, load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.traces.rows import open_rows
@@ -128,7 +128,7 @@ def test_a_run_keeps_every_cell_and_tables(finished: Path) -> None:
     run = finished / "run"
     assert len(list((run / "cells").glob("*.bin"))) == len(list((run / "cells").glob("*.json"))) == 8
     cells = rows(run / "tables" / "cells.csv")
-    assert [row["cell"] for row in cells] == list(RunStore(run).keys())
+    assert [row["cell"] for row in cells] == list(RunStore(run).stored_keys())
     assert len(rows(run / "tables" / "pods.csv.gz")) == 8 * 150
     assert len(rows(run / "tables" / "nodes.csv.gz")) == 8 * 6
     exact = [row for row in cells if row["scheduler"] == "exact"]
@@ -229,9 +229,9 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert f"interrupted; --resume goes on with {tmp_path / 'run'}" in told
     assert "Traceback" not in told
     store = RunStore(tmp_path / "run")
-    made = list(store.keys())
+    made = list(store.stored_keys())
     assert made
-    assert all(store.problem(key, store.known_identity()["id"]) is None for key in made)
+    assert all(store.find_problem(key, store.require_identity()["id"]) is None for key in made)
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ def test_resume_makes_only_what_is_missing_or_damaged(finished: Path, tmp_path: 
     for path in (finished / "run").rglob("*"):
         target = run / path.relative_to(finished / "run")
         target.mkdir() if path.is_dir() else target.write_bytes(path.read_bytes())
-    keys = list(RunStore(run).keys())
+    keys = list(RunStore(run).stored_keys())
     (run / "cells" / f"{keys[0]}.bin").write_bytes(b"damaged")
     (run / "cells" / f"{keys[1]}.json").unlink()
     kept = (run / "cells" / f"{keys[2]}.bin").stat().st_mtime_ns
@@ -297,7 +297,7 @@ def test_configurations_that_do_not_start_are_named(scenario: Path, tmp_path: Pa
     result = fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1)
     assert result.exit_code == 1
     assert "kubelet bare does not start on nodes of class m: " in result.output
-    assert len(list(RunStore(tmp_path / "run").keys())) == 4
+    assert len(list(RunStore(tmp_path / "run").stored_keys())) == 4
 
 
 def test_print_is_a_scenario_with_the_same_id(scenario: Path, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_dry_run_says_what_and_how_long(scenario: Path, tmp_path: Path) -> Non
 def test_only_some_cells(scenario: Path, tmp_path: Path) -> None:
     """--only makes the cells with a text in their key; the others can be made later."""
     assert fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1, "--only", "~exact~").exit_code == 0
-    assert len(list(RunStore(tmp_path / "run").keys())) == 4
+    assert len(list(RunStore(tmp_path / "run").stored_keys())) == 4
     unknown = fleet("run", scenario, "--out", tmp_path / "x", "--only", "nothing")
     assert "no cell's key has 'nothing' in it" in str(unknown.exception)
 
@@ -415,7 +415,7 @@ def test_files_travel_to_workers_elsewhere(scenario: Path, tmp_path: Path) -> No
     text = json.dumps({**SCENARIO, "kubelets": {"none": {"file": "../kubelet.yaml"}}})
     (near / "s.yaml").write_text(text)
     study = Study(load_scenario(near / "s.yaml"), near)
-    files, depth = contents(study)
+    files, depth = read_inputs(study)
     assert (files, depth) == ([("../kubelet.yaml", kubelet.encode())], 1)
     there = simulate(Task(text, str(near), study.cells[0].key))
     elsewhere = simulate(Task(text, str(unpacked(pickle.dumps((depth, files)), far)), study.cells[0].key))
@@ -423,7 +423,7 @@ def test_files_travel_to_workers_elsewhere(scenario: Path, tmp_path: Path) -> No
     assert [str(path.relative_to(far)) for path in far.rglob("*") if path.is_file()] == ["kubelet.yaml"]
     (near / "s.yaml").write_text(text.replace("../kubelet.yaml", str(near.parent / "kubelet.yaml")))
     with pytest.raises(InputError, match="is an absolute path \\(name it from the scenario's folder\\)"):
-        contents(Study(load_scenario(near / "s.yaml"), near))
+        read_inputs(Study(load_scenario(near / "s.yaml"), near))
 
 
 # Comparing

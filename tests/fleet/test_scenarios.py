@@ -88,7 +88,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     (made_up(arrivals={"every": "x"}), "synthetic.arrivals.every: 'x' is no time"),
     (made_up(lifetime={}), "synthetic.lifetime: needs exactly one of lognormal, exponential and constant"),
     (made_up(lifetime={"exponential": 0}), "synthetic.lifetime.exponential: is not above 0"),
-    (made_up(lifetime={"constant": -1}), "synthetic.lifetime.constant: -1 is less than nothing"),
+    (made_up(lifetime={"constant": -1}), "synthetic.lifetime.constant: -1 is negative"),
     (made_up(lifetime={"constant": "9e30"}), "synthetic.lifetime.constant: '9e30' is no time"),
     (
         made_up(lifetime={"constant": 1 << 60}),
@@ -106,7 +106,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"sample": {"every": "x"}}, "sample.every: 'x' is no time"),
     ({"sample": {"perPercentArrived": 0}}, "sample.perPercentArrived: 0.0 is not above 0"),
     ({"sample": {"perPercentArrived": 1, "every": 1}}, "sample: has both every and perPercentArrived"),
-    ({"warmup": "-1s"}, "warmup: '-1s' is less than nothing"),
+    ({"warmup": "-1s"}, "warmup: '-1s' is negative"),
     ({"schedulers": {"k": {"nrtDelay": "x"}}}, "schedulers.k.nrtDelay: 'x' is no time"),
     ({"schedulers": {"k": {"curve": []}}}, "schedulers.k.curve: does not go up from 0 to 100"),
     ({"schedulers": {"k": {"curve": [[50, 1], [0, 2]]}}}, "schedulers.k.curve: does not go up from 0 to 100"),
@@ -121,7 +121,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
         {"transforms": {"t": {"sidecars": {"cpu": "x", "as": "padded"}}}},
         "sidecars.cpu: 'x' is no quantity",
     ),
-    ({"nodeEvents": [{"at": -1, "drain": "*"}]}, "nodeEvents[0].at: -1 is less than nothing"),
+    ({"nodeEvents": [{"at": -1, "drain": "*"}]}, "nodeEvents[0].at: -1 is negative"),
 ]
 
 
@@ -160,7 +160,7 @@ def test_mistakes_are_told_with_their_place(fields: dict[str, Any], said: str) -
     [
         ({"nodes": [{"csv": "nods.csv"}]}, "nodes[0].csv: there is no nods.csv (paths are relative to"),
         ({"workload": [{"trace": "x.csv"}]}, "workload[0].trace: there is no x.csv"),
-        ({"workload": [{"manifests": "*.yml"}]}, "workload[0].manifests: nothing fits *.yml"),
+        ({"workload": [{"manifests": "*.yml"}]}, "workload[0].manifests: nothing matches *.yml"),
         ({"kubelets": {"a": {"set": {"cpuManagerPolic": "x"}}}}, "kubelets.a.set: unknown field cpuManagerPolic"),
         ({"machines": {"m": {"from": "pack:2 core:2 pu:2 pu:2"}}}, "machines.m.from"),
         ({"nodes": [{"csv": "pods.csv"}]}, "is a list of pods, not of nodes"),

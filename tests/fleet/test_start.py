@@ -14,7 +14,7 @@ from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import MemoryReservation
 from podslice.fleet.importing.kube_objects import read_documents
 from podslice.fleet.scenario.cells import Study
-from podslice.fleet.scenario.node_history import node_at_end
+from podslice.fleet.scenario.node_history import replay_node
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.host.machine_files import dump_machine
@@ -154,7 +154,7 @@ def test_the_picture_of_a_node_is_the_one_of_its_state(dump: tuple[Path, Node], 
     run_rows(tmp_path / "cluster", tmp_path / "run")
     study = Study(load_scenario(file), tmp_path / "cluster")
     store = RunStore(tmp_path / "run")
-    end = node_at_end(study, study.cells[0], store.outcome(study.cells[0].key), "worker-0")
+    end = replay_node(study, study.cells[0], store.read_outcome(study.cells[0].key), "worker-0")
     assert end.exact
     assert {owned(end.node, name) for name in "abc"} == {owned(node, name) for name in "abc"}
 
@@ -173,7 +173,7 @@ def test_another_configuration_restarts_on_the_files(dump: tuple[Path, Node], tm
     assert found["restricted"] == [owned(node, name) for name in "abc"]
     assert found["none"] == ["", "", ""]
     study = Study(load_scenario(file), file.parent)
-    last = study.begun(next(cell for cell in study.cells if cell.kubelet == "none"))
+    last = study.initial_fleet(next(cell for cell in study.cells if cell.kubelet == "none"))
     assert dict(last.counts) == {"again": 1}
     assert "node worker-0: its state files do not fit: " in last.problems[0]
 

@@ -17,7 +17,7 @@ from podslice.agent.api_server.rejected import RejectedPods
 from podslice.agent.daemon import Agent
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.cli.main import cli
-from podslice.fleet.scenario.fgd import PUBLISHED, FGDRun, KeptCurves
+from podslice.fleet.scenario.fgd import PUBLISHED, CurveFile, FGDRun
 from podslice.fleet.scenario.starter import sample_cluster
 from podslice.host.kernel.kernelfiles import SavedStore
 from podslice.host.state.statefile import RealFiles, back_up
@@ -355,11 +355,11 @@ def test_kept_curves(tmp_path: Path, *, short: bool) -> None:
     """A curve that does not fit is said with its file; those before and after it are kept."""
     first, second, third = (FGDRun("w", next(iter(PUBLISHED)), seed) for seed in range(3))
     path = tmp_path / "runs.jsonl"
-    KeptCurves(path).add(first, {1: 1.0})
+    CurveFile(path).add(first, {1: 1.0})
     with FaultyDisk(tmp_path, at=1, short=short), pytest.raises(InputError, match=r"runs.jsonl: cannot be written: No"):
-        KeptCurves(path).add(second, {1: 2.0})
-    KeptCurves(path).add(third, {1: 3.0})
-    assert KeptCurves(path).curves == {first: {1: 1.0}, third: {1: 3.0}}
+        CurveFile(path).add(second, {1: 2.0})
+    CurveFile(path).add(third, {1: 3.0})
+    assert CurveFile(path).curves == {first: {1: 1.0}, third: {1: 3.0}}
 
 
 def test_a_decision_that_was_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from podslice.fleet.commands.progress import PROGRESS, RunProgress
 from podslice.fleet.documents import FleetPlan
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.needs import need_numpy
-from podslice.fleet.scenario.plan_file import PLAN_FILE, PlannedNodes, written_plan
+from podslice.fleet.scenario.plan_file import PLAN_FILE, PlannedNodes, encode_plan
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.scenario.strict import milliseconds
@@ -64,7 +64,7 @@ def plan(
     Exit codes: 0 found, 1 the nodes of the scenario are not enough, 2 bad input.
     """
     need_numpy()
-    from podslice.fleet.scenario.plan import PlanTerms, plan_nodes, sized_cells
+    from podslice.fleet.scenario.plan import PlanTerms, group_cells, plan_nodes
 
     if by_class and weights:
         raise InputError("--by-class and --weight are two questions", path="--weight", remedy="ask one after the other")
@@ -72,11 +72,11 @@ def plan(
     study = Study(load_scenario(file), file.parent)
     study.check_traces()
     configurations = len({cell._replace(seed=0) for cell in study.cells})
-    work = sized_cells(study).keys()
+    work = group_cells(study).keys()
     with RunProgress(configurations, form_of_progress, work=work, what="configurations") as progress:
         found = plan_nodes(study, terms, progress, workers=workers or os.cpu_count() or 1)
     if out is not None:
-        RunStore(out).write(PLAN_FILE, written_plan(found))
+        RunStore(out).write(PLAN_FILE, encode_plan(found))
     if output == "table":
         _print(found)
     else:
@@ -93,7 +93,7 @@ def _weight(text: str) -> tuple[str, int]:
 
 
 def _print(found: PlannedNodes) -> None:
-    from podslice.fleet.scenario.plan import sizes
+    from podslice.fleet.scenario.plan import describe_plan
     from podslice.render.table import print_table
 
     rows = [
@@ -112,7 +112,7 @@ def _print(found: PlannedNodes) -> None:
         print_table(["CONFIGURATION", "CLASS", "NODES", "FEWER", "LEAST", "MOST", "90 %"], of_classes,
                     right=[2, 3, 4, 5, 6])  # fmt: skip
         echo("")
-    for line in sizes(found):
+    for line in describe_plan(found):
         echo(wrapped(line, prose_width()))
     if found.anomalies:
         echo(f"\n{counted(len(found.anomalies), 'time')} a smaller number was enough where a greater one was not, "

@@ -12,7 +12,7 @@ from podslice.fleet.report.report import report_page
 from podslice.fleet.report.summary import summarize
 from podslice.fleet.report.tables import write_tables
 from podslice.fleet.scenario.plan_file import PLAN_FILE, read_plan
-from podslice.fleet.scenario.run import kept_study
+from podslice.fleet.scenario.run import open_study
 from podslice.fleet.scenario.store import RunStore
 from podslice.render.ansi import echo
 from podslice.values.document import document
@@ -39,5 +39,5 @@ def report(*, folder: Path, form: str) -> None:
         "report.json", (json.dumps(document(comparison(summary)), indent=1, ensure_ascii=False) + "\n").encode()
     )
     planned = read_plan(store.folder / PLAN_FILE)
-    store.write("report.html", report_page(store, kept_study(store), summary, planned).encode())
+    store.write("report.html", report_page(store, open_study(store), summary, planned).encode())
     echo(f"podslice: wrote {folder}/report.html, report.json and tables", err=True)

@@ -69,11 +69,11 @@ def run(
     Exit codes: 0 done, 1 a configuration does not start on a class of nodes, 2 bad input, 130 interrupted.
     """
     need_numpy()
-    from podslice.fleet.scenario.run import assumptions, identity, keep_inputs, plan_run, resolved_text
+    from podslice.fleet.scenario.run import assumptions, copy_inputs, identity, plan_run, resolved_yaml
 
     study = Study(load_scenario(file), file.parent)
     if print_only:
-        echo(f"# id {study.id}\n{resolved_text(study.scenario)}", nl=False)
+        echo(f"# id {study.id}\n{resolved_yaml(study.scenario)}", nl=False)
         return
     folder = out or file.parent / f"{study.scenario.name}-run"
     store = RunStore(folder)
@@ -86,8 +86,8 @@ def run(
     if dry_run:
         _tell_plan(study, plan.missing, processes, assumptions(study))
         return
-    store.begin(identity(study, plan), resolved_text(study.scenario), resume=resume)
-    keep_inputs(study, store)
+    store.begin(identity(study, plan), resolved_yaml(study.scenario), resume=resume)
+    copy_inputs(study, store)
     with terminable():
         _make(study, store, plan.missing, workers=processes, dask=dask, verify=verify, told=form_of_progress)
         _finish(store, form)
@@ -105,19 +105,18 @@ def _make(
     verify: int | None,
     told: str,
 ) -> None:
-    from podslice.fleet.scenario.order import longest_first
-    from podslice.fleet.scenario.run import executor_of, make_cells, tasks_of
-    from podslice.fleet.scenario.twins import groups
+    from podslice.fleet.scenario.equivalence import group_equivalent
+    from podslice.fleet.scenario.run import make_tasks, open_executor, simulate_cells, sort_longest_first
 
-    same = {one.key: (one,) for one in cells} if verify else groups(study, cells)
-    firsts = longest_first(study, [group[0] for group in same.values()])
-    tasks = tasks_of(study, firsts, store, verify=verify, sent=bool(dask))
+    same = {one.key: (one,) for one in cells} if verify else group_equivalent(study, cells)
+    firsts = sort_longest_first(study, [group[0] for group in same.values()])
+    tasks = make_tasks(study, firsts, store, verify=verify, sent=bool(dask))
     try:
         with (
             RunProgress(len(cells), told, work=same.keys()) as progress,
-            executor_of(study, workers, dask) as executor,
+            open_executor(study, workers, dask) as executor,
         ):
-            for answer in make_cells(executor, tasks, store, study.id, progress, same):
+            for answer in simulate_cells(executor, tasks, store, study.id, progress, same):
                 print_warnings((answer.warning,) if answer.warning else ())
                 progress.done(answer.key)
     except KeyboardInterrupt:
@@ -136,7 +135,7 @@ def _finish(store: RunStore, form: str) -> None:
 
 def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed: tuple[str, ...]) -> None:
     """What would be simulated, and how long it takes: a part of one cell is, to know."""
-    from podslice.fleet.scenario.twins import groups
+    from podslice.fleet.scenario.equivalence import group_equivalent
 
     scenario = study.scenario
     classes = ", ".join(one.name for one in study.cluster.classes[:6])
@@ -151,7 +150,7 @@ def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed
     parts = ((len(configurations), "kubelet configuration"), (len(scenario.schedulers), "scheduler"),
              (len(scenario.transforms), "transform"), (len(scenario.seeds), "seed"))  # fmt: skip
     echo(" × ".join(counted(number, what) for number, what in parts))
-    made = len(groups(study, cells))
+    made = len(group_equivalent(study, cells))
     if made < len(cells):
         echo(f"{len(cells) - made} of the cells must come to the same as others and are not simulated")
     pods, seconds = _probed(study, cells[0])

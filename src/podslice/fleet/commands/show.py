@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from podslice.cli.output import page_name, print_warnings, prose_width, write_text
-from podslice.fleet.scenario.node_history import node_at_end
-from podslice.fleet.scenario.run import kept_study
+from podslice.fleet.scenario.node_history import replay_node
+from podslice.fleet.scenario.run import open_study
 from podslice.fleet.scenario.store import RunStore
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
@@ -33,18 +33,18 @@ def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None
     """
     page_name(out)
     store = RunStore(folder)
-    keys = [key for key in store.keys() if part in key]  # noqa: SIM118 - not a mapping
+    keys = [key for key in store.stored_keys() if part in key]
     if not keys:
         raise InputError(f"no cell's key has {part!r} in it", path="--cell")
-    outcome = store.outcome(keys[0])
+    outcome = store.read_outcome(keys[0])
     if name is None:
         _list(keys[0], store)
         return
-    study = kept_study(store)
+    study = open_study(store)
     if study is None:
         raise InputError("does not hold all its inputs", source=str(folder), remedy="they are larger than 64 MiB")
     cell = next(one for one in study.cells if one.key == keys[0])
-    found = node_at_end(study, cell, outcome, name)
+    found = replay_node(study, cell, outcome, name)
     if not found.exact:
         print_warnings(("pods left this node and came back; its CPUs are those of its last pods only",))
     from podslice.render.picture import picture_of
@@ -65,7 +65,7 @@ def _list(key: str, store: RunStore) -> None:
     """The nodes with the most CPUs stranded for the mix."""
     from podslice.render.table import print_table
 
-    outcome = store.outcome(key)
+    outcome = store.read_outcome(key)
     nodes = outcome.result.nodes
     order = sorted(range(len(outcome.nodes)), key=lambda node: (-nodes.expected[node], node))[:20]
     rows = [

@@ -15,11 +15,11 @@ from podslice.fleet.scenario.fgd import (
     POINTS,
     QUICK_SEEDS,
     SEEDS,
+    CurveFile,
     FGDTraces,
     FGDVerdict,
-    KeptCurves,
     compare,
-    plan,
+    plan_runs,
     run_all,
 )
 from podslice.render.ansi import echo, style
@@ -90,8 +90,8 @@ def validate_fgd(
         raise InputError(
             f"has no list {unknown[0]}", path=str(folder), remedy=f"one of {', '.join(traces.workloads())}"
         )
-    runs = plan(traces, quick=quick, seeds=seeds, workloads=workloads)
-    kept = KeptCurves(keep)
+    runs = plan_runs(traces, quick=quick, seeds=seeds, workloads=workloads)
+    kept = CurveFile(keep)
     left = sum(run not in kept.curves for run in runs)
     with RunProgress(left, form_of_progress, what="runs") as progress:
         for run in run_all(folder, runs, kept, workers):

@@ -16,8 +16,8 @@ from podslice.fleet.engine.nodes import FleetNode
 from podslice.fleet.engine.shapes import NodeTaint
 from podslice.fleet.importing.kube_devices import LISTED_DEVICES, filed_devices
 from podslice.fleet.importing.kube_objects import CONFIGZ, listed, name_of, part, read_documents, read_objects
-from podslice.fleet.importing.kube_start import NOTHING_TOLD, ToldStart
-from podslice.fleet.scenario.inputs import canonical
+from podslice.fleet.importing.kube_start import NOTHING_TOLD, KnownStart
+from podslice.fleet.scenario.inputs import canonical_json
 from podslice.fleet.scenario.machines import NodeClass
 from podslice.fleet.scenario.scenario import AS_WRITTEN
 from podslice.host.machine_files import load_described
@@ -55,7 +55,7 @@ class ClusterNode(NamedTuple):
 
     node: FleetNode
     kind: NodeClass
-    told: ToldStart = NOTHING_TOLD
+    told: KnownStart = NOTHING_TOLD
 
 
 NO_FOLDERS = ClusterFolders()
@@ -73,7 +73,7 @@ def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[Clu
             raise InputError("a node has no name", source=str(nodes))
         one = _NodeReader(data, name, str(nodes), zones.get(name), folders)
         made = one.kind()
-        key = canonical([_shown(made)])
+        key = canonical_json([_shown(made)])
         if key not in classes:
             same = sum(known.name.startswith(made.name) for known in classes.values())
             classes[key] = made._replace(name=f"{made.name}-{same}" if same else made.name)
@@ -141,9 +141,9 @@ class _NodeReader:
             allocatable,
         )
 
-    def told(self) -> ToldStart:
+    def told(self) -> KnownStart:
         """What is told of the pods on the node."""
-        return ToldStart(self._files, {} if self._zones is None else amounts_in_use(self._zones))
+        return KnownStart(self._files, {} if self._zones is None else amounts_in_use(self._zones))
 
 
 def of_node(folder: Path | None, name: str, endings: Sequence[str]) -> Path | None:

@@ -20,7 +20,7 @@ from podslice.fleet.importing.kube_objects import name_of
 from podslice.fleet.importing.kube_pods import cluster_pods, moment
 from podslice.fleet.importing.kube_reduce import Names, reduced_file
 from podslice.fleet.scenario.cells import Study
-from podslice.fleet.scenario.run import startable, started_from
+from podslice.fleet.scenario.run import find_startable, initial_pod_notes
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.host.machine_files import dump_machine
 from podslice.host.state.statefile import RealFiles, write_atomically
@@ -163,14 +163,14 @@ def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -
     names = frozenset(node.name for node in study.cluster.nodes)
     dumped = cluster_pods(out / "pods.json", names, since) if "Pod" in kinds else None
     placed = sum(bool(pod.node) for pod in dumped.pods) if dumped else 0
-    cells, not_started = startable(study)
-    begun = study.begun(cells[0]).problems if cells and study.cluster.told else ()
+    cells, not_started = find_startable(study)
+    begun = study.initial_fleet(cells[0]).problems if cells and study.cluster.starts else ()
     return Imported(
         len(names),
         by_source,
         placed,
         len(dumped.pods) - placed if dumped else 0,
-        started_from(study),
+        initial_pod_notes(study),
         tuple(_missing(kinds, copied, len(names))),
         tuple(f"{count} nodes of {line}" for line, count in assumed.items()),
         (*(dumped.problems if dumped else ()), *not_started, *begun),

@@ -25,14 +25,14 @@ from podslice.values.errors import PodsliceError
 Start = Literal["exact", "zones"]
 
 
-class ToldStart(NamedTuple):
+class KnownStart(NamedTuple):
     """What a cluster tells of one node: its state files by name, and what of its NUMA nodes is in use."""
 
     files: Mapping[str, bytes]
     zones: Zones
 
 
-NOTHING_TOLD = ToldStart({}, {})
+NOTHING_TOLD = KnownStart({}, {})
 
 
 class BegunNode(NamedTuple):
@@ -43,7 +43,7 @@ class BegunNode(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-class BegunFleet(NamedTuple):
+class InitialFleet(NamedTuple):
     """Nodes with the pods that are on them from the beginning. `counts`: nodes by how that is known, "again" where pods
     are admitted again. `problems`: what does not fit, a line each."""
 
@@ -52,9 +52,9 @@ class BegunFleet(NamedTuple):
     problems: tuple[str, ...]
 
 
-def begun_fleet(
-    fleet: Fleet, told: Mapping[int, ToldStart], pods: Mapping[str, Sequence[Pod]], *, profile: str, same: bool
-) -> BegunFleet:
+def place_initial_pods(
+    fleet: Fleet, told: Mapping[int, KnownStart], pods: Mapping[str, Sequence[Pod]], *, profile: str, same: bool
+) -> InitialFleet:
     """The nodes with the pods on them, as far as it is told where these are; `pods` by node, `told` by its number."""
     nodes = list(fleet.nodes)
     counts: dict[Start | Literal["again"], int] = {}
@@ -73,11 +73,11 @@ def begun_fleet(
         else:
             problems += found.problems
             nodes[number] = node._replace(start=found.state)
-    return BegunFleet(Fleet(fleet.classes, tuple(nodes)), counts, tuple(problems))
+    return InitialFleet(Fleet(fleet.classes, tuple(nodes)), counts, tuple(problems))
 
 
 def begun_node(
-    kind: FleetClass, name: str, told: ToldStart, pods: Sequence[Pod], *, profile: str, same: bool
+    kind: FleetClass, name: str, told: KnownStart, pods: Sequence[Pod], *, profile: str, same: bool
 ) -> BegunNode | str:
     """The node with these pods on it, or in a line why they have to be admitted again; empty where nothing tells.
     `same`: it runs with the configuration with which they came, and does not restart."""

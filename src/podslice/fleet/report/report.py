@@ -28,7 +28,7 @@ from podslice.fleet.report.summary import RunSummary, configuration_of, differin
 from podslice.fleet.report.tables import split_key
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.codec import CellOutcome
-from podslice.fleet.scenario.node_history import node_at_end
+from podslice.fleet.scenario.node_history import replay_node
 from podslice.fleet.scenario.plan_file import PlannedNodes
 from podslice.fleet.scenario.store import RunStore
 from podslice.render.html import page, section
@@ -54,13 +54,13 @@ class Shown(NamedTuple):
 
 def report_page(store: RunStore, study: Study | None, summary: RunSummary, planned: PlannedNodes | None = None) -> str:
     """The page. `study`: the run's inputs, for pictures of nodes; None where they are not there."""
-    keys = list(store.keys())
+    keys = list(store.stored_keys())
     parts = differing(keys)
     by_name: dict[str, list[str]] = {}
     for key in keys:
         by_name.setdefault(configuration_of(key, parts), []).append(key)
     shown = [
-        Shown(one.name, tuple((key, store.outcome(key)) for key in by_name[one.name]))
+        Shown(one.name, tuple((key, store.read_outcome(key)) for key in by_name[one.name]))
         for one in summary.candidates[:_MOST_LINES]
     ]
     told = sentences(summary)
@@ -379,7 +379,7 @@ def _pictures(study: Study | None, shown: Shown) -> h.Node:
     drawn = []
     for place, number_ in enumerate(chosen[:_MOST_PICTURES]):
         name = outcome.nodes[number_]
-        found = node_at_end(study, cell, outcome, name)
+        found = replay_node(study, cell, outcome, name)
         title = f"{name}, {outcome.classes[outcome.kind[number_]].name}"
         picture = picture_of(found.node.view, title=title)
         drawn.append(h.details(id=f"node-{name}")[h.summary[title], section("", picture, f"n{place}-")])

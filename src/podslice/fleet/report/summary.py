@@ -65,16 +65,16 @@ def differing(keys: Sequence[str]) -> tuple[int, ...]:
 
 def summarize(stores: Sequence[RunStore], criteria: Sequence[str] = CRITERIA) -> RunSummary:
     """What runs of the same pods came to. Raises `InputError` where they are of other pods."""
-    identities = [store.known_identity() for store in stores]
+    identities = [store.require_identity() for store in stores]
     _check_comparable(stores, identities)
-    keys = [(store, key) for store in stores for key in store.keys()]  # noqa: SIM118 - not a mapping
+    keys = [(store, key) for store in stores for key in store.stored_keys()]
     if not keys:
         raise InputError("has no cell yet", source=str(stores[0].folder), remedy="podslice fleet run FILE --resume")
     shown = differing([key for _, key in keys])
     found: dict[str, dict[int, dict[str, float]]] = {}
     counted: dict[tuple[str, str, str, str], tuple[int, int]] = {}
     for store, key in keys:
-        outcome = store.outcome(key)
+        outcome = store.read_outcome(key)
         name = configuration_of(key, shown)
         if len(stores) > 1:
             name = f"{store.folder.name}: {name}"

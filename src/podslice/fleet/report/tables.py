@@ -103,14 +103,14 @@ def cells_table(summary: Sequence[str]) -> TableForm:
 
 def write_tables(store: RunStore, form: str) -> list[Path]:
     """All tables of a run, from its cells, and what is in them. Raises `InputError`."""
-    keys = list(store.keys())
+    keys = list(store.stored_keys())
     if not keys:
         raise InputError("has no cell yet", source=str(store.folder), remedy="podslice fleet run FILE --resume")
-    summary = tuple(store.page(keys[0])["summary"])
+    summary = tuple(store.read_page(keys[0])["summary"])
     cells = cells_table(sorted(summary))
     written = [_write(store, cells, _cell_rows(store, keys, sorted(summary)), form)]
     for table, rows in ((SERIES, _series_rows), (REFUSALS, _refusal_rows), (PODS, _pod_rows), (NODES, _node_rows)):
-        made = (row for key in keys for row in rows(key, store.outcome(key)))
+        made = (row for key in keys for row in rows(key, store.read_outcome(key)))
         written.append(_write(store, table, made, form))
     told = msgspec.to_builtins(described((cells, SERIES, REFUSALS, PODS, NODES), form))
     text = json.dumps(with_header("FleetTables", told), indent=1, ensure_ascii=False) + "\n"
@@ -145,7 +145,7 @@ def split_key(key: str) -> tuple[str, str, str, str, int]:
 
 def _cell_rows(store: RunStore, keys: list[str], summary: list[str]) -> Iterator[tuple[Any, ...]]:
     for key in keys:
-        outcome = store.outcome(key)
+        outcome = store.read_outcome(key)
         found = measured_outcome(outcome)
         figures = (None if (value := found.get(one.name)) is None else round(value, 6) for one in MEASURES)
         yield (key, *split_key(key), *figures, *(outcome.result.summary[name] for name in summary))

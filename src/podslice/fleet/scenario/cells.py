@@ -1,4 +1,4 @@
-"""Cells: what one process simulates, and how the inputs of the engine are made of a scenario."""
+"""Cells, each simulated by one process, and the inputs of the engine made from a scenario."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from podslice.fleet.engine.options import CellOptions, PolicyName
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.importing.kube_budgets import budgets_of
 from podslice.fleet.importing.kube_pods import cluster_pods
-from podslice.fleet.importing.kube_start import BegunFleet, begun_fleet
+from podslice.fleet.importing.kube_start import InitialFleet, place_initial_pods
 from podslice.fleet.scenario.cluster import (
     NamedNodes,
-    gpus_of,
+    gpu_offer,
     kubelet_config,
     kubelet_policy,
     read_cluster,
     start_fleet,
 )
-from podslice.fleet.scenario.inputs import Inputs, canonical
+from podslice.fleet.scenario.inputs import Inputs, canonical_json
 from podslice.fleet.scenario.scenario import (
     AS_WRITTEN,
     FleetScenario,
@@ -48,15 +48,17 @@ _FIT: dict[str, PolicyName] = {
     "RequestedToCapacityRatio": "requested-to-capacity-ratio",
 }
 _SAMPLES = 200
-"""Rows of a series, where a scenario does not say how often figures are taken."""
+"""Rows of a series where a scenario does not set how often samples are taken."""
 _SHARE = 10
+"""Thousandths of the demand between two samples, where no pod ends and arrivals are the clock."""
 _METRICS = {"alignment": ("alignment",), "fragmentation": ("fragmentation",), "stranded": ("stranded", "largest")}
-"""What the engine works out beside counts, by the metric of a scenario."""
+"""Metrics of the engine, beside counts, by the metric of a scenario."""
 _UNSAFE = str.maketrans({"/": "-", " ": "", "+": "_"})
 
 
 class FleetCell(NamedTuple):
-    """One simulation. `variant`: the number of the configuration that a search tries, else -1."""
+    """One simulation. `variant`: number of the configuration that a search (`recommend`) tries, else -1; `label`: its
+    name."""
 
     alternative: str
     kubelet: str
@@ -68,18 +70,18 @@ class FleetCell(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its name, also of files."""
+        """The cell's name, also of its files."""
         parts = (self.alternative, self.configuration, self.scheduler, self.transform, f"s{self.seed}")
         return "~".join(parts)
 
     @property
     def configuration(self) -> str:
-        """The kubelet configuration's name."""
+        """The name of the kubelet configuration."""
         return self.kubelet if self.variant < 0 else f"{self.kubelet}.{self.label.translate(_UNSAFE)}"
 
 
 class CellInputs(NamedTuple):
-    """What the engine is called with."""
+    """The arguments of the engine."""
 
     fleet: Fleet
     workload: Workload
@@ -94,13 +96,13 @@ class Study:
         self.scenario = scenario
         self.inputs = Inputs(folder)
         self.cluster: NamedNodes = read_cluster(scenario, self.inputs)
-        self.gpus = gpus_of(scenario)
-        self._name_files()
+        self.gpus = gpu_offer(scenario)
+        self._resolve_files()
         self._variants: dict[tuple[str, str], list[tuple[str, KubeletConfig]]] = {}
         self.cells = tuple(self._cells())
-        self._begun: tuple[tuple[str, str], BegunFleet] | None = None
+        self._initial: tuple[tuple[str, str], InitialFleet] | None = None
 
-    def _name_files(self) -> None:
+    def _resolve_files(self) -> None:
         """Find every file before anything is simulated."""
         for index, entry in enumerate(self.scenario.workload):
             where = f"workload[{index}]"
@@ -110,10 +112,11 @@ class Study:
                 self.inputs.path(entry.cluster, where=f"{where}.cluster")
             if entry.manifests:
                 self.inputs.paths(entry.manifests, where=f"{where}.manifests")
-            if origin := _origin(entry):
+            if origin := _shape_trace(entry):
                 self.inputs.path(origin, where=f"{where}.synthetic.shapes.from")
         budgets_of(self.scenario, self.inputs)
         for name in self.scenario.kubelets:
+            # The configuration file is the same for all classes: reading it for the first one finds its errors.
             for found in self.cluster.classes[:1]:
                 kubelet_config(self.scenario, self.inputs, name, found)
             for found in self.cluster.classes:
@@ -121,7 +124,7 @@ class Study:
         raise_all(self._pattern_problems())
 
     def _pattern_problems(self) -> Iterator[InputError]:
-        """Patterns that fit nothing: what they are for would go without it."""
+        """Yield an error for each pattern that matches nothing."""
         classes = sorted({one.name for one in self.cluster.classes})
         for name, entry in self.scenario.kubelets.items():
             for field, patterns in (("byClass", entry.by_class), ("policyByClass", entry.policy_by_class)):
@@ -130,12 +133,12 @@ class Study:
                         path, remedy = f"kubelets.{name}.{field}", f"there are {', '.join(classes[:8])}"
                         yield InputError(f"no class of nodes is called {pattern}", path=path, remedy=remedy)
         for index, event in enumerate(self.scenario.node_events):
-            for what, wanted in event_patterns(event):
-                if not any(fnmatchcase(node.name, wanted) for node in self.cluster.nodes):
-                    yield InputError(f"no node is called {wanted}", path=f"nodeEvents[{index}].{what}")
+            for what, pattern in event_patterns(event):
+                if not any(fnmatchcase(node.name, pattern) for node in self.cluster.nodes):
+                    yield InputError(f"no node is called {pattern}", path=f"nodeEvents[{index}].{what}")
 
     def check_traces(self) -> None:
-        """Read every trace to its end, so that a damaged one is known before anything is simulated. Raises
+        """Read every trace to its end, so that a damaged one is reported before anything is simulated. Raises
         `InputError`."""
         for index, entry in enumerate(self.scenario.workload):
             where = f"workload[{index}]"
@@ -151,22 +154,22 @@ class Study:
 
     @property
     def id(self) -> str:
-        """SHA-256 of the scenario and of everything it stands on."""
+        """SHA-256 of the scenario and of all its input files."""
         data = {"scenario": msgspec.to_builtins(self.scenario), "inputs": self.inputs.digests()}
-        return hashlib.sha256(canonical(data)).hexdigest()
+        return hashlib.sha256(canonical_json(data)).hexdigest()
 
     @property
     def workload_id(self) -> str:
-        """SHA-256 of the pods: runs of the same ones can be compared."""
+        """SHA-256 of the pods: runs with the same one can be compared."""
         plain = msgspec.to_builtins(self.scenario)
         digests = self.inputs.digests()
         data = {"workload": plain["workload"], "seeds": plain["seeds"], "files": sorted(self._pod_files(digests))}
-        return hashlib.sha256(canonical(data)).hexdigest()
+        return hashlib.sha256(canonical_json(data)).hexdigest()
 
     def _pod_files(self, digests: dict[str, str]) -> Iterator[str]:
-        """Digests of the files that the workload names."""
+        """Yield the digests of the files that the workload names."""
         for entry in self.scenario.workload:
-            for name in filter(None, (entry.trace, entry.cluster, _origin(entry))):
+            for name in filter(None, (entry.trace, entry.cluster, _shape_trace(entry))):
                 yield digests[name]
             if entry.manifests:
                 yield from (digests[name] for name in digests if fnmatchcase(name, entry.manifests))
@@ -183,13 +186,13 @@ class Study:
     def _kubelets(self, alternative: str) -> Iterator[tuple[str, int, str]]:
         for name, entry in self.scenario.kubelets.items():
             if entry.recommend:
-                for number, (label, _) in enumerate(self._searched(name, alternative)):
+                for number, (label, _) in enumerate(self._search_variants(name, alternative)):
                     yield name, number, label
             else:
                 yield name, -1, ""
 
-    def _searched(self, name: str, alternative: str) -> list[tuple[str, KubeletConfig]]:
-        """What a search tries: the variants of the configuration of the first class."""
+    def _search_variants(self, name: str, alternative: str) -> list[tuple[str, KubeletConfig]]:
+        """Return the configurations that a search tries: variants of the first class' configuration."""
         key = (name, alternative)
         if key not in self._variants:
             found = self.cluster.classes[0]
@@ -199,7 +202,8 @@ class Study:
         return self._variants[key]
 
     def configs(self, cell: FleetCell, *, kubelet: str = "") -> dict[int, KubeletConfig]:
-        """The configuration of each class of nodes in a cell. Raises `InputError`."""
+        """Return the configuration of each class of nodes in a cell; `kubelet`: of another entry of the matrix. Raises
+        `InputError`."""
         name = kubelet or cell.kubelet
         configs = {
             number: kubelet_config(self.scenario, self.inputs, name, found)
@@ -207,7 +211,7 @@ class Study:
         }
         if cell.variant < 0 or kubelet:
             return configs
-        tried = self._searched(name, cell.alternative)[cell.variant][1]
+        tried = self._search_variants(name, cell.alternative)[cell.variant][1]
         return {
             number: msgspec.structs.replace(
                 config,
@@ -220,43 +224,45 @@ class Study:
         }
 
     def start(self, cell: FleetCell) -> Fleet:
-        """The nodes of a cell without any pod. Raises `ClassStartError`."""
-        started = self._started(cell, self.configs(cell), cell.configuration)
-        return Fleet(started.classes + self._restarted(cell), tuple(map(self._placed, started.nodes)))
+        """Return the nodes of a cell without any pods. Raises `ClassStartError`."""
+        started = self._start_classes(cell, self.configs(cell), cell.configuration)
+        return Fleet(started.classes + self._start_later_classes(cell), tuple(map(self._mark_absent, started.nodes)))
 
     def fleet(self, cell: FleetCell) -> Fleet:
-        """The nodes of a cell, with the pods on them of which their state is told. Raises `ClassStartError`."""
-        return self.begun(cell).fleet
+        """Return the nodes of a cell, with the pods that run on them from the beginning. Raises `ClassStartError`."""
+        return self.initial_fleet(cell).fleet
 
-    def begun(self, cell: FleetCell) -> BegunFleet:
-        """The same, with how the states are known. Raises `ClassStartError`."""
+    def initial_fleet(self, cell: FleetCell) -> InitialFleet:
+        """Return the same, with the sources of the states. Raises `ClassStartError`."""
         place = (cell.alternative, cell.configuration)
-        if self._begun is None or self._begun[0] != place:
+        if self._initial is None or self._initial[0] != place:
             same = self.scenario.kubelets[cell.kubelet] == KubeletEntry() and cell.alternative == AS_WRITTEN
-            found = begun_fleet(
-                self.start(cell), self.cluster.told, self._pods_on_nodes(), profile=self.scenario.profile, same=same
+            found = place_initial_pods(
+                self.start(cell), self.cluster.starts, self._pods_on_nodes(), profile=self.scenario.profile, same=same
             )
-            self._begun = place, found
-        return self._begun[1]
+            self._initial = place, found
+        return self._initial[1]
 
     def _pods_on_nodes(self) -> dict[str, list[Pod]]:
-        """Pods of live clusters by node, those of histories left out: nobody knows what they held."""
+        """Return the pods of live clusters by node. Pods of imported histories are left out: their CPUs are not
+        recorded."""
         found: dict[str, list[Pod]] = {}
         names = frozenset(node.name for node in self.cluster.nodes)
         for index, entry in enumerate(self.scenario.workload):
-            if entry.cluster and not entry.since and self.cluster.told:
+            if entry.cluster and not entry.since and self.cluster.starts:
                 path = self.inputs.path(entry.cluster, where=f"workload[{index}].cluster")
                 for one in cluster_pods(path, names).pods:
                     if one.node:
                         found.setdefault(one.node, []).append(one.pod)
         return found
 
-    def _placed(self, node: FleetNode) -> FleetNode:
-        """A node that an event adds is not there before."""
+    def _mark_absent(self, node: FleetNode) -> FleetNode:
+        """Return the node as absent where an event adds it later."""
         added = any(event.add is not None and fnmatchcase(node.name, event.add) for event in self.scenario.node_events)
         return node._replace(absent=True) if added else node
 
-    def _started(self, cell: FleetCell, configs: dict[int, KubeletConfig], kubelet: str) -> Fleet:
+    def _start_classes(self, cell: FleetCell, configs: dict[int, KubeletConfig], kubelet: str) -> Fleet:
+        """Return the nodes with a kubelet of this entry started for each class."""
         found = self.cluster.classes
         return start_fleet(
             self.cluster,
@@ -273,22 +279,22 @@ class Study:
         """Configurations with which nodes restart, in the order of the events."""
         return list(dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet))
 
-    def _restarted(self, cell: FleetCell) -> tuple[FleetClass, ...]:
-        """Classes that nodes become by an event, by configuration."""
+    def _start_later_classes(self, cell: FleetCell) -> tuple[FleetClass, ...]:
+        """Return the classes of restarted nodes, all classes for each later configuration."""
         return tuple(
             one
             for name in self._later_kubelets
-            for one in self._started(cell, self.configs(cell, kubelet=name), name).classes
+            for one in self._start_classes(cell, self.configs(cell, kubelet=name), name).classes
         )
 
     def build(self, cell: FleetCell) -> CellInputs:
-        """What the engine is called with for a cell. Raises `InputError` and `ClassStartError`."""
+        """Return the arguments of the engine for a cell. Raises `InputError` and `ClassStartError`."""
         fleet = self.fleet(cell)
         workload = self.workload(cell, fleet)
         return CellInputs(fleet, workload, self.options(cell, fleet, workload), cell.seed)
 
     def workload(self, cell: FleetCell, fleet: Fleet) -> Workload:
-        """The pods of a cell."""
+        """Return the pods of a cell."""
         capacity = Capacity(
             sum(self.cluster.classes[node.kind].gpus for node in fleet.nodes) * 1000,
             sum(fleet.classes[node.kind].allocatable["cpu"] for node in fleet.nodes),
@@ -304,9 +310,9 @@ class Study:
         )
 
     def options(self, cell: FleetCell, fleet: Fleet, workload: Workload) -> CellOptions:
-        """How a cell is simulated. Raises `InputError`."""
+        """Return the options of a cell. Raises `InputError`."""
         scenario, scheduler = self.scenario, self.scenario.schedulers[cell.scheduler]
-        sample_ms, sample_share = self._samples(workload)
+        sample_ms, sample_share = self._sampling(workload)
         where = f"schedulers.{cell.scheduler}"
         return CellOptions(
             policy=scheduler.policy or _FIT[scheduler.fit],
@@ -330,7 +336,8 @@ class Study:
             cpus=True,
         )
 
-    def _samples(self, workload: Workload) -> tuple[int, int]:
+    def _sampling(self, workload: Workload) -> tuple[int, int]:
+        """Return the interval of samples in milliseconds and in thousandths of the demand; one of them is 0."""
         sample = self.scenario.sample
         if sample.every is not None:
             return max(milliseconds(sample.every, "sample.every"), 1), 0
@@ -341,6 +348,7 @@ class Study:
         return 0, _SHARE
 
     def _events(self, fleet: Fleet) -> Iterator[NodeEvent]:
+        """Yield the node events in order of time, one for each class of the matching nodes."""
         classes = len(self.cluster.classes)
         restarts = self._later_kubelets
         found = []
@@ -349,25 +357,27 @@ class Study:
             for what, pattern in event_patterns(event):
                 nodes = [number for number, node in enumerate(fleet.nodes) if fnmatchcase(node.name, pattern)]
                 at = milliseconds(event.at, f"{where}.at")
-                for kind, members in _by_class(fleet, nodes).items():
+                for kind, members in _group_by_class(fleet, nodes).items():
+                    # Classes of later configurations follow the first ones, in blocks of equal size
+                    # (`_start_later_classes`).
                     new = classes * (1 + restarts.index(event.kubelet)) + kind if event.kubelet else -1
                     found.append(NodeEvent(at, what, tuple(members), new))  # type: ignore[arg-type]  # one of the four
         return iter(sorted(found, key=lambda event: event.at_ms))
 
 
 def event_patterns(event: ScenarioEvent) -> Iterator[tuple[str, str]]:
-    """What happens, and the pattern of the nodes to which it does."""
+    """Yield the kind of an event and the pattern of its nodes."""
     for what in ("drain", "fail", "add", "restart"):
         if (pattern := getattr(event, what)) is not None:
             yield what, pattern
 
 
-def _origin(entry: WorkloadEntry) -> str:
-    """The trace that made-up pods have their shapes from; empty where there is none."""
+def _shape_trace(entry: WorkloadEntry) -> str:
+    """Return the trace from which synthetic pods take their shapes, "" for none."""
     return getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
 
 
-def _by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
+def _group_by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for number in nodes:
         found.setdefault(fleet.nodes[number].kind, []).append(number)

@@ -1,4 +1,4 @@
-"""The nodes of a scenario: which there are, of which class, and started kubelets for each class and configuration."""
+"""The nodes of a scenario and their classes, and a started kubelet for each class and configuration."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from podslice.config.validation import validate
 from podslice.fleet.engine.nodes import Fleet, FleetClass, FleetNode
 from podslice.fleet.engine.shapes import NodeTaint
 from podslice.fleet.importing.kube import ClusterFolders, ClusterNode, cluster_nodes
-from podslice.fleet.importing.kube_start import ToldStart
+from podslice.fleet.importing.kube_start import KnownStart
 from podslice.fleet.scenario.inputs import Inputs
-from podslice.fleet.scenario.machines import Assumptions, NodeClass, shaped_class, spread_devices, written_class
+from podslice.fleet.scenario.machines import Assumptions, NodeClass, class_from_entry, class_from_shape, spread_devices
 from podslice.fleet.scenario.scenario import FleetScenario, NodesEntry, Replicas
 from podslice.fleet.scenario.strict import quantity
 from podslice.fleet.traces.columns import Column
@@ -35,15 +35,15 @@ _MOST_NODES = 1_000_000
 
 class NamedNodes(NamedTuple):
     """The nodes of a scenario before any kubelet starts: classes, and the nodes with the position of their class.
-    `told`: of the pods on some of them, by number."""
+    `starts`: by node number, what is known of the pods that run at the beginning."""
 
     classes: tuple[NodeClass, ...]
     nodes: tuple[FleetNode, ...]
-    told: Mapping[int, ToldStart]
+    starts: Mapping[int, KnownStart]
 
 
 class ClassStartError(PodsliceError):
-    """A kubelet of a configuration does not start on a class of nodes."""
+    """Raised when a kubelet of a configuration does not start on a class of nodes."""
 
     def __init__(self, kubelet: str, name: str, problem: str, remedy: str = "") -> None:
         advice = f" ({remedy})" if remedy else ""
@@ -52,16 +52,16 @@ class ClassStartError(PodsliceError):
 
 
 def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
-    """The nodes of a scenario in their order. Raises `InputError`."""
+    """Return the nodes of a scenario in their order. Raises `InputError`."""
     numbers: dict[str, int] = {}
     classes: list[NodeClass] = []
     nodes: list[FleetNode] = []
-    told: dict[int, ToldStart] = {}
-    written = {name: written_class(name, entry, inputs) for name, entry in scenario.machines.items()}
+    starts: dict[int, KnownStart] = {}
+    written = {name: class_from_entry(name, entry, inputs) for name, entry in scenario.machines.items()}
     names: set[str] = set()
     for index, entry in enumerate(scenario.nodes):
         where = f"nodes[{index}]"
-        for node, found, start in _entries(entry, written, inputs, where):
+        for node, found, start in _nodes_of_entry(entry, written, inputs, where):
             if node.name in names:
                 raise InputError(f"two nodes are called {node.name}", path=where, remedy="give other names")
             names.add(node.name)
@@ -69,22 +69,24 @@ def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
                 numbers[found.name] = len(classes)
                 classes.append(found)
             if start.files or start.zones:
-                told[len(nodes)] = start
+                starts[len(nodes)] = start
             nodes.append(node._replace(kind=numbers[found.name]))
         if len(nodes) > _MOST_NODES:
             raise InputError(f"makes more than {_MOST_NODES} nodes", path=where)
-    return NamedNodes(tuple(classes), tuple(nodes), told)
+    return NamedNodes(tuple(classes), tuple(nodes), starts)
 
 
-def _entries(entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str) -> Iterator[ClusterNode]:
-    """Nodes and classes of one entry; the numbers of their classes are not known yet."""
+def _nodes_of_entry(
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
+) -> Iterator[ClusterNode]:
+    """Yield the nodes of one entry with their classes; the numbers of the classes are not set yet."""
     if entry.kubernetes:
         yield from cluster_nodes(
             inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), _folders(entry, inputs, where)
         )
         return
     taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
-    for name, found in _named(entry, written, inputs, where):
+    for name, found in _named_classes(entry, written, inputs, where):
         yield ClusterNode(FleetNode(name, 0, entry.labels, taints), found)
 
 
@@ -100,10 +102,10 @@ def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:
     )
 
 
-def _named(
+def _named_classes(
     entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
 ) -> Iterator[tuple[str, NodeClass]]:
-    """Names and classes of nodes of a class, or of a trace."""
+    """Yield names and classes of the nodes of a class, or of a trace."""
     if entry.count:
         for number in range(entry.count):
             try:
@@ -123,44 +125,46 @@ def _named(
     for node in rows:
         key = (node.cpu, node.memory, node.gpus, node.model)
         if key not in known:
-            known[key] = shaped_class(node, table, memory)
+            known[key] = class_from_shape(node, table, memory)
         yield node.name, known[key]
 
 
 @cache
 def read_nodes(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[TraceNode, ...]:
-    """All nodes of a trace, read once a process. Raises `InputError`."""
+    """Return all nodes of a trace, read once in a process. Raises `InputError`."""
     with open_trace(path, dict(columns), rows="nodes", in_file=True) as opened:
         return tuple(opened.nodes())
 
 
-class GPUs(NamedTuple):
-    """How GPUs are offered to pods: under which name, each as how many devices."""
+class GPUOffer(NamedTuple):
+    """The resource name under which GPUs are offered to pods, and as how many devices each."""
 
     resource: str
     replicas: int
 
 
-def gpus_of(scenario: FleetScenario) -> GPUs:
-    """What the readings of a scenario say; they must agree. Raises `InputError`."""
+def gpu_offer(scenario: FleetScenario) -> GPUOffer:
+    """Return the offer of GPUs, about which all readings of a scenario must agree. Raises `InputError`."""
     readings = [entry.reading for entry in scenario.workload]
     readings += [one.reading for one in scenario.transforms.values() if one.reading is not None]
     found = {
-        GPUs(one.gpu_resource, one.gpu_share.replicas if isinstance(one.gpu_share, Replicas) else 1) for one in readings
+        GPUOffer(one.gpu_resource, one.gpu_share.replicas if isinstance(one.gpu_share, Replicas) else 1)
+        for one in readings
     }
     if len(found) > 1:
         raise InputError("readings offer GPUs in different ways", path="workload", remedy="use one gpuShare")
-    return found.pop() if found else GPUs("nvidia.com/gpu", 1)
+    return found.pop() if found else GPUOffer("nvidia.com/gpu", 1)
 
 
 def kubelet_config(
     scenario: FleetScenario, inputs: Inputs, name: str, found: NodeClass, extra: Mapping[str, Any] | None = None
 ) -> KubeletConfig:
-    """The configuration of a kubelet of the scenario on nodes of a class. Raises `InputError`."""
+    """Return the configuration of a kubelet of the scenario on nodes of a class. Raises `InputError`."""
     entry = scenario.kubelets[name]
     where = f"kubelets.{name}"
     data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, **found.fields}
     if entry.file:
+        # Later sources win: fields of the live cluster, then the file, then `set`, then `byClass`.
         data |= load_config_data(str(inputs.path(entry.file, where=f"{where}.file")))
     data |= entry.fields
     for pattern, fields in entry.by_class.items():
@@ -177,7 +181,7 @@ def kubelet_config(
 
 
 def kubelet_policy(scenario: FleetScenario, inputs: Inputs, name: str, found: NodeClass) -> PodslicePolicy:
-    """What a kubelet of the scenario does beyond one on nodes of a class. Raises `InputError`."""
+    """Return the PodslicePolicy of a kubelet of the scenario on nodes of a class. Raises `InputError`."""
     entry = scenario.kubelets[name]
     where, file = f"kubelets.{name}.policy", entry.policy
     for pattern, other in entry.policy_by_class.items():
@@ -198,26 +202,26 @@ def start_fleet(
     *,
     kubelet: str,
     alternative: str,
-    gpus: GPUs,
+    gpus: GPUOffer,
     profile: str,
 ) -> Fleet:
-    """The nodes with a started kubelet for each class; `configs` and `policies` by class. Raises `ClassStartError`."""
-    told = {"kubelet": kubelet, "alternative": alternative, "profile": profile}
+    """Start a kubelet for each class; `configs` and `policies` by class. Raises `ClassStartError`."""
+    common = {"kubelet": kubelet, "alternative": alternative, "profile": profile}
     classes = tuple(
-        _started(found, configs[number], policies[number], gpus=gpus, **told)
+        _start_class(found, configs[number], policies[number], gpus=gpus, **common)
         for number, found in enumerate(cluster.classes)
     )
     return Fleet(classes, cluster.nodes)
 
 
-def _started(
+def _start_class(
     found: NodeClass,
     config: KubeletConfig,
     policy: PodslicePolicy,
     *,
     kubelet: str,
     alternative: str,
-    gpus: GPUs,
+    gpus: GPUOffer,
     profile: str,
 ) -> FleetClass:
     machine = found.machine(alternative)

@@ -1,7 +1,7 @@
-"""A cell's outcome as bytes: the same outcome, the same bytes, on every machine.
+"""Encode a cell's outcome as bytes: equal outcomes are equal bytes on every machine.
 
-Columns are little-endian 64-bit integers; sums, which may be larger, are decimal. Sets of CPUs, of which few are
-different, are a table and a column of places in it. The bytes are compressed without time stamps.
+Columns are little-endian 64-bit integers; sums, which may be larger, are decimal texts. CPU masks, of which few are
+distinct, are a table and a column of positions in it. The compressed bytes contain no time stamp.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from podslice.values.cpuset import Bits
 from podslice.values.errors import InputError
 
 VERSION = 4
+"""Version of the encoding; outcomes of another version are damaged ones to `decode`."""
 MOST_UNPACKED = 1 << 29
-"""Bytes of an outcome; one of 100 000 nodes and a million pods has some 100 MB."""
+"""Limit of an outcome in bytes before compression; one of 100 000 nodes and a million pods has some 100 MB."""
 _LEVEL = 6
 
 
 class ShapeFacts(NamedTuple):
-    """A shape by name, with what it asks for: milli-CPUs, bytes, milli of all its GPUs."""
+    """A shape by name, with its requests: millicores, bytes, milli of all its GPUs."""
 
     name: str
     cpu: int
@@ -35,7 +36,7 @@ class ShapeFacts(NamedTuple):
 
 
 class ClassFacts(NamedTuple):
-    """A class of nodes by name, with what a scheduler may give away of each: milli-CPUs, bytes, milli of all GPUs."""
+    """A class of nodes by name, with the allocatable amounts of each node: millicores, bytes, milli of all GPUs."""
 
     name: str
     cpu: int
@@ -44,8 +45,8 @@ class ClassFacts(NamedTuple):
 
 
 class CellOutcome(NamedTuple):
-    """What a cell came to, and what it was about: shapes and classes of nodes by position; `shape` and `arrival` of
-    each pod, `kind` of each node."""
+    """A cell's result, with what its numbers mean: shapes and classes of nodes by position; `shape` and `arrival` of
+    each pod, `kind` (class) of each node."""
 
     result: CellResult
     shapes: tuple[ShapeFacts, ...]
@@ -57,79 +58,83 @@ class CellOutcome(NamedTuple):
 
 
 class DamagedError(ValueError):
-    """Bytes that are no outcome."""
+    """Raised for bytes that are not an outcome."""
 
 
 def encode(outcome: CellOutcome) -> bytes:
-    """The outcome as bytes; `work` is not part of it, because it depends on the machine."""
+    """Encode an outcome, without `work`, which depends on the machine."""
     result = outcome.result
     pods, nodes = result.pods, result.nodes
     data = {
         "version": VERSION,
         "summary": {name: str(value) for name, value in result.summary.items()},
-        "series": {name: _bytes(column) for name, column in result.series.items()},
+        "series": {name: _encode_column(column) for name, column in result.series.items()},
         "refusals": [list(one) for one in result.refusals],
         "reasons": list(result.reasons),
         "popular": result.popular,
-        "pods": {name: _bytes(getattr(pods, name)) for name in _POD_NUMBERS},
-        "cpus": _table(pods.cpus),
-        "numa": _table(pods.numa),
-        "nodes": {name: _bytes(getattr(nodes, name)) for name in NodeColumns._fields},
+        "pods": {name: _encode_column(getattr(pods, name)) for name in _POD_NUMBERS},
+        "cpus": _encode_masks(pods.cpus),
+        "numa": _encode_masks(pods.numa),
+        "nodes": {name: _encode_column(getattr(nodes, name)) for name in NodeColumns._fields},
         "names": {
             "shapes": [list(one) for one in outcome.shapes],
             "classes": [list(one) for one in outcome.classes],
             "nodes": list(outcome.nodes),
         },
-        "about": {"shape": _bytes(outcome.shape), "arrival": _bytes(outcome.arrival), "kind": _bytes(outcome.kind)},
+        "about": {
+            "shape": _encode_column(outcome.shape),
+            "arrival": _encode_column(outcome.arrival),
+            "kind": _encode_column(outcome.kind),
+        },
     }
     return zlib.compress(msgspec.msgpack.encode(data), _LEVEL)
 
 
 def decode(data: bytes) -> CellOutcome:
-    """The outcome that was encoded. Raises `DamagedError`."""
+    """Return the outcome that was encoded. Raises `DamagedError`."""
     try:
         found = msgspec.msgpack.decode(unpack(data, MOST_UNPACKED))
-        return _outcome(found)
+        return _to_outcome(found)
     except (InputError, msgspec.DecodeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise DamagedError(f"is no outcome of a cell: {error}") from None
 
 
-def _outcome(found: dict[str, Any]) -> CellOutcome:
+def _to_outcome(found: dict[str, Any]) -> CellOutcome:
     if found["version"] != VERSION:
         raise ValueError(f"version {found['version']}")
-    pods = {name: _column(found["pods"][name]) for name in _POD_NUMBERS}
+    pods = {name: _decode_column(found["pods"][name]) for name in _POD_NUMBERS}
     names, about = found["names"], found["about"]
     result = CellResult(
         summary={name: int(value) for name, value in found["summary"].items()},
-        series={name: _column(column) for name, column in found["series"].items()},
+        series={name: _decode_column(column) for name, column in found["series"].items()},
         refusals=tuple(RefusalCount(*one) for one in found["refusals"]),
         reasons=tuple(found["reasons"]),
         popular=found["popular"],
-        pods=PodColumns(**pods, cpus=_sets(found["cpus"]), numa=_sets(found["numa"])),
-        nodes=NodeColumns(**{name: _column(found["nodes"][name]) for name in NodeColumns._fields}),
+        pods=PodColumns(**pods, cpus=_decode_masks(found["cpus"]), numa=_decode_masks(found["numa"])),
+        nodes=NodeColumns(**{name: _decode_column(found["nodes"][name]) for name in NodeColumns._fields}),
     )
     return CellOutcome(
         result,
         tuple(ShapeFacts(*one) for one in names["shapes"]),
         tuple(ClassFacts(*one) for one in names["classes"]),
         tuple(names["nodes"]),
-        _column(about["shape"]),
-        _column(about["arrival"]),
-        _column(about["kind"]),
+        _decode_column(about["shape"]),
+        _decode_column(about["arrival"]),
+        _decode_column(about["kind"]),
     )
 
 
 _POD_NUMBERS = tuple(name for name in PodColumns._fields if name not in ("cpus", "numa"))
 
 
-def _bytes(column: array[int]) -> bytes:
+def _encode_column(column: array[int]) -> bytes:
     if sys.byteorder == "big":
         column = array("q", column)
         column.byteswap()
     return column.tobytes()
 
 
-def _column(data: bytes) -> array[int]:
+def _decode_column(data: bytes) -> array[int]:
     column = array("q")
     column.frombytes(data)
     if sys.byteorder == "big":
@@ -137,12 +142,12 @@ def _column(data: bytes) -> array[int]:
     return column
 
 
-def _table(sets: Sequence[Bits]) -> list[Any]:
+def _encode_masks(sets: Sequence[Bits]) -> list[Any]:
     places: dict[Bits, int] = {}
     column = array("q", (places.setdefault(one, len(places)) for one in sets))
-    return [[f"{one:x}" for one in places], _bytes(column)]
+    return [[f"{one:x}" for one in places], _encode_column(column)]
 
 
-def _sets(data: list[Any]) -> list[Bits]:
+def _decode_masks(data: list[Any]) -> list[Bits]:
     known = [int(text, 16) for text in data[0]]
-    return [known[place] for place in _column(data[1])]
+    return [known[place] for place in _decode_column(data[1])]

@@ -1,8 +1,7 @@
-"""Does the engine reproduce the published tables of FGD's artifact (USENIX ATC 2023)?
+"""Validation: does the engine reproduce the published tables of FGD's artifact (USENIX ATC 2023)?
 
 17 workloads, 6 policies, 10 seeds: the share of GPUs that is allocated as pods arrive, without departures. The artifact
-gives tables; how its experiment is set up, tie rule included, is in docs/fleet.md. Traces and tables are not part of
-podslice.
+has the tables; docs/fleet.md describes its experiment, tie rule included. Traces and tables are not part of podslice.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ PUBLISHED: Mapping[PolicyName, str] = {
     "gpu-clustering": "03-GpuClustering",
     "random": "01-Random",
 }
-"""What the artifact calls policies."""
+"""The artifact's names of policies."""
 POINTS = (60, 80, 90, 95, 100, 120)
-"""Percent of all GPUs that pods which have arrived asked for."""
+"""Points of comparison: requested GPUs of the pods that have arrived, in percent of all GPUs."""
 SEEDS, QUICK_SEEDS, QUICK_WORKLOAD = 10, 3, "default"
 _TRACES, _TABLES = "alibaba-gpu-v2023", "hkust-simulator/expected"
 _NODES, _PODS, _TABLE = "openb_node_list_gpu_node.csv", "openb_pod_list_{}.csv.gz", "analysis_allo_discrete.csv.gz"
 _INFLATED = 1300
-"""Thousandths of all GPUs that the pods ask for."""
+"""GPUs requested by all pods together, in thousandths of all GPUs."""
 _MOST_PODS = 1001
 _LEAST_BAND, _ERRORS, _FAR, _MAY_BE_OUTSIDE = 0.15, 2.5, 1.0, 0.03
 
@@ -62,13 +61,12 @@ class FGDRun(NamedTuple):
 
 
 Curve = dict[int, float]
-"""Percent of all GPUs allocated, by percent arrived."""
+"""Allocated GPUs by requested GPUs of arrived pods, both in percent of all GPUs."""
 
 
 class FGDPoint(msgspec.Struct, frozen=True, rename="camel"):
-    """Ours and the published mean at one percent arrived, in percent of all GPUs, with the standard deviations of the
-    seeds. `band`: how far apart they may be, 0.15 or 2.5 standard errors of the difference; the seeds of both are taken
-    to scatter alike."""
+    """Our mean and the published one at one point, in percent of all GPUs, with the standard deviations over seeds.
+    `band`: the tolerated difference, 0.15 or 2.5 standard errors of the difference, assuming equal variance of both."""
 
     workload: str
     policy: str
@@ -82,38 +80,38 @@ class FGDPoint(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def difference(self) -> float:
-        """Ours less the published one."""
+        """Our mean less the published one."""
         return self.ours - self.published
 
     @property
     def inside(self) -> bool:
-        """True when they are as near as chance allows."""
+        """Whether the difference is within what chance explains."""
         return abs(self.difference) <= self.band
 
 
 class FGDVerdict(NamedTuple):
-    """All points, and whether they agree: at most 3 % outside of their bands, none a percent off."""
+    """All points, and whether they agree: at most 3 % outside of their bands, none off by more than a percent."""
 
     points: tuple[FGDPoint, ...]
 
     @property
     def outside(self) -> int:
-        """Points outside of their bands."""
+        """Number of points outside of their bands."""
         return sum(not point.inside for point in self.points)
 
     @property
     def worst(self) -> float:
-        """The largest distance."""
+        """The largest absolute difference."""
         return max((abs(point.difference) for point in self.points), default=0.0)
 
     @property
     def agrees(self) -> bool:
-        """The verdict."""
+        """Whether podslice reproduces the published tables."""
         return self.outside <= _MAY_BE_OUTSIDE * len(self.points) and self.worst <= _FAR
 
 
 class FGDTraces:
-    """The folder with the artifact's lists and tables. Raises `InputError` where something is not there."""
+    """The folder with the artifact's lists and tables. Raises `InputError` where a file is missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -126,20 +124,20 @@ class FGDTraces:
                 )
 
     def workloads(self) -> list[str]:
-        """Names of the lists of pods that there are."""
+        """Return the names of the available lists of pods."""
         before, after = _PODS.split("{}")
         found = (path.name for path in (self.folder / _TRACES).glob(_PODS.format("*")))
         return sorted(name.removeprefix(before).removesuffix(after) for name in found)
 
     def published(self, workload: str, policy: PolicyName) -> list[Curve]:
-        """The published curves, one for each seed."""
+        """Return the published curves, one for each seed."""
         wanted = f"openb_pod_list_{workload}", PUBLISHED[policy]
         with gzip.open(self.folder / _TABLES / _TABLE, "rt", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if (row["workload"], row["sc_policy"]) == wanted]
         return [{int(name): float(cell) for name, cell in row.items() if name.isdigit() and cell} for row in rows]
 
     def fleet(self) -> Fleet:
-        """The nodes with GPUs. Their kubelets refuse nothing: the machine behind them does not count."""
+        """Return the nodes with GPUs. Their kubelets refuse nothing, so the machine behind them does not matter."""
         started = Node(from_synthetic("pack:1 numa:1 core:1 pu:1"), KubeletConfig(), predicates=False)
         classes: dict[tuple[int, int, int, str], FleetClass] = {}
         nodes = []
@@ -161,7 +159,7 @@ class FGDTraces:
         return Fleet(tuple(classes.values()), tuple(nodes))
 
     def pods(self, workload: str) -> list[TracePod]:
-        """A list of pods, by name."""
+        """Return a list of pods, sorted by name."""
         path = self.folder / _TRACES / _PODS.format(workload)
         if not path.is_file():
             raise InputError(f"has no list {workload}", path=str(self.folder), remedy=", ".join(self.workloads()))
@@ -169,15 +167,17 @@ class FGDTraces:
             return sorted(opened.pods(), key=lambda pod: pod.name)
 
 
-def all_gpus(fleet: Fleet) -> int:
-    """Milli GPUs of all nodes."""
+def total_gpus(fleet: Fleet) -> int:
+    """Return the milli-GPUs of all nodes."""
     return sum(1000 * fleet.classes[node.kind].gpus for node in fleet.nodes)
 
 
-def inflated(pods: list[TracePod], seed: int, gpus: int) -> tuple[Workload, tuple[int, ...]]:
-    """The pods in another order, and so many of them again that 1.3 times all milli `gpus` are asked for. The first
-    draw that would exceed that, counting its milli once, is the last; of longer lists pods are taken away. And how many
-    pods of each shape the list itself has."""
+def inflate(pods: list[TracePod], seed: int, gpus: int) -> tuple[Workload, tuple[int, ...]]:
+    """Return shuffled pods, drawn again from the list until they request 1.3 times all milli-`gpus`, and the pods of
+    each shape in the list itself.
+
+    The first draw that would exceed the total, counting its milli once, is the last; of longer lists pods are removed.
+    """
     shapes: dict[tuple[object, ...], FleetShape] = {}
     rows: list[int] = []
     for pod in pods:
@@ -192,6 +192,7 @@ def inflated(pods: list[TracePod], seed: int, gpus: int) -> tuple[Workload, tupl
     asked, most = sum(requests[shape] for shape in chosen), gpus * _INFLATED // 1000
     while asked > most:
         asked -= requests[chosen.pop(draw_below(draws, len(chosen)))]
+    # The artifact counts a multi-GPU pod's milli once when it decides whether to stop.
     while asked + known[shape := rows[draw_below(draws, len(rows))]].gpu_milli <= most:
         chosen.append(shape)
         asked += requests[shape]
@@ -212,13 +213,13 @@ def _shape(pod: TracePod) -> FleetShape:
 
 
 def run_one(folder: Path, run: FGDRun) -> Curve:
-    """Simulate it."""
+    """Simulate one run and return its curve."""
     from podslice.fleet.engine.run import run_cell
 
     traces = FGDTraces(folder)
     fleet = traces.fleet()
-    gpus = all_gpus(fleet)
-    workload, usual = inflated(traces.pods(run.workload), run.seed, gpus)
+    gpus = total_gpus(fleet)
+    workload, usual = inflate(traces.pods(run.workload), run.seed, gpus)
     options = CellOptions(
         policy=run.policy,
         ties="permuted",
@@ -230,11 +231,11 @@ def run_one(folder: Path, run: FGDRun) -> Curve:
     )
     with rare_collections():
         series = run_cell(fleet, workload, options, run.seed).series
-    return curve(series["arrived_milli"], series["gpu_milli"], gpus)
+    return make_curve(series["arrived_milli"], series["gpu_milli"], gpus)
 
 
-def curve(arrived: Iterable[int], allocated: Iterable[int], gpus: int) -> Curve:
-    """The mean over all arrivals that round to a percent, half to even."""
+def make_curve(arrived: Iterable[int], allocated: Iterable[int], gpus: int) -> Curve:
+    """Return the mean allocation over all arrivals that round to the same percent, half to even."""
     sums: dict[int, list[int]] = {}
     for came, has in zip(arrived, allocated, strict=True):
         found = sums.setdefault(round(came * 100 / gpus), [0, 0])
@@ -244,7 +245,7 @@ def curve(arrived: Iterable[int], allocated: Iterable[int], gpus: int) -> Curve:
 
 
 def value_at(found: Curve, percent: int) -> float:
-    """The value at a percent; where nothing arrived just then, between those before and after it."""
+    """Return the value of a curve at a percent; between its neighbours where no arrival rounded to it."""
     if percent in found:
         return found[percent]
     before = max((one for one in found if one < percent), default=None)
@@ -252,22 +253,22 @@ def value_at(found: Curve, percent: int) -> float:
     return mean(found[one] for one in (before, after) if one is not None)
 
 
-def plan(traces: FGDTraces, *, quick: bool, seeds: int, workloads: Iterable[str] = ()) -> list[FGDRun]:
-    """What to run: a seed of everything first, then the next."""
+def plan_runs(traces: FGDTraces, *, quick: bool, seeds: int, workloads: Iterable[str] = ()) -> list[FGDRun]:
+    """Return the runs: all workloads and policies with one seed, then with the next."""
     lists = list(workloads) or ([QUICK_WORKLOAD] if quick else traces.workloads())
     numbers = range(min(seeds, QUICK_SEEDS) if quick else seeds)
     return [FGDRun(workload, policy, seed) for seed, workload, policy in product(numbers, lists, PUBLISHED)]
 
 
-class KeptCurves:
-    """Curves that were worked out before, a line each in a file; a run that was stopped goes on from there."""
+class CurveFile:
+    """Curves of finished runs, a JSON line each, from which a stopped validation continues."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self.curves: dict[FGDRun, Curve] = {}
         text = path.read_text(encoding="utf-8") if path is not None and path.exists() else ""
         self._before = "" if text.endswith("\n") or not text else "\n"
-        """Ends a line that a run which was stopped has begun."""
+        """Ends an incomplete line that a stopped validation has left."""
         for line in text.splitlines():
             try:
                 workload, policy, seed, values = json.loads(line)
@@ -276,7 +277,7 @@ class KeptCurves:
             self.curves[FGDRun(workload, policy, seed)] = {int(percent): value for percent, value in values.items()}
 
     def add(self, run: FGDRun, found: Curve) -> None:
-        """One more. Raises `InputError` where it cannot be kept."""
+        """Append a curve. Raises `InputError` where the file cannot be written."""
         self.curves[run] = found
         if self._path is not None:
             try:
@@ -290,8 +291,8 @@ class KeptCurves:
             self._before = ""
 
 
-def run_all(folder: Path, runs: list[FGDRun], kept: KeptCurves, workers: int) -> Iterator[FGDRun]:
-    """Work out what is not there yet; each run when it is done."""
+def run_all(folder: Path, runs: list[FGDRun], kept: CurveFile, workers: int) -> Iterator[FGDRun]:
+    """Simulate the runs that have no curve yet; yield each when it is done."""
     missing = [run for run in runs if run not in kept.curves]
     if workers < 2:
         for run in missing:
@@ -307,7 +308,7 @@ def run_all(folder: Path, runs: list[FGDRun], kept: KeptCurves, workers: int) ->
 
 
 def compare(traces: FGDTraces, curves: Mapping[FGDRun, Curve]) -> FGDVerdict:
-    """Ours beside the published tables."""
+    """Compare our curves with the published tables."""
     pairs = sorted({(run.workload, run.policy) for run in curves})
     return FGDVerdict(tuple(point for pair in pairs for point in _points(traces, curves, *pair)))
 

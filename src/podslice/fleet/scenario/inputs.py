@@ -1,7 +1,7 @@
-"""The files a scenario stands on: where they are, and what is in them, as a digest.
+"""The input files of a scenario: paths and digests.
 
-Paths are relative to the scenario file. What is not there but comes along with podslice (`assumptions/openb.yaml`) is
-taken from the package.
+Paths are relative to the scenario file. Files that do not exist there but are shipped with podslice
+(`assumptions/openb.yaml`) are taken from the package.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _CHUNK = 1 << 20
 
 
 class Inputs:
-    """Resolves the paths of one scenario and remembers which files were named."""
+    """Resolves the paths of one scenario and collects the files it names."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.named: dict[str, Path] = {}
 
     def path(self, name: str, *, where: str) -> Path:
-        """The file that a scenario names. Raises `InputError` with the field `where` it is named."""
+        """Return the path of a file. Raises `InputError` with the field `where` that names it."""
         found = self.folder / name
         if not found.exists() and not Path(name).is_absolute():
             packaged = Path(str(files("podslice.fleet") / "data")) / name
@@ -38,7 +38,7 @@ class Inputs:
         return found
 
     def directory(self, name: str, *, where: str) -> Path:
-        """The folder that a scenario names; all its files count. Raises `InputError`."""
+        """Return the path of a folder, all files of which become inputs. Raises `InputError`."""
         found = self.folder / name
         if not found.is_dir():
             raise InputError(f"there is no folder {name}", path=where, remedy=f"paths are relative to {self.folder}")
@@ -46,22 +46,22 @@ class Inputs:
         return found
 
     def paths(self, pattern: str, *, where: str) -> list[Path]:
-        """The files that a pattern fits, sorted. Raises `InputError` where there are none."""
+        """Return the files that a pattern matches, sorted. Raises `InputError` where there are none."""
         if not any(mark in pattern for mark in "*?["):
             return [self.path(pattern, where=where)]
         found = sorted(self.folder.glob(pattern))
         if not found:
-            raise InputError(f"nothing fits {pattern}", path=where, remedy=f"paths are relative to {self.folder}")
+            raise InputError(f"nothing matches {pattern}", path=where, remedy=f"paths are relative to {self.folder}")
         self.named.update({str(one.relative_to(self.folder)): one for one in found})
         return found
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every named file by its name. Raises `InputError`."""
+        """Return the SHA-256 of every named file by its name. Raises `InputError`."""
         return {name: digest(path) for name, path in sorted(self.named.items()) if path.is_file()}
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file. Raises `InputError`."""
+    """Return the SHA-256 of a file. Raises `InputError`."""
     found = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -72,6 +72,6 @@ def digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def canonical(data: Any) -> bytes:
-    """Plain data as JSON of one form."""
+def canonical_json(data: Any) -> bytes:
+    """Encode plain data as JSON in one form only: sorted keys, no spaces."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

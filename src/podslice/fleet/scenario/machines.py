@@ -1,6 +1,6 @@
-"""Which machine a node of a scenario is: written down, of a table of assumptions, or of a live cluster.
+"""The machine of each node of a scenario: written in it, from a table of assumptions, or from a live cluster.
 
-No topology is assumed silently: every class says where its machine is known from, and an assumed one says why.
+No topology is assumed silently: every class has the source of its machine, and an assumed one has a reason.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ Source = Literal["captured", "nrt", "assumed"]
 
 
 class NodeClass(NamedTuple):
-    """Nodes of one machine. `machines` by alternative, `AS_WRITTEN` among them; `assumed` says what was assumed and
-    why, empty where nothing was. `fields` of the kubelet's configuration come with nodes of a live cluster."""
+    """Nodes of one machine.
+
+    - `machines`: by alternative, `AS_WRITTEN` among them.
+    - `assumed`: what was assumed and why, empty where nothing was.
+    - `fields`: of the kubelet's configuration, which come with nodes of a live cluster.
+    """
 
     name: str
     machines: Mapping[str, Machine]
@@ -43,7 +47,7 @@ class NodeClass(NamedTuple):
     allocatable: Mapping[str, int] | None = None
 
     def machine(self, alternative: str) -> Machine:
-        """The machine of an alternative; as written where this class has none of that name."""
+        """Return the machine of an alternative; the one as written where this class has no such alternative."""
         return self.machines.get(alternative) or self.machines[AS_WRITTEN]
 
 
@@ -69,7 +73,7 @@ class Assumptions:
         self.rows = convert(documents[0], _AssumedTable, source=source).classes
 
     def row(self, key: str) -> _AssumedRow:
-        """The row of a number of CPUs. Raises `InputError`."""
+        """Return the row for a number of CPUs. Raises `InputError`."""
         if key not in self.rows:
             known = ", ".join(self.rows)
             remedy = f"add a row; there are {known}"
@@ -77,8 +81,8 @@ class Assumptions:
         return self.rows[key]
 
 
-def written_class(name: str, entry: MachineClass, inputs: Inputs) -> NodeClass:
-    """A class of the scenario's `machines`. Raises `InputError`."""
+def class_from_entry(name: str, entry: MachineClass, inputs: Inputs) -> NodeClass:
+    """Return the class of an entry of the scenario's `machines`. Raises `InputError`."""
     where = f"machines.{name}.from"
     text, alternatives, why = entry.machine, dict(entry.alternatives), ""
     if "#" in text and not text.lstrip().startswith(("{", "<")):
@@ -87,7 +91,7 @@ def written_class(name: str, entry: MachineClass, inputs: Inputs) -> NodeClass:
         text, alternatives, why = (
             row.machine,
             {**row.alternatives, **alternatives},
-            f"{_outline(parse_described(row.machine).machine)}, because {row.why}",
+            f"{_describe(parse_described(row.machine).machine)}, because {row.why}",
         )
     memory = None if entry.memory is None else quantity(entry.memory, f"machines.{name}.memory").value()
     texts = {AS_WRITTEN: text, **alternatives}
@@ -98,11 +102,12 @@ def written_class(name: str, entry: MachineClass, inputs: Inputs) -> NodeClass:
     if memory is not None:
         machines = {key: with_memory(machine, memory) for key, machine in machines.items()}
     if machines[AS_WRITTEN].memory == 0:
-        raise InputError("tells no memory", path=where, remedy=f"add machines.{name}.memory, such as 384Gi")
+        raise InputError("has no memory", path=where, remedy=f"add machines.{name}.memory, such as 384Gi")
     return NodeClass(name, machines, entry.gpus, entry.gpu_model, "assumed" if why else "captured", why)
 
 
 def _machine(text: str, inputs: Inputs, where: str) -> Machine:
+    """Return a ready-made machine, one of a file, or one of its description."""
     if text in gallery_names():
         return load_gallery(text)
     if (inputs.folder / text).exists() and len(text) < 4096:
@@ -110,11 +115,12 @@ def _machine(text: str, inputs: Inputs, where: str) -> Machine:
     return parse_described(text, source=where).machine
 
 
-def shaped_class(node: TraceNode, table: Assumptions, memory: int | None) -> NodeClass:
-    """The class of a node of a trace, by its amounts. Raises `InputError`."""
+def class_from_shape(node: TraceNode, table: Assumptions, memory: int | None) -> NodeClass:
+    """Return the class of a node of a trace, by its amounts; `memory`: bytes where the trace has none. Raises
+    `InputError`."""
     amount = node.memory if node.memory is not None else memory
     if amount is None:
-        remedy = "say it for all of them: memory: 512Gi beside csv"
+        remedy = "give it for all of them: memory: 512Gi beside csv"
         raise InputError(f"node {node.name} has no memory in the trace", path="nodes", remedy=remedy)
     if node.cpu % 1000:
         raise InputError(f"node {node.name} has {node.cpu}m CPUs", path="nodes", remedy="nodes have whole CPUs")
@@ -134,12 +140,12 @@ def shaped_class(node: TraceNode, table: Assumptions, memory: int | None) -> Nod
         node.gpus,
         node.model,
         "assumed",
-        f"{_outline(parse_described(row.machine).machine)}, because {row.why}",
+        f"{_describe(parse_described(row.machine).machine)}, because {row.why}",
     )
 
 
-def _outline(machine: Machine) -> str:
-    """A machine in a few words: `2 sockets × 24 cores × 2 threads, 2 NUMA nodes`."""
+def _describe(machine: Machine) -> str:
+    """Describe a machine in a few words: `2 sockets × 24 cores × 2 threads, 2 NUMA nodes`."""
     cores = sum(len(node.cores) for node in machine.nodes)
     threads = machine.cpu_count // max(cores, 1)
     sockets = machine.socket_count
@@ -149,8 +155,8 @@ def _outline(machine: Machine) -> str:
 
 
 def with_memory(machine: Machine, memory: int) -> Machine:
-    """The machine with this much memory, spread evenly over the NUMA nodes that have CPUs; what is left over is the
-    lowest one's."""
+    """Return the machine with this much memory (bytes), spread evenly over the NUMA nodes that have CPUs; the remainder
+    goes to the lowest."""
     owners = [node.id for node in machine.nodes if node.cores]
     share, rest = divmod(memory, len(owners))
     amounts = {node: share + (rest if place == 0 else 0) for place, node in enumerate(owners)}
@@ -159,7 +165,8 @@ def with_memory(machine: Machine, memory: int) -> Machine:
 
 
 def spread_devices(machine: Machine, resource: str, count: int, replicas: int) -> DeviceInventory:
-    """So many GPUs spread evenly over the NUMA nodes, odd ones on the lowest; each is `replicas` devices."""
+    """Return `count` GPUs spread evenly over the NUMA nodes, odd ones on the lowest; each is offered as `replicas`
+    devices."""
     owners = [node.id for node in machine.nodes if node.cores]
     share, rest = divmod(count, len(owners))
     places = [node for place, node in enumerate(owners) for _ in range(share + (place < rest))]

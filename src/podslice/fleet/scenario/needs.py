@@ -1,4 +1,4 @@
-"""What simulating needs beside podslice itself."""
+"""Packages that a simulation needs beside podslice itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from podslice.values.errors import InputError
 
 
 def need_numpy() -> None:
-    """Raises `InputError` where numpy is not installed."""
+    """Raise `InputError` where numpy is not installed."""
     if find_spec("numpy") is None:
         raise InputError("simulating needs numpy", remedy="pip install 'podslice[fleet]'")

@@ -1,7 +1,7 @@
-"""A node of a simulation as it was at the end: the pods that came to it and left it, decided about once more.
+"""Replay a node of a simulation to its state at the end, from the pods that came and left.
 
-A cell keeps what became of pods, not the states of nodes. What a node decides depends on nothing else than what
-happened on it, so its history, gone through again, gives the same CPUs; where it does not, that is said.
+A cell keeps what happened to pods, not the states of nodes. A node's decisions depend on nothing but its own history,
+so replaying it gives the same CPUs; where it does not, the result is marked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from podslice.values.errors import InputError
 
 
 class NodeAtEnd(NamedTuple):
-    """The node, the pods that came to it, and whether it has the CPUs that the cell recorded."""
+    """The node, the number of pods that came to it, and whether the replay has the CPUs that the cell recorded
+    (`exact`)."""
 
     node: Node
     kind: FleetClass
@@ -26,8 +27,8 @@ class NodeAtEnd(NamedTuple):
     exact: bool
 
 
-def node_at_end(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) -> NodeAtEnd:
-    """A node of a cell as it was at the end. Raises `InputError` for one that is not there."""
+def replay_node(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) -> NodeAtEnd:
+    """Return a node of a cell as it was at the end. Raises `InputError` for an unknown node."""
     if name not in outcome.nodes:
         raise InputError(f"no node is called {name}", path="--node", remedy=f"such as {outcome.nodes[0]}")
     number = outcome.nodes.index(name)
@@ -54,12 +55,12 @@ def node_at_end(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
         decision = node.admit(replace(shape.pod, metadata=metadata))
         exact &= decision.admitted
         if pods.cpus and decision.admitted and outcome.result.pods.cpus[pod]:
-            exact &= _owned(node, uid) == outcome.result.pods.cpus[pod]
+            exact &= _owned_cpus(node, uid) == outcome.result.pods.cpus[pod]
     return NodeAtEnd(node, kind, len(mine), exact)
 
 
-def _owned(node: Node, uid: str) -> int:
-    """All CPUs that a pod owns."""
+def _owned_cpus(node: Node, uid: str) -> int:
+    """Return the mask of all CPUs that a pod owns."""
     state = node.state.cpu
     found = state.bubbles.get(uid, 0)
     for cpus in state.assignments.get(uid, {}).values():

@@ -1,7 +1,7 @@
-"""The least number of nodes: for every configuration and seed, as few as leave no more unmet than is tolerated.
+"""The least number of nodes for every configuration and seed, with no more unmet demand than is tolerated.
 
-Nodes go away in a random order of the seed, the same for all configurations, of all classes alike, by weights of
-classes, or of one class after the other while all others stay. Bisection finds how many may go.
+Nodes are removed in a random order of the seed, the same for all configurations: of all classes alike, by weights of
+classes, or of one class after the other while all others stay. Bisection finds how many can be removed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,34 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from podslice.fleet.scenario.cells import CellInputs, FleetCell, Study
+from podslice.fleet.scenario.equivalence import group_equivalent
 from podslice.fleet.scenario.plan_file import PlannedClass, PlannedConfiguration, PlannedNodes
-from podslice.fleet.scenario.sizing import NotEnoughError, least_nodes, removal_order, unmet_share, weighted_order
-from podslice.fleet.scenario.twins import groups
+from podslice.fleet.scenario.sizing import (
+    NotEnoughError,
+    find_least_nodes,
+    measure_unmet,
+    removal_order,
+    weighted_order,
+)
 from podslice.fleet.traces.growth import GrowingWorkload, most_growth
 from podslice.fleet.workers.pool import local_executor, run_tasks, study_of
 from podslice.fleet.workers.shares import ShareListener, ShareTeller
 from podslice.values.errors import InputError, PodsliceError
 
 _NEARLY = 0.99
-"""The share of a cell that is not done, when more was asked than was thought."""
-_PROBES, _GROWTH_QUESTIONS = 3, 10
-"""About how many questions there are beside those of bisection, and about growth."""
+"""The reported share of a cell that takes more trials than expected."""
+_PROBES, _GROWTH_TRIALS = 3, 10
+"""Expected trials beside those of bisection, and about growth."""
 
 
 class PlanTerms(NamedTuple):
-    """What is asked: what may stay unmet, in percent, and after how many milliseconds demand counts as unmet. `growth`:
-    also how many more pods would do. `by_class`: also how many nodes of each class may go while all others stay.
-    `weights`: of so many nodes that go so many are of a class, by the pattern of its name; other classes stay."""
+    """The question of a plan.
+
+    - `percent`: tolerated unmet demand; `patience`: milliseconds after which demand counts as unmet.
+    - `growth`: also find how many more pods would fit; `by_class`: also find how many nodes of each class can be
+      removed while all others stay.
+    - `weights`: in which proportion classes are removed, by the pattern of their names; other classes stay.
+    """
 
     percent: float
     patience: int
@@ -44,7 +54,7 @@ class PlanTerms(NamedTuple):
 
 
 class SizeTask(NamedTuple):
-    """A cell whose least number of nodes is asked for. `scenario`: JSON; `folder`: where its files are."""
+    """A cell to size. `scenario`: JSON; `folder`: where its files are."""
 
     scenario: str
     folder: str
@@ -53,9 +63,13 @@ class SizeTask(NamedTuple):
 
 
 class CellSize(NamedTuple):
-    """What a cell needs: the least number of nodes, numbers that contradict it (a line each), whether all nodes are
-    enough, and pods that never ran if not, by shape; or a line about why there is none. `growth`: in percent, if it was
-    asked for. `fewer`: nodes that may go, by class, if that was asked for."""
+    """The size of a cell.
+
+    - `least`: the least number of nodes; `odd`: numbers that contradict it, a line each.
+    - `enough`: whether all nodes are; `never`: shapes of pods that never ran where they are not.
+    - `problem`: a line about why there is no size.
+    - `growth`: in percent; `fewer`: nodes that can be removed, by class; both if the terms ask for them.
+    """
 
     key: str
     least: int
@@ -68,51 +82,51 @@ class CellSize(NamedTuple):
 
 
 def size_cell(task: SizeTask) -> CellSize:
-    """Find it. What a worker does."""
+    """Size a cell in a worker process."""
     try:
         study = study_of(task.scenario, task.folder)
         cell = next(one for one in study.cells if one.key == task.key)
-        return _sized(study, cell, task.terms, ShareTeller(task.key))
+        return _size_cell(study, cell, task.terms, ShareTeller(task.key))
     except PodsliceError as error:
         return CellSize(task.key, 0, problem=str(error))
 
 
 class PlanListener(ShareListener, Protocol):
-    """Who wants to know how far a plan is."""
+    """Gets the progress of a plan."""
 
     def done(self, key: str) -> None:
-        """All of a configuration is found."""
+        """Called when all cells of a configuration are sized."""
 
 
 def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, workers: int = 1) -> PlannedNodes:
-    """What every configuration needs; the same however many processes find it. Raises `InputError`,
+    """Return the nodes that every configuration needs; the number of processes does not change it. Raises `InputError`,
     `ClassStartError`."""
-    weights = weights_of(study, terms)
+    weights = class_weights(study, terms)
     by_name: dict[str, list[FleetCell]] = {}
     for cell in study.cells:
         parts = (cell.alternative, cell.configuration, cell.scheduler, cell.transform)
         by_name.setdefault(" · ".join(parts), []).append(cell)
     name_of = {cell.key: name for name, cells in by_name.items() for cell in cells}
     left = Counter(name_of.values())
-    sizes_found: dict[str, CellSize] = {}
-    for size in _all_sizes(study, terms, workers, listener):
+    by_key: dict[str, CellSize] = {}
+    for size in _size_all(study, terms, workers, listener):
         if size.problem:
             raise InputError(f"cell {size.key}: {size.problem}")
-        sizes_found[size.key] = size
+        by_key[size.key] = size
         left[name_of[size.key]] -= 1
         if not left[name_of[size.key]]:
             listener.done(name_of[size.key])
-    shared = _shared_parts(by_name)
+    varying = _varying_parts(by_name)
     totals = Counter(study.cluster.classes[node.kind].name for node in study.cluster.nodes)
     anomalies: list[str] = []
     planned = []
     for name, cells in by_name.items():
-        short = " · ".join(part for place, part in enumerate(name.split(" · ")) if place in shared) or cells[0].kubelet
-        found = [sizes_found[cell.key] for cell in cells]
+        short = " · ".join(part for place, part in enumerate(name.split(" · ")) if place in varying) or cells[0].kubelet
+        found = [by_key[cell.key] for cell in cells]
         anomalies += (
             f"{short}, seed {cell.seed}: {line}" for cell, size in zip(cells, found, strict=True) for line in size.odd
         )
-        planned.append(_planned(short, found, totals))
+        planned.append(_summarize(short, found, totals))
     return PlannedNodes(
         study.scenario.name,
         len(study.cluster.nodes),
@@ -123,8 +137,8 @@ def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, worker
     )
 
 
-def weights_of(study: Study, terms: PlanTerms) -> dict[str, int]:
-    """The weights of classes of nodes by name; none where they go away at random. Raises `InputError`."""
+def class_weights(study: Study, terms: PlanTerms) -> dict[str, int]:
+    """Return the weights of classes by name, empty where nodes are removed at random. Raises `InputError`."""
     names = [one.name for one in study.cluster.classes]
     for pattern, _ in terms.weights:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -136,27 +150,28 @@ def weights_of(study: Study, terms: PlanTerms) -> dict[str, int]:
     return found
 
 
-def sized_cells(study: Study) -> dict[str, tuple[FleetCell, ...]]:
-    """The cells of a plan by the key of the one that is looked at for all of them."""
-    return groups(study, study.cells)
+def group_cells(study: Study) -> dict[str, tuple[FleetCell, ...]]:
+    """Return the cells of a plan by the key of the one that is sized for all of them."""
+    return group_equivalent(study, study.cells)
 
 
-def _all_sizes(study: Study, terms: PlanTerms, workers: int, listener: ShareListener) -> Iterator[CellSize]:
-    """Of all cells, as they come; those that come to the same are looked at once."""
-    same = sized_cells(study)
+def _size_all(study: Study, terms: PlanTerms, workers: int, listener: ShareListener) -> Iterator[CellSize]:
+    """Yield the sizes of all cells as they are found; equivalent cells are sized once."""
+    same = group_cells(study)
     firsts = [cells[0] for cells in same.values()]
-    for found in _found_sizes(study, firsts, terms, min(workers, len(same)), listener):
+    for found in _size_distinct(study, firsts, terms, min(workers, len(same)), listener):
         listener.share(found.key, 1.0)
         for cell in same.get(found.key, ()):
             yield found._replace(key=cell.key)
 
 
-def _found_sizes(
+def _size_distinct(
     study: Study, cells: Sequence[FleetCell], terms: PlanTerms, workers: int, listener: ShareListener
 ) -> Iterator[CellSize]:
+    """Yield the sizes of these cells as they are found."""
     if workers <= 1:
         for cell in cells:
-            yield _sized(study, cell, terms, ShareTeller(cell.key, listener.share))
+            yield _size_cell(study, cell, terms, ShareTeller(cell.key, listener.share))
         return
     scenario, folder = json.dumps(msgspec.to_builtins(study.scenario)), str(study.inputs.folder.absolute())
     tasks = [SizeTask(scenario, folder, cell.key, terms) for cell in cells]
@@ -167,54 +182,56 @@ def _found_sizes(
 # One cell
 
 
-class _Asking:
-    """Questions about one cell: is this enough? How far they are is told by about how many there will be."""
+class _Trials:
+    """Trials of one cell: is this enough? Progress is estimated from the expected number of trials."""
 
-    def __init__(self, terms: PlanTerms, told: Callable[[float], None]) -> None:
+    def __init__(self, terms: PlanTerms, report: Callable[[float], None]) -> None:
         self._terms = terms
-        self._told = told
-        self._asked = 0
+        self._report = report
+        self._done = 0
         self._expected = 0
 
-    def expect(self, questions: int) -> None:
-        """So many more will come, or about so many."""
-        self._expected += questions
+    def expect(self, count: int) -> None:
+        """Add about so many expected trials."""
+        self._expected += count
 
-    def suffice(self, made: CellInputs, nodes: Sequence[int]) -> bool:
-        """True where no more stays unmet on these nodes than is tolerated."""
-        unmet, _ = unmet_share(made, nodes, self._terms.patience, self._progress)
-        self._asked += 1
+    def is_enough(self, made: CellInputs, nodes: Sequence[int]) -> bool:
+        """Whether no more demand is unmet on these nodes than is tolerated."""
+        unmet, _ = measure_unmet(made, nodes, self._terms.patience, self._progress)
+        self._done += 1
         return unmet <= self._terms.percent
 
-    def never(self, made: CellInputs, nodes: Sequence[int]) -> tuple[str, ...]:
-        """Shapes of pods that never run on these nodes."""
-        return tuple(sorted(unmet_share(made, nodes, self._terms.patience)[1]))
+    def shapes_never_run(self, made: CellInputs, nodes: Sequence[int]) -> tuple[str, ...]:
+        """Return the shapes of pods that never run on these nodes."""
+        return tuple(sorted(measure_unmet(made, nodes, self._terms.patience)[1]))
 
     def _progress(self, share: float) -> None:
-        self._told(min((self._asked + share) / max(self._expected, 1), _NEARLY))
+        self._report(min((self._done + share) / max(self._expected, 1), _NEARLY))
 
 
-def _sized(study: Study, cell: FleetCell, terms: PlanTerms, told: Callable[[float], None]) -> CellSize:
+def _size_cell(study: Study, cell: FleetCell, terms: PlanTerms, report: Callable[[float], None]) -> CellSize:
     made = study.build(cell)
     names = [one.name for one in study.cluster.classes]
     kinds = [node.kind for node in made.fleet.nodes]
     order, staying = removal_order(len(kinds), cell.seed), 0
-    weights = weights_of(study, terms)
+    weights = class_weights(study, terms)
     if weights:
         by_kind = {kind: weights.get(name, 0) for kind, name in enumerate(names)}
         order, staying = weighted_order(order, kinds, by_kind)
     alone = sorted(set(kinds)) if terms.by_class else []
-    asking = _Asking(terms, told)
-    asking.expect(sum(map(_questions, [len(order), *(kinds.count(kind) for kind in alone)])))
-    asking.expect(_GROWTH_QUESTIONS if terms.growth else 0)
+    trials = _Trials(terms, report)
+    trials.expect(sum(map(_expected_trials, [len(order), *(kinds.count(kind) for kind in alone)])))
+    trials.expect(_GROWTH_TRIALS if terms.growth else 0)
     growing = GrowingWorkload(made.workload, cell.seed)
     growth = None
     if terms.growth:
-        growth = most_growth(lambda percent: asking.suffice(made._replace(workload=growing.by(percent)), order))
+        growth = most_growth(lambda percent: trials.is_enough(made._replace(workload=growing.by(percent)), order))
     try:
-        least, odd = least_nodes(lambda count: asking.suffice(made, order[:count]), len(order), max(staying - 1, 0))
+        least, odd = find_least_nodes(
+            lambda count: trials.is_enough(made, order[:count]), len(order), max(staying - 1, 0)
+        )
     except NotEnoughError:
-        return CellSize(cell.key, len(order), enough=False, never=asking.never(made, order), growth=growth)
+        return CellSize(cell.key, len(order), enough=False, never=trials.shapes_never_run(made, order), growth=growth)
     lines = [f"{count} nodes contradict {least}" for count in odd]
     fewer: list[tuple[str, int]] = []
     if weights:
@@ -223,54 +240,55 @@ def _sized(study: Study, cell: FleetCell, terms: PlanTerms, told: Callable[[floa
     for kind in alone:
         rest = [node for node in order if kinds[node] != kind]
         own = [node for node in order if kinds[node] == kind]
-        kept, odd = least_nodes(partial(_is_enough, asking, made, rest, own), len(own), -1 if rest else 0)
+        kept, odd = find_least_nodes(partial(_is_class_enough, trials, made, rest, own), len(own), -1 if rest else 0)
         lines += [f"{count} nodes of class {names[kind]} contradict {kept}" for count in odd]
         fewer.append((names[kind], len(own) - kept))
     return CellSize(cell.key, least, tuple(lines), growth=growth, fewer=tuple(fewer))
 
 
-def _is_enough(asking: _Asking, made: CellInputs, rest: list[int], own: list[int], count: int) -> bool:
-    """True where so many of a class' nodes do beside the rest; all of them do."""
-    return count == len(own) or asking.suffice(made, rest + own[:count])
+def _is_class_enough(trials: _Trials, made: CellInputs, rest: list[int], own: list[int], count: int) -> bool:
+    """Whether `count` nodes of a class are enough beside the rest; all of them always are."""
+    return count == len(own) or trials.is_enough(made, rest + own[:count])
 
 
-def _questions(nodes: int) -> int:
-    """About how many questions bisection has."""
+def _expected_trials(nodes: int) -> int:
+    """Return about how many trials a bisection takes."""
     return nodes.bit_length() + _PROBES
 
 
-def _shared_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
+def _varying_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
+    """Return which parts of the configurations' names differ among them."""
     parts = [name.split(" · ") for name in by_name]
     return {place for place in range(4) if len({one[place] for one in parts}) > 1}
 
 
-def _planned(name: str, found: Sequence[CellSize], totals: Counter[str]) -> PlannedConfiguration:
+def _summarize(name: str, found: Sequence[CellSize], totals: Counter[str]) -> PlannedConfiguration:
     counts = tuple(one.least for one in found)
     ordered = sorted(counts)
     never = sorted({shape for one in found for shape in one.never})
     enough = all(one.enough for one in found)
     growth = tuple(one.growth for one in found if one.growth is not None)
     middle = round(median(counts))
-    classes = tuple(_of_class(kind, totals[kind], found) for kind, _ in found[0].fewer) if enough else ()
+    classes = tuple(_summarize_class(kind, totals[kind], found) for kind, _ in found[0].fewer) if enough else ()
     return PlannedConfiguration(
-        name, middle, ordered[0], ordered[-1], _nine_of_ten(ordered), counts, enough, tuple(never), growth, classes
+        name, middle, ordered[0], ordered[-1], _p90(ordered), counts, enough, tuple(never), growth, classes
     )
 
 
-def _of_class(name: str, nodes: int, found: Sequence[CellSize]) -> PlannedClass:
+def _summarize_class(name: str, nodes: int, found: Sequence[CellSize]) -> PlannedClass:
     by_seed = tuple(dict(one.fewer)[name] for one in found)
     ordered = sorted(by_seed, reverse=True)
     middle = round(median(by_seed))
-    return PlannedClass(name, nodes, middle, ordered[-1], ordered[0], _nine_of_ten(ordered), by_seed)
+    return PlannedClass(name, nodes, middle, ordered[-1], ordered[0], _p90(ordered), by_seed)
 
 
-def _nine_of_ten(ordered: Sequence[int]) -> int:
-    """The first of them that nine of ten do not exceed in their order."""
+def _p90(ordered: Sequence[int]) -> int:
+    """Return the first value, in this order, that is enough for nine of ten seeds."""
     return ordered[-(-len(ordered) * 9 // 10) - 1]
 
 
-def sizes(plan: PlannedNodes) -> Iterator[str]:
-    """What a plan says, a sentence for each configuration, and for each class of nodes that was asked about."""
+def describe_plan(plan: PlannedNodes) -> Iterator[str]:
+    """Yield a sentence for each configuration, and for each class of nodes that was asked about."""
     for one in plan.configurations:
         if not one.enough:
             shapes = f"; on none of them ran pods of {'; '.join(one.never[:3])}" if one.never else ""

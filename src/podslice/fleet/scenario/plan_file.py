@@ -1,4 +1,4 @@
-"""What `fleet plan` found, as it is kept beside a scenario."""
+"""The file with the result of `fleet plan` beside a scenario."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PLAN_FILE = "plan.json"
 
 
 class PlannedClass(msgspec.Struct, frozen=True, rename="camel"):
-    """Of the `nodes` of a class so many `fewer` do, the median over seeds; `least` and `most` of any seed, and `p90`,
-    which do with nine of ten."""
+    """Of the `nodes` of a class, how many `fewer` are enough: the median over seeds, the `least` and `most` of any
+    seed, and `p90`, enough for nine of ten seeds."""
 
     name: str
     nodes: int
@@ -26,10 +26,15 @@ class PlannedClass(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PlannedConfiguration(msgspec.Struct, frozen=True, rename="camel"):
-    """Nodes that a configuration needs, over seeds; `by_seed` in the order of the scenario's seeds. Where all nodes of
-    the scenario are not `enough`, `never` are shapes of pods that did not run on them. `growth`: how many percent more
-    pods all nodes would take, by seed, -1 where not even as many; empty where it was not asked for. `classes`: how many
-    fewer of each class, where that was asked for: of one class alone, or with `weights` of all together."""
+    """Nodes that a configuration needs, over seeds; `by_seed` in the order of the scenario's seeds.
+
+    - `enough`: whether all nodes of the scenario are; `never`: shapes of pods that did not run on them where they are
+      not.
+    - `growth`: how many percent more pods all nodes would take, by seed, -1 where not even as many; empty where it was
+      not asked for.
+    - `classes`: how many fewer of each class, where that was asked for: of one class alone, or with `weights` of all
+      together.
+    """
 
     name: str
     median: int
@@ -44,8 +49,8 @@ class PlannedConfiguration(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PlannedNodes(msgspec.Struct, frozen=True, rename="camel"):
-    """The least nodes for each configuration, and what was allowed to stay unmet, in percent. `weights`: how classes
-    share in the nodes that go, where they do not go at random."""
+    """The least nodes for each configuration, and the tolerated unmet demand in percent. `weights`: in which proportion
+    classes were removed, empty for at random."""
 
     name: str
     nodes: int
@@ -56,7 +61,7 @@ class PlannedNodes(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_plan(path: Path) -> PlannedNodes | None:
-    """A plan that was kept; None where there is none. Raises `InputError`."""
+    """Return a saved plan; None where there is none. Raises `InputError`."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -69,6 +74,6 @@ def read_plan(path: Path) -> PlannedNodes | None:
         raise InputError(f"is no plan: {error}", source=str(path)) from None
 
 
-def written_plan(plan: PlannedNodes) -> bytes:
-    """A plan as it is kept."""
+def encode_plan(plan: PlannedNodes) -> bytes:
+    """Encode a plan for its file."""
     return (json.dumps(msgspec.to_builtins(plan), indent=1, ensure_ascii=False) + "\n").encode()

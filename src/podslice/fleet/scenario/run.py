@@ -1,6 +1,6 @@
-"""A whole run: the cells of a scenario are made, each is kept as soon as it is there, and tables are made of all.
+"""A whole run: the cells of a scenario are simulated, each is saved as soon as it is done, and tables are made of all.
 
-Whatever ends it (a key, a full disk, a worker that is lost), what is kept stays, and a later run makes the rest.
+Whatever ends it (a key, a full disk, a lost worker), saved cells stay, and a later run makes the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podslice.config.kubelet import KubeletConfig
 from podslice.fleet.scenario.cells import FleetCell, Study
 from podslice.fleet.scenario.cluster import ClassStartError
 from podslice.fleet.scenario.scenario import FleetScenario
@@ -33,8 +34,12 @@ _MOST_NAMED = 3
 
 
 class RunPlan(NamedTuple):
-    """What a run is going to do: its cells, which of them are there already, configurations that do not start (in a
-    line each), and what was assumed of machines."""
+    """The plan of a run.
+
+    - `cells`: all cells that can run; `missing`: those that are not saved yet.
+    - `not_started`: configurations whose kubelets do not start, a line each.
+    - `assumed`: assumptions about machines; `warnings`: a line each.
+    """
 
     cells: tuple[FleetCell, ...]
     missing: tuple[FleetCell, ...]
@@ -43,20 +48,20 @@ class RunPlan(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def resolved(scenario: FleetScenario) -> dict[str, Any]:
-    """The scenario with every default filled in, as plain data."""
+def resolve_defaults(scenario: FleetScenario) -> dict[str, Any]:
+    """Return the scenario with every default filled in, as plain data."""
     found = msgspec.to_builtins(scenario)
     assert isinstance(found, dict)
     return found
 
 
-def resolved_text(scenario: FleetScenario) -> str:
-    """The same as YAML."""
-    return dump(resolved(scenario))
+def resolved_yaml(scenario: FleetScenario) -> str:
+    """Return the same as YAML."""
+    return dump(resolve_defaults(scenario))
 
 
-def startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
-    """The cells whose kubelets start, and why the others' do not."""
+def find_startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
+    """Return the cells whose kubelets start, and why the others' do not."""
     problems: dict[tuple[str, str], str] = {}
     known: set[tuple[str, str]] = set()
     for cell in study.cells:
@@ -73,9 +78,9 @@ def startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
 
 
 def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bool = False) -> RunPlan:
-    """What is to be done. Raises `InputError` where nothing is."""
+    """Return what is to be done; `only`: cells with this in their key. Raises `InputError` where nothing is."""
     study.check_traces()
-    cells, not_started = startable(study)
+    cells, not_started = find_startable(study)
     chosen = tuple(cell for cell in cells if only in cell.key)
     if only and not chosen:
         keys = ", ".join(cell.key for cell in cells[:3])
@@ -84,7 +89,7 @@ def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bo
     if store is not None and resume:
         identity, missing = study.id, []
         for cell in chosen:
-            problem = store.problem(cell.key, identity)
+            problem = store.find_problem(cell.key, identity)
             if problem is None:
                 continue
             missing.append(cell)
@@ -94,16 +99,16 @@ def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bo
 
 
 def disagreements(study: Study, cells: Sequence[FleetCell]) -> tuple[str, ...]:
-    """Configurations whose kubelets leave other CPUs than the Node objects of a live cluster say, in a line each: the
-    scheduler counts by the objects, the kubelet admits by its configuration."""
+    """Return a line for each configuration whose kubelets have other allocatable CPUs than the Node objects of a live
+    cluster: the scheduler counts by the objects, the kubelet admits by its configuration."""
     if not any(one.allocatable for one in study.cluster.classes):
         return ()
     found: dict[str, list[str]] = {}
     for cell in {(one.alternative, one.configuration): one for one in cells}.values():
         for one in study.start(cell).classes[: len(study.cluster.classes)]:
-            kept, told = one.kept["cpu"], one.allocatable["cpu"]
-            if kept != told:
-                found.setdefault(cell.configuration, []).append(f"{one.name}: {kept / 1000:g}, not {told / 1000:g}")
+            kept, reported = one.kept["cpu"], one.allocatable["cpu"]
+            if kept != reported:
+                found.setdefault(cell.configuration, []).append(f"{one.name}: {kept / 1000:g}, not {reported / 1000:g}")
     return tuple(
         f"kubelet {name} leaves other CPUs than Node objects say, by which the scheduler counts ({_few(classes)})"
         for name, classes in found.items()
@@ -116,7 +121,7 @@ def _few(words: Sequence[str]) -> str:
 
 
 def assumptions(study: Study) -> tuple[str, ...]:
-    """What is known of how many nodes, and what was assumed of the others, in a line each."""
+    """Return lines about the source of each node's machine, and about what was assumed."""
     counts: dict[int, int] = {}
     for node in study.cluster.nodes:
         counts[node.kind] = counts.get(node.kind, 0) + 1
@@ -129,37 +134,66 @@ def assumptions(study: Study) -> tuple[str, ...]:
     names = {"captured": "captured or written down", "nrt": "from NodeResourceTopology", "assumed": "assumed"}
     first = ", ".join(f"{names[source]} for {count} nodes" for source, count in sorted(by_source.items()))
     reasons = (f"{count} nodes: {reason}" for reason, count in by_reason.items())
-    return (f"machines: {first}", *reasons, *compressed(study), *started_from(study))
+    return (f"machines: {first}", *reasons, *time_scale_notes(study), *initial_pod_notes(study))
 
 
-def compressed(study: Study) -> tuple[str, ...]:
-    """What it means that times of a trace are other than they were, in a line."""
+def time_scale_notes(study: Study) -> tuple[str, ...]:
+    """Return a line about times of traces that are scaled, if any are."""
     scenario = study.scenario
     scales = {work.reading.time.scale for work in scenario.workload if work.trace} - {1.0}
     if not scales:
         return ()
-    told = ", ".join(f"{scale:g}" for scale in sorted(scales))
-    return (f"times of traces are multiplied by {told}, the delay after a refusal ({scenario.refusals.delay}) is not: "
+    by = ", ".join(f"{scale:g}" for scale in sorted(scales))
+    return (f"times of traces are multiplied by {by}, the delay after a refusal ({scenario.refusals.delay}) is not: "
             "attempts of pods that loop are counted in this other time",)  # fmt: skip
 
 
-def started_from(study: Study) -> tuple[str, ...]:
-    """How it is known where the pods of a live cluster are, with the first configuration that starts."""
-    if not study.cluster.told:
+def initial_pod_notes(study: Study) -> tuple[str, ...]:
+    """Return a line about how the resources of a live cluster's pods are known, from the first configuration that
+    starts."""
+    if not study.cluster.starts:
         return ()
-    cell = next(iter(startable(study)[0]), None)
-    counts = study.begun(cell).counts if cell else {}
+    cell = next(iter(find_startable(study)[0]), None)
+    counts = study.initial_fleet(cell).counts if cell else {}
     names = {
         "exact": "as state files say",
         "zones": "so that the sums of NodeResourceTopology agree (approximate)",
         "again": "admitted again in order of their start",
     }
-    told = ", ".join(f"{names[how]} on {counted(count, 'node')}" for how, count in sorted(counts.items()))
-    return (f"pods at the beginning: {told}",) if told else ()
+    sources = ", ".join(f"{names[how]} on {counted(count, 'node')}" for how, count in sorted(counts.items()))
+    return (f"pods at the beginning: {sources}",) if sources else ()
+
+
+_FILTER_COST = {"kube": 1.0, "kube-nrt": 1.5, "exact": 1.5}
+_ALIGNMENT_COST = {"none": 0, "best-effort": 2, "restricted": 2, "single-numa-node": 3}
+
+
+def sort_longest_first(study: Study, cells: Sequence[FleetCell]) -> tuple[FleetCell, ...]:
+    """Return the cells by estimated duration, the longest first, so that workers end at about the same time.
+
+    Nothing but the order depends on the estimate. Equal ones keep their order.
+    """
+    known: dict[tuple[str, str], float] = {}
+    for cell in cells:
+        place = cell.alternative, cell.configuration
+        if place not in known:
+            known[place] = max(map(_admission_cost, study.configs(cell).values()), default=0.0)
+
+    def cost(cell: FleetCell) -> float:
+        filtering = _FILTER_COST[study.scenario.schedulers[cell.scheduler].filter]
+        return -filtering * known[cell.alternative, cell.configuration]
+
+    return tuple(sorted(cells, key=cost))
+
+
+def _admission_cost(config: KubeletConfig) -> float:
+    """Return the cost of an admission, in those of a kubelet without managers."""
+    managed = (config.cpu_manager_policy != "none") + 2 * (config.memory_manager_policy != "None")
+    return 1.0 + managed + _ALIGNMENT_COST.get(config.topology_manager_policy, 0)
 
 
 def identity(study: Study, plan: RunPlan) -> dict[str, Any]:
-    """What a run is of: enough to know whether another one is the same."""
+    """Return what identifies a run, enough to recognize another run of the same."""
     return {
         "id": study.id,
         "name": study.scenario.name,
@@ -174,19 +208,19 @@ def identity(study: Study, plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def executor_of(study: Study, workers: int, dask: str) -> AbstractContextManager[Any]:
-    """Who simulates: None for this very process. Raises `InputError`."""
+def open_executor(study: Study, workers: int, dask: str) -> AbstractContextManager[Any]:
+    """Return a context with the executor that simulates, None for this very process. Raises `InputError`."""
     if dask:
-        return dask_executor(dask, *contents(study))
+        return dask_executor(dask, *read_inputs(study))
     return local_executor(workers) if workers > 1 else stoppable()
 
 
-def tasks_of(
+def make_tasks(
     study: Study, cells: tuple[FleetCell, ...], store: RunStore, *, verify: int | None, sent: bool
 ) -> list[Task]:
-    """A task for each cell. `sent`: workers do not see our files, and keep no checkpoints."""
+    """Return a task for each cell. `sent`: workers do not see our files, and keep no checkpoints."""
     folder = study.inputs.folder.absolute()
-    scenario = json.dumps(resolved(study.scenario))
+    scenario = json.dumps(resolve_defaults(study.scenario))
     place = "" if sent else str((store.folder / CELLS).absolute())
     identity, release = study.id, running_version() if sent else ""
     return [
@@ -195,8 +229,8 @@ def tasks_of(
     ]
 
 
-def contents(study: Study) -> tuple[list[tuple[str, bytes]], int]:
-    """The files of a scenario by the names that it has for them, and how many folders these go up. Raises
+def read_inputs(study: Study) -> tuple[list[tuple[str, bytes]], int]:
+    """Return the scenario's files by the names it has for them, and how many folders up these names go. Raises
     `InputError`."""
     found: list[tuple[str, bytes]] = []
     depth = 0
@@ -212,9 +246,9 @@ def contents(study: Study) -> tuple[list[tuple[str, bytes]], int]:
     return found, depth
 
 
-def keep_inputs(study: Study, store: RunStore) -> None:
-    """Copy the scenario's files into the run, so that it can be looked at by itself; not those of more than 64 MiB.
-    Raises `InputError`."""
+def copy_inputs(study: Study, store: RunStore) -> None:
+    """Copy the scenario's files into the run, so that it is complete by itself; up to 64 MiB of them. Raises
+    `InputError`."""
     kept = 0
     for name, path in sorted(study.inputs.named.items()):
         place = Path(name)
@@ -225,15 +259,15 @@ def keep_inputs(study: Study, store: RunStore) -> None:
             store.write(f"{INPUTS}/{name}", path.read_bytes())
 
 
-def kept_study(store: RunStore) -> Study | None:
-    """The study of a run, from its own copies; None where some are not there."""
+def open_study(store: RunStore) -> Study | None:
+    """Return the study of a run from its own copies; None where some are missing."""
     try:
         return Study(load_scenario(store.folder / SCENARIO), store.folder / INPUTS)
     except InputError:
         return None
 
 
-def make_cells(
+def simulate_cells(
     executor: Any,
     tasks: list[Task],
     store: RunStore,
@@ -241,8 +275,8 @@ def make_cells(
     listener: ShareListener,
     same: Mapping[str, Sequence[FleetCell]],
 ) -> Iterator[CellAnswer]:
-    """Make the cells and keep each, with those that come to the `same`; `listener` is told how far they are. Raises
-    `InputError` for what a cell cannot be made of, or kept."""
+    """Simulate cells and save each, with its equivalent ones (`same`); report progress to `listener`. Raises
+    `InputError` for a cell that cannot be simulated or saved."""
     answers: Iterator[CellAnswer]
     if executor is None:
         answers = (simulate(task, listener.share) for task in tasks)
@@ -253,6 +287,6 @@ def make_cells(
             raise InputError(f"cell {answer.key}: {answer.problem}")
         for cell in same[answer.key]:
             page = {"key": cell.key, "scenario": identity, "summary": dict(answer.summary)}
-            store.keep(cell.key, answer.data, page)
+            store.write_cell(cell.key, answer.data, page)
             store.drop_checkpoint(cell.key)
             yield answer._replace(key=cell.key, warning=answer.warning if cell.key == answer.key else "")

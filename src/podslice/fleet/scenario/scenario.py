@@ -1,7 +1,7 @@
-"""What a scenario file says: its fields, with their defaults.
+"""The fields of a scenario file, with their defaults.
 
-Decoded strictly; nothing in it means something that is not written here or in docs/fleet.md. Paths are relative to the
-file. One cell of the comparison is a set of machines, a kubelet configuration, a scheduler, a transform and a seed.
+Files are decoded strictly; every field is described here or in docs/fleet.md. Paths are relative to the file. A cell of
+the comparison is a set of machines, a kubelet configuration, a scheduler, a transform and a seed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ AS_WRITTEN = "as-written"
 
 
 class _Strict(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What a scenario is made of."""
+    """Base of all parts of a scenario: camelCase names, unknown fields are errors."""
 
 
 class MachineClass(_Strict, frozen=True, kw_only=True):
-    """A kind of machine. `machine`: a ready-made one, any form of `podslice topology --from`, or a row of a table of
-    assumptions as in `assumptions/openb.yaml#96`. `memory`: of the whole machine, instead of the machine's own. `gpus`
-    of one `gpu_model`, spread evenly over the NUMA nodes. `alternatives`: other machines by name, for the matrix."""
+    """A kind of machine.
+
+    - `machine`: a ready-made one, any form of `podslice topology --from`, or a row of a table of assumptions as in
+      `assumptions/openb.yaml#96`.
+    - `memory`: of the whole machine, instead of the machine's own.
+    - `gpus`: of one `gpu_model`, spread evenly over the NUMA nodes.
+    - `alternatives`: other machines by name, for the matrix.
+    """
 
     machine: str = msgspec.field(name="from")
     memory: Number | None = None
@@ -43,10 +48,14 @@ class ScenarioTaint(_Strict, frozen=True, kw_only=True):
 
 
 class NodesEntry(_Strict, frozen=True, kw_only=True):
-    """Nodes: of a trace (`csv`, whose machines the table of assumptions `classes` tells by shape), of one class
-    (`count` of them), or of a live cluster (`kubernetes`, with `topology` from NodeResourceTopology objects, and
-    folders with the `configurations` of kubelets, captured `machines` and `states`, a file or a folder for each node).
-    `memory`: of each node where a trace does not tell it."""
+    """Nodes of a trace, of one class, or of a live cluster.
+
+    - `csv`: a trace, whose machines are looked up by shape in the table of assumptions `classes`; `memory`: of each
+      node where the trace has none.
+    - `count`: so many nodes of class `of`.
+    - `kubernetes`: a live cluster, with `topology` from NodeResourceTopology objects, and folders with the
+      `configurations` of kubelets, captured `machines` and `states`, a file or a folder for each node.
+    """
 
     csv: str = ""
     columns: dict[str, str] = {}
@@ -65,20 +74,20 @@ class NodesEntry(_Strict, frozen=True, kw_only=True):
 
 
 class Replicas(_Strict, frozen=True, kw_only=True):
-    """A GPU is offered as so many devices, as time slicing does."""
+    """Each GPU is offered as this many devices, as time slicing does."""
 
     replicas: int
 
 
 class CeilAbove(_Strict, frozen=True, kw_only=True, rename="kebab"):
-    """Requests above this are rounded up to whole CPUs, smaller ones stay as they are."""
+    """Requests above this amount are rounded up to whole CPUs, smaller ones stay as they are."""
 
     ceil_above: Number
 
 
 class ReadingTime(_Strict, frozen=True, kw_only=True):
-    """`scale`: times are multiplied by it. `start`, `until`: only pods that arrive between, counted from the trace's
-    beginning."""
+    """`scale`: factor for all times. `start`, `until`: only pods that arrive between them are used, counted from the
+    trace's beginning."""
 
     scale: float = 1.0
     start: Number = 0
@@ -95,9 +104,12 @@ class Sidecars(_Strict, frozen=True, kw_only=True):
 
 
 class ContainerShare(_Strict, frozen=True, kw_only=True):
-    """A container of the pods that rows become, and its part of what a row asks for: an amount, or a share (25%). Of
-    the containers that run together one says no CPU and one no memory, and gets the rest. `gpus`: it has the GPUs; the
-    first container without amounts, where none says so. `run`: an init container's part counts beside the others'."""
+    """A container of the pods made from rows, and its part of the row's requests: an amount, or a share (25%).
+
+    Of the containers that run together one has no CPU and one no memory: it gets the rest. `gpus`: it gets the GPUs;
+    where no container has this, the first one without amounts. `run`: an init container's part is counted beside the
+    others'.
+    """
 
     name: str
     cpu: Number | None = None
@@ -120,8 +132,8 @@ class Reading(_Strict, frozen=True, kw_only=True):
 
 
 class Inflate(_Strict, frozen=True, kw_only=True):
-    """More pods, or fewer: drawn from the list until it asks for `to` times all of a resource, the whole list `copies`
-    times, or `rate` times as many arrivals in the same time."""
+    """More pods, or fewer: drawn from the list until they request `to` times all of a resource, or the whole list
+    `copies` times, or `rate` times as many arrivals in the same time."""
 
     to: float | None = None
     of: Literal["gpu", "cpu"] = "gpu"
@@ -131,7 +143,7 @@ class Inflate(_Strict, frozen=True, kw_only=True):
 
 
 class Lifetime(_Strict, frozen=True, kw_only=True):
-    """How long pods run, instead of what the trace says."""
+    """Run times that replace those of the trace."""
 
     lifetime: Literal["exponential", "constant"]
     mean: Number
@@ -145,7 +157,7 @@ class SyntheticShapes(_Strict, frozen=True, kw_only=True):
 
 
 class SyntheticShape(_Strict, frozen=True, kw_only=True):
-    """One shape and how often it comes, relative to the others."""
+    """A shape and its frequency, relative to the others."""
 
     cpu: Number
     memory: Number = "1Gi"
@@ -154,14 +166,14 @@ class SyntheticShape(_Strict, frozen=True, kw_only=True):
 
 
 class Arrivals(_Strict, frozen=True, kw_only=True):
-    """Pods a second: at random moments, or evenly."""
+    """Arrivals at random moments (`poisson`, a rate such as "40/s"), or at even intervals (`every`)."""
 
     poisson: str | None = None
     every: Number | None = None
 
 
 class SyntheticLifetime(_Strict, frozen=True, kw_only=True):
-    """Seconds: `lognormal` of mu and sigma, `exponential` of a mean, or `constant`."""
+    """Run times in seconds: `lognormal` of mu and sigma, `exponential` of a mean, or `constant`."""
 
     lognormal: tuple[float, float] | None = None
     exponential: Number | None = None
@@ -169,7 +181,7 @@ class SyntheticLifetime(_Strict, frozen=True, kw_only=True):
 
 
 class Synthetic(_Strict, frozen=True, kw_only=True):
-    """Pods that are made up."""
+    """Pods that are drawn from distributions."""
 
     shapes: SyntheticShapes | tuple[SyntheticShape, ...]
     arrivals: Arrivals
@@ -178,8 +190,8 @@ class Synthetic(_Strict, frozen=True, kw_only=True):
 
 
 class WorkloadEntry(_Strict, frozen=True, kw_only=True):
-    """Pods: of a trace, made up, of manifests, or those of a live cluster, which go first to where they are. `since`:
-    of an imported history, the moment at which it begins."""
+    """Pods of a trace, synthetic ones, those of manifests, or those of a live cluster, which start on the nodes where
+    they are. `since`: the moment at which an imported history begins."""
 
     trace: str = ""
     cluster: str = ""
@@ -195,8 +207,11 @@ class WorkloadEntry(_Strict, frozen=True, kw_only=True):
 
 class KubeletEntry(_Strict, frozen=True, kw_only=True):
     """A kubelet configuration: a `file`, fields on top of it, and fields for nodes of some classes on top of those.
-    `policy` is the file of a PodslicePolicy, and `policy_by_class` of another one for some classes, whose pattern is
-    read last wins. `recommend`: not one, but every policy, scope and set of options that `whatif --recommend` tries."""
+
+    `policy` is the file of a PodslicePolicy, `policy_by_class` that of another one for some classes; the last matching
+    pattern wins. `recommend`: every policy, scope and set of options that `whatif --recommend` tries, instead of one
+    configuration.
+    """
 
     file: str = ""
     fields: dict[str, Any] = msgspec.field(default={}, name="set")
@@ -207,8 +222,8 @@ class KubeletEntry(_Strict, frozen=True, kw_only=True):
 
 
 class SchedulerEntry(_Strict, frozen=True, kw_only=True):
-    """A scheduler. `fit`: how kube-scheduler scores sums; `policy`: another policy instead. `filter`: what it knows of
-    nodes beside sums. `curve`: of RequestedToCapacityRatio."""
+    """A scheduler. `fit`: how kube-scheduler scores sums, with `curve` for RequestedToCapacityRatio; `policy`: another
+    policy instead. `filter`: what it knows of nodes beside sums."""
 
     profile: Literal["default"] = "default"
     fit: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
@@ -230,8 +245,8 @@ class TransformEntry(_Strict, frozen=True, kw_only=True):
 
 
 class AfterRefusal(_Strict, frozen=True, kw_only=True):
-    """What happens after a refusal: `retry` by the pod's owner, on the next best node at once, or never. `owner` of all
-    pods instead of their own."""
+    """After a refusal `retry` by the pod's owner, on the next best node at once, or never. `owner`: of all pods,
+    instead of their own."""
 
     owner: Owner | None = None
     retry: Retry = "owner"
@@ -241,8 +256,8 @@ class AfterRefusal(_Strict, frozen=True, kw_only=True):
 
 
 class BudgetEntry(_Strict, frozen=True, kw_only=True):
-    """A PodDisruptionBudget: one of `min_available` and `max_unavailable`, pods or percent ("50%"). Or a `file`, or a
-    pattern of files, with such objects as kubectl prints them, or as they are in manifests."""
+    """A PodDisruptionBudget with either `min_available` or `max_unavailable`, pods or percent ("50%"). Or a `file`, or
+    a pattern of files, with such objects as kubectl prints them or manifests have them."""
 
     file: str = ""
     selector: Selector | None = None
@@ -252,8 +267,7 @@ class BudgetEntry(_Strict, frozen=True, kw_only=True):
 
 
 class ScenarioEvent(_Strict, frozen=True, kw_only=True):
-    """Something happens to the nodes whose name a pattern (`gpu96-*`) fits. `kubelet`: what a restarted one is
-    configured with."""
+    """An event of the nodes whose names match a pattern (`gpu96-*`). `kubelet`: the configuration of restarted ones."""
 
     at: Number
     drain: str | None = None
@@ -264,14 +278,14 @@ class ScenarioEvent(_Strict, frozen=True, kw_only=True):
 
 
 class Sample(_Strict, frozen=True, kw_only=True):
-    """How often figures are taken: by time, or whenever so many percent have arrived."""
+    """When samples are taken: by time, or by percent of the demand that has arrived."""
 
     every: Number | None = None
     per_percent_arrived: float | None = None
 
 
 class FleetScenario(_Strict, frozen=True, kw_only=True):
-    """A scenario as it is written, with all defaults."""
+    """A scenario as written, with all defaults."""
 
     api_version: str
     name: str

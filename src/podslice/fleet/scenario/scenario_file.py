@@ -1,4 +1,4 @@
-"""Scenario files: read and checked, with everything that is wrong in one said at once."""
+"""Scenario files: read and checked; all errors of a file are reported at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_SEEDS = 1000
 
 
 def load_scenario(path: Path) -> FleetScenario:
-    """The scenario of a file. Raises `InputError` with everything that is wrong in it."""
+    """Read the scenario of a file. Raises `InputError` with all errors in it."""
     source = str(path)
     documents = load_documents(read_text(source), source)
     if len(documents) != 1 or not isinstance(documents[0], dict):
@@ -30,7 +30,7 @@ def load_scenario(path: Path) -> FleetScenario:
 
 
 def scenario_from_data(data: dict[str, Any], source: str) -> FleetScenario:
-    """The scenario of plain data. Raises `InputError`."""
+    """Return the scenario of plain data. Raises `InputError`."""
     version = data.get("apiVersion")
     if version != API_VERSION:
         raise InputError(f"{version!r} is not supported", source=source, path="apiVersion",
@@ -41,7 +41,7 @@ def scenario_from_data(data: dict[str, Any], source: str) -> FleetScenario:
 
 
 def scenario_problems(scenario: FleetScenario) -> list[InputError]:
-    """Everything that is wrong in a scenario."""
+    """Return all errors in a scenario."""
     return [*_name_problems(scenario), *_entry_problems(scenario), *_list_problems(scenario), *value_problems(scenario)]
 
 
@@ -129,7 +129,7 @@ def _budget_problems(scenario: FleetScenario) -> list[InputError]:
 
 
 def container_problems(containers: Literal["one"] | tuple[ContainerShare, ...], path: str) -> list[InputError]:
-    """What is wrong with a template of containers."""
+    """Return the errors in a template of containers."""
     if isinstance(containers, str):
         return []
     found = []

@@ -1,4 +1,4 @@
-"""Amounts, times and numbers of a scenario that cannot be: known before anything is simulated, all of them at once."""
+"""Checks of amounts, times and numbers of a scenario, all of them before anything is simulated."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ _MOST_INFLATED = 100_000
 
 
 def value_problems(scenario: FleetScenario) -> Iterator[InputError]:
-    """Everything that is wrong in them."""
+    """Yield every impossible value."""
     if not scenario.name.strip() or "/" in scenario.name or not scenario.name.isprintable():
         yield InputError(f"{scenario.name!r} is no name of a folder", path="name", remedy="letters, digits, - and _")
     for index, node in enumerate(scenario.nodes):
-        yield from _least(f"nodes[{index}].count", node.count, 0)
+        yield from _check_least(f"nodes[{index}].count", node.count, 0)
     for name, machine in scenario.machines.items():
-        yield from _least(f"machines.{name}.gpus", machine.gpus, 0)
+        yield from _check_least(f"machines.{name}.gpus", machine.gpus, 0)
     for index, work in enumerate(scenario.workload):
-        yield from _of_workload(work, f"workload[{index}]")
-    yield from _of_schedulers(scenario)
+        yield from _workload_problems(work, f"workload[{index}]")
+    yield from _scheduler_problems(scenario)
     for name, transform in scenario.transforms.items():
         path = f"transforms.{name}"
         for field, scale in transform.scale.items():
-            yield from _above(f"{path}.scale.{field}", scale)
+            yield from _check_positive(f"{path}.scale.{field}", scale)
         if transform.sidecars is not None:
-            yield from _least(f"{path}.sidecars.count", transform.sidecars.count, 1)
+            yield from _check_least(f"{path}.sidecars.count", transform.sidecars.count, 1)
             if transform.sidecars.count > _MOST_SIDECARS:
                 yield InputError(f"is more than {_MOST_SIDECARS}", path=f"{path}.sidecars.count")
-            yield from _read(quantity, f"{path}.sidecars.cpu", transform.sidecars.cpu)
-            yield from _read(quantity, f"{path}.sidecars.memory", transform.sidecars.memory)
+            yield from _check_parsed(quantity, f"{path}.sidecars.cpu", transform.sidecars.cpu)
+            yield from _check_parsed(quantity, f"{path}.sidecars.memory", transform.sidecars.memory)
         if transform.reading is not None:
-            yield from _of_reading(transform.reading, f"{path}.reading")
-    yield from _read(milliseconds, "refusals.delay", scenario.refusals.delay)
-    yield from _least("refusals.tries", scenario.refusals.tries, 1)
-    yield from _least("refusals.limit", scenario.refusals.limit, 0)
+            yield from _reading_problems(transform.reading, f"{path}.reading")
+    yield from _check_parsed(milliseconds, "refusals.delay", scenario.refusals.delay)
+    yield from _check_least("refusals.tries", scenario.refusals.tries, 1)
+    yield from _check_least("refusals.limit", scenario.refusals.limit, 0)
     for index, event in enumerate(scenario.node_events):
-        yield from _read(milliseconds, f"nodeEvents[{index}].at", event.at)
-    yield from _of_samples(scenario)
+        yield from _check_parsed(milliseconds, f"nodeEvents[{index}].at", event.at)
+    yield from _sample_problems(scenario)
 
 
-def _of_samples(scenario: FleetScenario) -> Iterator[InputError]:
+def _sample_problems(scenario: FleetScenario) -> Iterator[InputError]:
     sample = scenario.sample
-    yield from _read(milliseconds, "warmup", scenario.warmup)
-    yield from _read(milliseconds, "sample.every", sample.every)
+    yield from _check_parsed(milliseconds, "warmup", scenario.warmup)
+    yield from _check_parsed(milliseconds, "sample.every", sample.every)
     if sample.every is not None and sample.per_percent_arrived is not None:
         yield InputError("has both every and perPercentArrived", path="sample", remedy="leave one out")
-    yield from _above("sample.perPercentArrived", sample.per_percent_arrived)
+    yield from _check_positive("sample.perPercentArrived", sample.per_percent_arrived)
 
 
-def _of_schedulers(scenario: FleetScenario) -> Iterator[InputError]:
+def _scheduler_problems(scenario: FleetScenario) -> Iterator[InputError]:
     for name, scheduler in scenario.schedulers.items():
         path = f"schedulers.{name}"
         if not 0 <= scheduler.percentage <= 100:
             yield InputError("is no percentage", path=f"{path}.percentage")
-        yield from _read(milliseconds, f"{path}.nrtDelay", scheduler.nrt_delay)
+        yield from _check_parsed(milliseconds, f"{path}.nrtDelay", scheduler.nrt_delay)
         shares = [share for share, _ in scheduler.curve]
         if not shares or shares != sorted(set(shares)) or not 0 <= shares[0] <= shares[-1] <= 100:
             remedy = "pairs of utilization and score, such as [[0, 0], [100, 10]]"
@@ -78,49 +78,49 @@ def _of_schedulers(scenario: FleetScenario) -> Iterator[InputError]:
             yield InputError("has a score that is not from 0 to 10", path=f"{path}.curve")
 
 
-def _of_workload(work: WorkloadEntry, path: str) -> Iterator[InputError]:
-    yield from _of_reading(work.reading, f"{path}.reading")
+def _workload_problems(work: WorkloadEntry, path: str) -> Iterator[InputError]:
+    yield from _reading_problems(work.reading, f"{path}.reading")
     if work.inflate is not None:
         ways = (work.inflate.to, work.inflate.copies, work.inflate.rate)
         if sum(value is not None for value in ways) != 1:
             yield InputError("needs exactly one of to, copies and rate", path=f"{path}.inflate")
         for field, value in zip(("to", "copies", "rate"), ways, strict=True):
-            yield from _above(f"{path}.inflate.{field}", value)
+            yield from _check_positive(f"{path}.inflate.{field}", value)
             if value is not None and value > _MOST_INFLATED:
                 yield InputError(f"is more than {_MOST_INFLATED}", path=f"{path}.inflate.{field}")
     if isinstance(work.departures, Lifetime):
-        yield from _read(_some_time, f"{path}.departures.mean", work.departures.mean)
+        yield from _check_parsed(_parse_positive_time, f"{path}.departures.mean", work.departures.mean)
     if work.synthetic is not None:
-        yield from _of_made_up(work.synthetic, f"{path}.synthetic")
+        yield from _synthetic_problems(work.synthetic, f"{path}.synthetic")
 
 
-def _of_reading(reading: Reading, path: str) -> Iterator[InputError]:
+def _reading_problems(reading: Reading, path: str) -> Iterator[InputError]:
     time = reading.time
-    yield from _above(f"{path}.time.scale", time.scale)
+    yield from _check_positive(f"{path}.time.scale", time.scale)
     problems = [
-        *_read(milliseconds, f"{path}.time.start", time.start),
-        *_read(milliseconds, f"{path}.time.until", time.until),
+        *_check_parsed(milliseconds, f"{path}.time.start", time.start),
+        *_check_parsed(milliseconds, f"{path}.time.until", time.until),
     ]
     yield from problems
     if not problems and time.until is not None and milliseconds(time.until, "") <= milliseconds(time.start, ""):
         yield InputError("is not after start", path=f"{path}.time.until")
     if isinstance(reading.gpu_share, Replicas):
-        yield from _least(f"{path}.gpuShare.replicas", reading.gpu_share.replicas, 1)
+        yield from _check_least(f"{path}.gpuShare.replicas", reading.gpu_share.replicas, 1)
 
 
-def _of_made_up(made: Synthetic, path: str) -> Iterator[InputError]:
-    yield from _least(f"{path}.pods", made.pods, 1)
+def _synthetic_problems(made: Synthetic, path: str) -> Iterator[InputError]:
+    yield from _check_least(f"{path}.pods", made.pods, 1)
     arrivals, lifetime = made.arrivals, made.lifetime
     if (arrivals.poisson is None) == (arrivals.every is None):
         yield InputError("needs exactly one of poisson and every", path=f"{path}.arrivals")
-    yield from _read(gap_of_rate, f"{path}.arrivals.poisson", arrivals.poisson)
-    yield from _read(milliseconds, f"{path}.arrivals.every", arrivals.every)
+    yield from _check_parsed(gap_of_rate, f"{path}.arrivals.poisson", arrivals.poisson)
+    yield from _check_parsed(milliseconds, f"{path}.arrivals.every", arrivals.every)
     if lifetime is not None:
         ways = (lifetime.lognormal, lifetime.exponential, lifetime.constant)
         if sum(value is not None for value in ways) != 1:
             yield InputError("needs exactly one of lognormal, exponential and constant", path=f"{path}.lifetime")
-        yield from _read(_some_time, f"{path}.lifetime.exponential", lifetime.exponential)
-        yield from _read(milliseconds, f"{path}.lifetime.constant", lifetime.constant)
+        yield from _check_parsed(_parse_positive_time, f"{path}.lifetime.exponential", lifetime.exponential)
+        yield from _check_parsed(milliseconds, f"{path}.lifetime.constant", lifetime.constant)
         if lifetime.lognormal is not None and not (lifetime.lognormal[0] <= LONGEST_LOG and lifetime.lognormal[1] >= 0):
             remedy = "mu and sigma of the logarithm of seconds, such as [3.2, 1.1]"
             yield InputError("is no distribution", path=f"{path}.lifetime.lognormal", remedy=remedy)
@@ -128,33 +128,33 @@ def _of_made_up(made: Synthetic, path: str) -> Iterator[InputError]:
         if not any(shape.weight for shape in made.shapes):
             yield InputError("has none that comes", path=f"{path}.shapes", remedy="name one with a weight above 0")
         for index, shape in enumerate(made.shapes):
-            yield from _of_shape(shape, f"{path}.shapes[{index}]")
+            yield from _shape_problems(shape, f"{path}.shapes[{index}]")
 
 
-def _of_shape(shape: SyntheticShape, path: str) -> Iterator[InputError]:
-    yield from _read(quantity, f"{path}.cpu", shape.cpu)
-    yield from _read(quantity, f"{path}.memory", shape.memory)
-    yield from _least(f"{path}.gpus", shape.gpus, 0)
-    yield from _least(f"{path}.weight", shape.weight, 0)
+def _shape_problems(shape: SyntheticShape, path: str) -> Iterator[InputError]:
+    yield from _check_parsed(quantity, f"{path}.cpu", shape.cpu)
+    yield from _check_parsed(quantity, f"{path}.memory", shape.memory)
+    yield from _check_least(f"{path}.gpus", shape.gpus, 0)
+    yield from _check_least(f"{path}.weight", shape.weight, 0)
 
 
-def _some_time(value: Number, path: str) -> None:
+def _parse_positive_time(value: Number, path: str) -> None:
     if milliseconds(value, path) == 0:
         raise InputError("is not above 0", path=path)
 
 
-def _least(path: str, value: int, least: int) -> Iterator[InputError]:
+def _check_least(path: str, value: int, least: int) -> Iterator[InputError]:
     if value < least:
         yield InputError(f"{value} is less than {least}", path=path)
 
 
-def _above(path: str, value: float | None) -> Iterator[InputError]:
+def _check_positive(path: str, value: float | None) -> Iterator[InputError]:
     if value is not None and not 0 < value < float("inf"):
         yield InputError(f"{value} is not above 0", path=path)
 
 
-def _read(reader: Callable[[Any, str], object], path: str, value: object | None) -> Iterator[InputError]:
-    """What a reader says of a value; nothing of one that is left out."""
+def _check_parsed(reader: Callable[[Any, str], object], path: str, value: object | None) -> Iterator[InputError]:
+    """Yield the error of a parser for a value; None is a field that is left out."""
     if value is None:
         return
     try:

@@ -1,6 +1,6 @@
-"""Whether some of the nodes are enough for a workload, and in which order they go away.
+"""Whether a subset of the nodes is enough for a workload, and in which order nodes are removed.
 
-Packing is not monotone: one node more can hold less. So neighbours of what bisection finds are looked at too.
+Packing is not monotone: one more node can hold less. So neighbours of the number that bisection finds are tried too.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ _PROBES = 2
 
 
 class NotEnoughError(ValueError):
-    """All nodes of the scenario are not enough."""
+    """Raised when all nodes of the scenario are not enough."""
 
 
-def unmet_share(
+def measure_unmet(
     made: CellInputs,
     nodes: Sequence[int],
     patience: int,
     progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[float, Counter[str]]:
-    """Demand that did not run within `patience` milliseconds of its arrival, in percent, on some of the nodes; and the
-    shapes of pods that never ran. `progress` as of `run_cell`."""
+    """Simulate some of the nodes; return unmet demand in percent, and the shapes of pods that never ran.
+
+    Demand is unmet if it did not run within `patience` milliseconds of its arrival. `progress` as of `run_cell`.
+    """
     kept = sorted(nodes)
     fleet = Fleet(made.fleet.classes, tuple(made.fleet.nodes[number] for number in kept))
     options = replace(made.options, metrics=(), events=(), cpus=False, sample_ms=0, sample_share=0)
-    work = on_nodes(made.workload, kept)
+    work = restrict_to_nodes(made.workload, kept)
     bound = run_cell(fleet, work, options, made.seed, progress=progress).pods.bound
     by_gpu = any(shape.gpus for shape in work.shapes)
     requests = [shape.gpu_request if by_gpu else shape.cpu_request for shape in work.shapes]
@@ -50,9 +52,9 @@ def unmet_share(
     return (100 * unmet / asked if asked else 0.0), never
 
 
-def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
-    """The pods with some of the nodes only: those of DaemonSets go with their nodes, for others the scheduler
-    decides."""
+def restrict_to_nodes(work: Workload, kept: Sequence[int]) -> Workload:
+    """Return the pods for a subset of the nodes: DaemonSets' pods of other nodes are left out, all others bound to
+    other nodes are placed by the scheduler."""
     places = {number: place for place, number in enumerate(kept)}
     pods = [
         pod
@@ -67,8 +69,8 @@ def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
     return Workload.of(work.shapes, shape, arrival, length, node, initial)
 
 
-def first_beyond(low: int, high: int, beyond: Callable[[int], bool]) -> int:
-    """By bisection the first number after `low` that is `beyond`, where `high` is taken to be."""
+def bisect_first(low: int, high: int, beyond: Callable[[int], bool]) -> int:
+    """Return by bisection the first number after `low` that is `beyond`; `high` is assumed to be."""
     while high - low > 1:
         middle = (low + high) // 2
         if beyond(middle):
@@ -78,9 +80,12 @@ def first_beyond(low: int, high: int, beyond: Callable[[int], bool]) -> int:
     return high
 
 
-def least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -> tuple[int, tuple[int, ...]]:
-    """The least number that is enough, and numbers that contradict it: smaller ones that are enough too, greater ones
-    that are not. `short` is known to be too few. Raises `NotEnoughError`."""
+def find_least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -> tuple[int, tuple[int, ...]]:
+    """Return the least number that is enough, and numbers that contradict it: smaller ones that are enough too, greater
+    ones that are not.
+
+    `most`: all nodes; `short`: a number known to be too small. Raises `NotEnoughError`.
+    """
     known: dict[int, bool] = {}
 
     def ask(count: int) -> bool:
@@ -90,23 +95,26 @@ def least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -> tup
 
     if not ask(most):
         raise NotEnoughError
-    high = first_beyond(short, most, ask)
+    high = bisect_first(short, most, ask)
     odd = [count for count in range(max(short + 1, high - 1 - _PROBES), high - 1) if ask(count)]
     odd += [count for count in range(high + 1, min(most, high + _PROBES) + 1) if not ask(count)]
     return high, tuple(odd)
 
 
 def removal_order(nodes: int, seed: int) -> list[int]:
-    """Nodes in the order in which they stay: the last ones go first."""
+    """Return the nodes in a random order of the seed; the last ones are removed first."""
     order = list(range(nodes))
     shuffle(stream(seed, "plan"), order)
     return order
 
 
 def weighted_order(order: Sequence[int], kinds: Sequence[int], weights: Mapping[int, int]) -> tuple[list[int], int]:
-    """Nodes in the order in which they stay, where classes (`kinds`, by node) go away as their weights say; and how
-    many stay in any case, which are those of classes without weight. Within a class `order` decides; a class that is
-    used up leaves its part to the others."""
+    """Return the nodes in such an order with classes (`kinds`, by node) removed in proportion to their weights, and the
+    number of nodes that are never removed.
+
+    Classes without weight are never removed. Within a class `order` decides; when a class is used up, the others share
+    its part.
+    """
     staying = [node for node in order if not weights.get(kinds[node])]
     going = {kind: [node for node in order if kinds[node] == kind] for kind, weight in weights.items() if weight}
     gone = dict.fromkeys(going, 0)

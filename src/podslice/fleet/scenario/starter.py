@@ -1,4 +1,4 @@
-"""Scenarios to start from: commented files and a small trace that is made up, so that they run as they are."""
+"""Starter scenarios: commented files with a small synthetic trace, so that they run as they are."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _PODS = (
     (4, 64000, 240, 8, 1000),
     (3, 23000, 96, 2, 1000),
 )
-"""Weight, milli-CPUs, GiB, GPUs and milli of each: drawn by hand, in the manner of published traces."""
+"""Weight, millicores, GiB, GPUs and milli of each: chosen to resemble published traces."""
 _COUNT = 700
 _SECONDS = 90
 
 
 def starter_files(kind: str) -> Iterator[tuple[str, str]]:
-    """Names and texts of the files of a starter, but for its trace."""
+    """Yield names and texts of the files of a starter, except its trace."""
     folder = files("podslice.fleet").joinpath("data", "starters", kind)
     for file in sorted(folder.iterdir(), key=lambda one: one.name):
         yield file.name, file.read_text(encoding="utf-8")
 
 
 def sample_nodes() -> Iterator[TraceNode]:
-    """The nodes of the made-up trace."""
+    """Yield the nodes of the synthetic trace."""
     number = 0
     for count, cpus, memory, gpus, model in _NODES:
         for _ in range(count):
@@ -52,7 +52,7 @@ def sample_nodes() -> Iterator[TraceNode]:
 
 
 def sample_pods() -> Iterator[TracePod]:
-    """The pods of the made-up trace: they come over a day and run for some hours."""
+    """Yield the pods of the synthetic trace: they arrive over a day and run for some hours."""
     chance = stream(1, "sample")
     shapes = [shape for weight, *shape in _PODS for _ in range(weight)]
     arrival = 0
@@ -67,7 +67,7 @@ def sample_pods() -> Iterator[TracePod]:
 
 
 def sample_cluster() -> tuple[str, str]:
-    """A made-up cluster as kubectl prints it: nodes and pods."""
+    """Return a synthetic cluster as kubectl prints it: nodes and pods."""
     chance = stream(2, "sample")
     amounts = {"cpu": "64", "memory": f"{256 * _GI}", "pods": "110"}
     labels = {"feature.node.kubernetes.io/memory-numa": "true", "kubernetes.io/arch": "amd64"}

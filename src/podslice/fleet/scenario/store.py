@@ -1,7 +1,7 @@
-"""A run on disk: every cell is written whole or not at all, and what is there is checked before it is believed.
+"""A run on disk: every cell is written whole or not at all, and is verified when it is read.
 
-A directory holds the resolved scenario, its id, and two files a cell: the outcome, and then, written last, a page with
-its checksum. A process that is killed at any moment leaves whole cells; a run that goes on makes the others.
+A directory has the resolved scenario, its id, and two files for each cell: the outcome, and then, written last, a page
+with its checksum. A process that is killed at any moment leaves whole cells; a resumed run makes the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podslice.reading.files import read_limited
 from podslice.values.errors import InputError
 
 CHECKPOINT = ".ckpt"
-"""The ending of the file of a cell that is not done."""
+"""Suffix of the checkpoint of a cell that is not done."""
 SCENARIO, IDENTITY, CELLS, TABLES, INPUTS = "scenario.yaml", "id.json", "cells", "tables", "inputs"
 _LARGEST_PAGE = 16 << 20
 _LARGEST_OUTCOME = 4 << 30
@@ -33,8 +33,8 @@ class RunStore:
         self.cells = folder / CELLS
 
     def begin(self, identity: dict[str, Any], scenario: str, *, resume: bool) -> None:
-        """Make the directory, or find it: of the same scenario, and only to go on with it."""
-        known = self.identity()
+        """Make the directory, or find it with a run of the same scenario, which only `resume` allows."""
+        known = self.read_identity()
         if known is not None and not resume:
             remedy = "--resume goes on with it; --out names another"
             raise InputError("there is a run already", source=str(self.folder), remedy=remedy)
@@ -53,12 +53,12 @@ class RunStore:
         self.write(SCENARIO, scenario.encode())
 
     def _is_unused(self) -> bool:
-        """True where there is nothing, or no more than a run that was killed before it had an identity."""
+        """Whether the directory is empty, or has no more than a run that was killed before it had an identity."""
         names = {path.name for path in self.folder.iterdir()}
         return names <= {CELLS, f".{IDENTITY}.new"} and not (self.cells.is_dir() and any(self.cells.iterdir()))
 
-    def identity(self) -> dict[str, Any] | None:
-        """What the run is of; None where there is none."""
+    def read_identity(self) -> dict[str, Any] | None:
+        """Return the identity of the run; None where there is no run."""
         path = self.folder / IDENTITY
         try:
             found = json.loads(read_limited(str(path), _LARGEST_PAGE))
@@ -70,16 +70,16 @@ class RunStore:
             raise InputError("is no identity of a run", source=str(path))
         return found
 
-    def known_identity(self) -> dict[str, Any]:
-        """As `identity`, of a run that must be there."""
-        found = self.identity()
+    def require_identity(self) -> dict[str, Any]:
+        """Return the identity of a run that must exist."""
+        found = self.read_identity()
         if found is None:
             remedy = "podslice fleet run FILE --out DIR makes one"
             raise InputError("holds no run", source=str(self.folder), remedy=remedy)
         return found
 
     def write(self, name: str, data: bytes) -> None:
-        """Write one file whole."""
+        """Write a file atomically."""
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,19 +88,20 @@ class RunStore:
             remedy = "what is there stays; run again with --resume"
             raise InputError(f"cannot be written: {error.strerror}", source=str(path), remedy=remedy) from None
 
-    def keep(self, key: str, data: bytes, page: dict[str, Any]) -> None:
+    def write_cell(self, key: str, data: bytes, page: dict[str, Any]) -> None:
         """Write a cell: its outcome, then its page."""
         self.write(f"{CELLS}/{key}.bin", data)
         checksum = hashlib.sha256(data).hexdigest()
+        # The page comes last: a cell without a page, or with another checksum, is made again.
         self.write(f"{CELLS}/{key}.json", _json({**page, "sha256": checksum, "bytes": len(data)}))
 
     def drop_checkpoint(self, key: str) -> None:
-        """The cell is done."""
+        """Remove the checkpoint of a cell that is done."""
         with suppress(OSError):
             (self.cells / f"{key}{CHECKPOINT}").unlink(missing_ok=True)
 
-    def problem(self, key: str, identity: str) -> str | None:
-        """Why a cell must be made (again); None where it is there and whole, empty where it was not begun."""
+    def find_problem(self, key: str, identity: str) -> str | None:
+        """Return why a cell must be made again; None where it is whole, "" where it was never finished."""
         try:
             page = json.loads(read_limited(str(self.cells / f"{key}.json"), _LARGEST_PAGE))
             data = read_limited(str(self.cells / f"{key}.bin"), _LARGEST_OUTCOME)
@@ -112,8 +113,8 @@ class RunStore:
             return "is of another scenario"
         return None if page.get("sha256") == hashlib.sha256(data).hexdigest() else "does not have its checksum"
 
-    def page(self, key: str) -> dict[str, Any]:
-        """The page of a cell."""
+    def read_page(self, key: str) -> dict[str, Any]:
+        """Return the page of a cell."""
         path = self.cells / f"{key}.json"
         try:
             found = json.loads(read_limited(str(path), _LARGEST_PAGE))
@@ -123,12 +124,12 @@ class RunStore:
         assert isinstance(found, dict)
         return found
 
-    def outcome(self, key: str) -> CellOutcome:
-        """What a cell came to."""
+    def read_outcome(self, key: str) -> CellOutcome:
+        """Return the outcome of a cell."""
         path = self.cells / f"{key}.bin"
         try:
             data = read_limited(str(path), _LARGEST_OUTCOME)
-            checksum = self.page(key).get("sha256")
+            checksum = self.read_page(key).get("sha256")
             if checksum != hashlib.sha256(data).hexdigest():
                 raise DamagedError("does not have its checksum")
             return decode(data)
@@ -137,10 +138,10 @@ class RunStore:
         except DamagedError as error:
             raise InputError(str(error), source=str(path), remedy="run again with --resume") from None
 
-    def keys(self) -> Iterator[str]:
-        """Keys of the cells that are there, in the order of the scenario."""
+    def stored_keys(self) -> Iterator[str]:
+        """Yield the keys of saved cells in the order of the scenario."""
         there = {path.stem for path in self.cells.glob("*.json")}
-        return (key for key in self.known_identity()["cells"] if key in there)
+        return (key for key in self.require_identity()["cells"] if key in there)
 
 
 def _json(data: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Plain data as a typed value, strictly: a field that nobody knows is an error that names the nearest known one."""
+"""Strict conversion of plain data to typed values: an unknown field is an error that names the nearest known one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 Number = str | int | float
 """An amount or a time as people write it: 2, 0.5, 500m, 16Gi, 6h."""
 _LONGEST = 1 << 53
-"""Milliseconds."""
+"""The longest time in milliseconds: larger numbers are not exact as floating-point ones."""
 
 
 def convert(data: Any, kind: type[T], *, source: str) -> T:
-    """The value of this type. Raises `InputError` with the path of the field."""
+    """Return data as a value of this type. Raises `InputError` with the path of the field."""
     try:
-        return msgspec.convert(plain(data), kind)
+        return msgspec.convert(to_plain(data), kind)
     except InputError as error:
         raise error.at(source=source) from None
     except msgspec.ValidationError as error:
@@ -36,29 +36,30 @@ def convert(data: Any, kind: type[T], *, source: str) -> T:
         raise InputError(found.problem, source=source, path=found.path, remedy=remedy) from None
 
 
-def plain(data: Any) -> Any:
-    """Data of plain types; numbers of YAML remember how they were written. Raises `InputError` for a key that YAML does
-    not read as text."""
+def to_plain(data: Any) -> Any:
+    """Return data of plain types only; YAML's numbers, which remember how they were written, become ordinary ones.
+    Raises `InputError` for a key that YAML does not read as text."""
     if isinstance(data, dict):
         for key in data:
+            # YAML 1.1 reads the keys `on`, `off`, `yes` and `no` as truth values.
             if isinstance(key, bool):
                 raise InputError(f"a key is read as {str(key).lower()}", remedy="put on, off, yes and no in quotes")
-        return {str(key): plain(value) for key, value in data.items()}
+        return {str(key): to_plain(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [plain(value) for value in data]
+        return [to_plain(value) for value in data]
     if isinstance(data, float):
         return float(data)
     return data
 
 
 def milliseconds(value: Number, path: str) -> int:
-    """A time: a number of seconds, or text with units (`6h`, `1m30s`). Raises `InputError`."""
+    """Parse a time: a number of seconds, or text with units (`6h`, `1m30s`). Raises `InputError`."""
     try:
         found = round(float(value) * 1000) if _is_number(value) else parse_duration(str(value)) // 10**6
     except (DurationError, OverflowError, ValueError):
         raise InputError(f"{value!r} is no time", path=path, remedy="write 30s, 5m, 6h, or seconds") from None
     if found < 0:
-        raise InputError(f"{value!r} is less than nothing", path=path)
+        raise InputError(f"{value!r} is negative", path=path)
     if found > _LONGEST:
         raise InputError(f"{value!r} is longer than anything runs", path=path)
     return found
@@ -69,11 +70,11 @@ def _is_number(value: Number) -> bool:
 
 
 def quantity(value: Number, path: str) -> Quantity:
-    """A quantity of Kubernetes, not negative. Raises `InputError`."""
+    """Parse a quantity of Kubernetes that is not negative. Raises `InputError`."""
     try:
         found = Quantity.parse(str(value))
     except QuantityError:
         raise InputError(f"{value!r} is no quantity", path=path, remedy="write 2, 500m, 16Gi") from None
     if found.sign() < 0:
-        raise InputError(f"{value!r} is less than nothing", path=path)
+        raise InputError(f"{value!r} is negative", path=path)
     return found

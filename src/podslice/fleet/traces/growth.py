@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from podslice.fleet.engine.streams import draw_below, stream
 from podslice.fleet.engine.workload import NEVER, Workload
-from podslice.fleet.scenario.sizing import first_beyond
+from podslice.fleet.scenario.sizing import bisect_first
 
 MOST_PERCENT = 1000
 """More is not looked for."""
@@ -54,4 +54,4 @@ def most_growth(enough: Callable[[int], bool]) -> int:
     while high < MOST_PERCENT and enough(high):
         low, high = high, 2 * high
     high = min(high, MOST_PERCENT + 1)
-    return first_beyond(low, high, lambda percent: not enough(percent)) - 1
+    return bisect_first(low, high, lambda percent: not enough(percent)) - 1

@@ -15,9 +15,9 @@ from podslice.fleet.commands.progress import RunProgress
 from podslice.fleet.scenario import plan
 from podslice.fleet.scenario.cells import FleetCell, Study
 from podslice.fleet.scenario.codec import encode
+from podslice.fleet.scenario.equivalence import group_equivalent
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
-from podslice.fleet.scenario.twins import groups
 from podslice.fleet.workers.pool import simulated
 from tests.fleet.test_runs import SCENARIO, files_of, fleet
 
@@ -51,7 +51,7 @@ def study_of(folder: Path, data: dict[str, Any]) -> Study:
 
 def merged(folder: Path, data: dict[str, Any]) -> list[set[str]]:
     study = study_of(folder, data)
-    return [{cell.kubelet for cell in same} for same in groups(study, study.cells).values()]
+    return [{cell.kubelet for cell in same} for same in group_equivalent(study, study.cells).values()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,7 +60,7 @@ def test_scope_makes_no_difference_to_pods_of_one_container(tmp_path: Path, kind
     pod = {**KINDS[kind], "topologyManagerScope": "pod"}
     data = scenario({"container": {"set": KINDS[kind]}, "pod": {"set": pod}})
     study = study_of(tmp_path, data)
-    assert [len(same) for same in groups(study, study.cells).values()] == [2]
+    assert [len(same) for same in group_equivalent(study, study.cells).values()] == [2]
     first, second = (simulated(study, cell.key) for cell in study.cells)
     assert encode(first) == encode(second)
     refuses = kind.startswith(("restricted", "single"))
@@ -75,7 +75,7 @@ def test_scope_counts_where_pods_have_several_containers(tmp_path: Path) -> None
     }
     data = scenario(kubelets, transforms={"two": {"sidecars": {"count": 1, "cpu": 2, "as": "padded"}}})
     study = study_of(tmp_path, data)
-    assert len(groups(study, study.cells)) == 2
+    assert len(group_equivalent(study, study.cells)) == 2
     first, second = (simulated(study, cell.key) for cell in study.cells)
     assert encode(first) != encode(second)
     data = scenario(kubelets)
@@ -109,7 +109,7 @@ def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) ->
         result = fleet("run", path, "--out", tmp_path / name, *words)
         assert result.exit_code == 0, result.output
     assert files_of(tmp_path / "shared") == files_of(tmp_path / "each") == files_of(tmp_path / "two")
-    assert len(list(RunStore(tmp_path / "shared").keys())) == 2
+    assert len(list(RunStore(tmp_path / "shared").stored_keys())) == 2
 
 
 def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,13 +117,13 @@ def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kind = KINDS["single"]
     kubelets = {"container": {"set": kind}, "pod": {"set": {**kind, "topologyManagerScope": "pod"}}}
     looked: list[str] = []
-    sized = plan._sized
+    sized = plan._size_cell
 
     def looking(study: Study, cell: FleetCell, terms: plan.PlanTerms, told: Any) -> plan.CellSize:
         looked.append(cell.kubelet)
         return sized(study, cell, terms, told)
 
-    monkeypatch.setattr(plan, "_sized", looking)
+    monkeypatch.setattr(plan, "_size_cell", looking)
     terms, listener = plan.PlanTerms(5.0, 300_000), RunProgress(2, "none")
     both = plan.plan_nodes(study_of(tmp_path, scenario(kubelets)), terms, listener)
     assert looked == ["container"]

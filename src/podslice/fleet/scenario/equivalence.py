@@ -1,7 +1,7 @@
-"""Cells that must come to the same: one of them is simulated, and its outcome is that of all.
+"""Equivalent cells: cells with certainly equal results, of which one is simulated for all.
 
-Two configurations are one where every class of nodes has the same settings. And where every pod has one container, what
-the pod needs is what its container needs, so it does not matter which of them the Topology Manager aligns (its scope).
+Two configurations are equivalent where every class of nodes has the same settings. Where every pod has one container,
+the pod's requests are its container's, so the scope of the Topology Manager makes no difference either.
 """
 
 from __future__ import annotations
@@ -12,39 +12,40 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.fleet.scenario.cells import FleetCell, Study
-from podslice.fleet.scenario.inputs import canonical
+from podslice.fleet.scenario.inputs import canonical_json
 from podslice.fleet.scenario.scenario import FleetScenario
 
 
-def groups(study: Study, cells: Iterable[FleetCell]) -> dict[str, tuple[FleetCell, ...]]:
-    """The cells that come to the same, by the key of the one that is simulated."""
+def group_equivalent(study: Study, cells: Iterable[FleetCell]) -> dict[str, tuple[FleetCell, ...]]:
+    """Return equivalent cells by the key of the one that is simulated."""
     found: dict[bytes, list[FleetCell]] = {}
     settings: dict[tuple[str, str, bool], bytes] = {}
     for cell in cells:
-        scoped = _scope_counts(study.scenario, cell)
+        scoped = _may_depend_on_scope(study.scenario, cell)
         place = cell.alternative, cell.configuration, scoped
         if place not in settings:
-            settings[place] = _settings(study, cell, scoped=scoped)
+            settings[place] = _settings_key(study, cell, scoped=scoped)
         parts = cell.alternative, cell.scheduler, cell.transform, cell.seed
-        found.setdefault(canonical(parts) + settings[place], []).append(cell)
+        found.setdefault(canonical_json(parts) + settings[place], []).append(cell)
     return {same[0].key: tuple(same) for same in found.values()}
 
 
-def _settings(study: Study, cell: FleetCell, *, scoped: bool) -> bytes:
-    """All that a cell's kubelets are told. Pods that a dump has on nodes are another matter with the configuration that
-    they ran with, so there each is its own."""
+def _settings_key(study: Study, cell: FleetCell, *, scoped: bool) -> bytes:
+    """Return all settings of a cell's kubelets as bytes."""
     configs = study.configs(cell)
     if not scoped:
         configs = {kind: replace(one, topology_manager_scope="container") for kind, one in configs.items()}
     entry = study.scenario.kubelets[cell.kubelet]
-    told = cell.configuration if study.cluster.told else ""
+    # Pods that a dump has on its nodes are placed differently with the configuration they ran with, so each
+    # configuration of such a cluster is a class of its own.
+    ran_with = cell.configuration if study.cluster.starts else ""
     plain = [[kind, msgspec.to_builtins(one, str_keys=True)] for kind, one in sorted(configs.items())]
-    return canonical([told, entry.policy, sorted(entry.policy_by_class.items()), plain])
+    return canonical_json([ran_with, entry.policy, sorted(entry.policy_by_class.items()), plain])
 
 
-def _scope_counts(scenario: FleetScenario, cell: FleetCell) -> bool:
-    """False where it is certain that the Topology Manager's scope makes no difference. Scheduler plugins that know of
-    NUMA nodes, policies of podslice and the released kubelet have ways of their own for each."""
+def _may_depend_on_scope(scenario: FleetScenario, cell: FleetCell) -> bool:
+    """Return False where the Topology Manager's scope certainly makes no difference. NUMA-aware scheduler plugins,
+    policies of podslice and the released kubelet treat the two scopes differently."""
     entry, transform = scenario.kubelets[cell.kubelet], scenario.transforms[cell.transform]
     readings = [one.reading for one in scenario.workload]
     if transform.reading is not None:
