@@ -143,7 +143,7 @@ def test_configuration_is_linted_with_the_machine(tmp_path: Path) -> None:
 def test_machine_alone_is_pointed_out() -> None:
     """A machine without a configuration changes nothing for pods, and the command says so."""
     result = run("-", "--from", "pack:1 core:4 pu:2", stdin=POD)
-    assert result.stderr == "podslice: note: without --config the machine says nothing about pods\n"
+    assert result.stderr == "podslice: note: without --config no rule checks pods against the machine\n"
     assert "PS305" in result.stdout
 
 

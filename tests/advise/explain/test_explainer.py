@@ -40,8 +40,8 @@ def test_rehearsals_decide_like_admissions(seed: int) -> None:
             for memory in ("256Mi", "1Gi", "3Gi"):
                 tried = make_pod("tried", ("c", cpus), memory=memory)
                 needs = PodNeeds.of(tried, node.view)
-                assert bench.admits(needs) == Trial.of(node).lands(tried) == bench.admits(needs)
-        assert bench.admits(PodNeeds.of(pod, node.view)) == Trial.of(node).lands(pod)
+                assert bench.admits(needs) == Trial.of(node).try_run(tried) == bench.admits(needs)
+        assert bench.admits(PodNeeds.of(pod, node.view)) == Trial.of(node).try_run(pod)
         kubelet.save()
         assert kubelet.files == before
 

@@ -54,9 +54,9 @@ def test_unknown_annotation() -> None:
 @pytest.mark.parametrize(
     ("policy", "severity", "says"),
     [
-        (None, "warning", "a policy that reads it refuses the pod, or it counts for nobody"),
+        (None, "warning", "a policy that reads it refuses the pod or ignores it"),
         (ELASTIC, "error", "the pod is refused"),
-        (PodslicePolicy(ELASTIC.resize, annotations=AnnotationRules("ignore")), "warning", "it counts for nobody"),
+        (PodslicePolicy(ELASTIC.resize, annotations=AnnotationRules("ignore")), "warning", "it is ignored"),
     ],
     ids=["no-policy", "refused", "ignored"],
 )
@@ -111,7 +111,7 @@ def test_a_restart_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("config", "resize", "path", "says"),
     [
-        (KubeletConfig(), ExclusiveResize(exclusive=True), "cpuManagerPolicy", "nobody has exclusive CPUs"),
+        (KubeletConfig(), ExclusiveResize(exclusive=True), "cpuManagerPolicy", "no container has exclusive CPUs"),
         (
             STATIC,
             ExclusiveResize(misfit="infeasible", below_baseline="allow"),
@@ -141,10 +141,10 @@ def test_classes_without_cpus() -> None:
     problems = found(STATIC, policy, machine=MACHINE)
     assert [(one.id, one.severity, one.path, one.message) for one in problems] == [
         ("PS416", "warning", "spec.cpuClasses[0]",
-         "class reserved has 2 CPUs, 2 of them reserved, and with minShared 0 nobody can own one"),
+         "class reserved has 2 CPUs, 2 of them reserved, and with minShared 0 no container can own one"),
         ("PS416", "warning", "spec.cpuClasses[1]", "class gone has no CPU on this machine"),
         ("PS416", "warning", "spec.cpuClasses[2]",
-         "class kept has 2 CPUs, 0 of them reserved, and with minShared 2 nobody can own one"),
+         "class kept has 2 CPUs, 0 of them reserved, and with minShared 2 no container can own one"),
     ]  # fmt: skip
     assert found(STATIC, policy) == []
 

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice import CPUSet, InputError, KubeletConfig, Machine, Node
-from podslice.advise.reserve.advise import ReservationAdvice, ReservationWish, advise
+from podslice.advise.reserve.advise import ReservationAdvice, ReservationRequest, advise
 from podslice.advise.reserve.formulas import MIB, NAMES
-from podslice.advise.reserve.memory import divide
-from podslice.advise.reserve.placement import PLACEMENTS, place, site_of
+from podslice.advise.reserve.placement import PLACEMENTS, divide_memory, place, site_of
 from podslice.cli.main import cli
 from podslice.config.kubelet_file import API_VERSION, config_from_dict
 from podslice.machine.delta import without_cpus
@@ -42,7 +41,7 @@ def memory(advice: ReservationAdvice) -> dict[int, int]:
     return {one["numaNode"]: Quantity.parse(one["limits"]["memory"]).value() for one in advice.lines["reservedMemory"]}
 
 
-def check(machine: Machine, advice: ReservationAdvice, wish: ReservationWish) -> None:
+def check(machine: Machine, advice: ReservationAdvice, request: ReservationRequest) -> None:
     """The properties of the specification: the lines start a kubelet (P1), memory adds up (P2), cores are whole (P4),
     CPUs are online (P6)."""
     config = config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **advice.lines}).config
@@ -61,7 +60,7 @@ def check(machine: Machine, advice: ReservationAdvice, wish: ReservationWish) ->
     assert sum(memory(advice).values()) == total
     assert sum(Quantity.parse(one.memory).value() for one in advice.nodes) == total
     assert 1000 * reserved.bit_count() >= Quantity.parse(advice.cpu).milli_value()
-    assert wish.placement in (None, advice.placement)
+    assert request.placement in (None, advice.placement)
 
 
 def test_the_example_of_the_specification() -> None:
@@ -72,7 +71,7 @@ def test_the_example_of_the_specification() -> None:
     assert advice.lines["kubeReserved"] == {"memory": "1465Mi"}
     assert advice.lines["evictionHard"]["memory.available"] == "100Mi"
     assert (advice.before.cpu, advice.after.cpu) == ("64", "62")
-    check(two_sockets(), advice, ReservationWish())
+    check(two_sockets(), advice, ReservationRequest())
 
 
 @pytest.mark.slow
@@ -80,9 +79,11 @@ def test_the_example_of_the_specification() -> None:
 def test_every_ready_made_machine_starts(name: str) -> None:
     """On every machine of the gallery, by every formula and placement, a kubelet starts with the lines."""
     machine = load_gallery(name)
-    wishes = [ReservationWish(formula=one) for one in NAMES] + [ReservationWish(placement=one) for one in PLACEMENTS]
-    for wish in wishes:
-        check(machine, advise(machine, wish=wish), wish)
+    wishes = [ReservationRequest(formula=one) for one in NAMES] + [
+        ReservationRequest(placement=one) for one in PLACEMENTS
+    ]
+    for request in wishes:
+        check(machine, advise(machine, request=request), request)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,13 +104,13 @@ def test_any_machine_starts(
 ) -> None:  # fmt: skip
     """Whatever the machine, an advice starts a kubelet and adds up, or says that there is not so much memory."""
     machine = from_synthetic(f"pack:{sockets} numa:{nodes}(memory={gib}GiB) core:{cores} pu:{threads}")
-    wish = ReservationWish(formula=formula, placement=placement, pods=pods, housekeeping=housekeeping)
+    request = ReservationRequest(formula=formula, placement=placement, pods=pods, housekeeping=housekeeping)
     try:
-        advice = advise(machine, wish=wish)
+        advice = advise(machine, request=request)
     except InputError as error:
         assert "the formula reserves" in error.problem  # noqa: PT017
         return
-    check(machine, advice, wish)
+    check(machine, advice, request)
 
 
 @settings(max_examples=40, deadline=None)
@@ -118,14 +119,14 @@ def test_offline_cpus_are_not_named(lost: set[int], placement: str | None, pods:
     """Whichever CPUs are offline, an advice names others, and starts a kubelet on what is left."""
     machine = from_synthetic("pack:2 numa:2(memory=16GiB) core:4 pu:2")
     left = without_cpus(machine, bits_of(lost))
-    wish = ReservationWish(placement=placement, pods=pods)
+    request = ReservationRequest(placement=placement, pods=pods)
     try:
-        advice = advise(left, wish=wish)
+        advice = advise(left, request=request)
     except InputError as error:
         assert error.problem  # noqa: PT017
         return
     assert not parse_bits(advice.cpus) & bits_of(lost)
-    check(left, advice, wish)
+    check(left, advice, request)
 
 
 @given(
@@ -137,11 +138,11 @@ def test_memory_is_divided_to_the_byte(total: int, nodes: list[tuple[int, int]])
     cpus, sizes = {i: max(c, i == 0) for i, (c, _) in enumerate(nodes)}, {i: s * MIB for i, (_, s) in enumerate(nodes)}
     if total * MIB > sum(sizes.values()):
         with pytest.raises(ValueError, match="more than there is"):
-            divide(total * MIB, cpus, sizes)
+            divide_memory(total * MIB, cpus, sizes)
         return
     if not sum(sizes.values()):
         return
-    shares = divide(total * MIB, cpus, sizes)
+    shares = divide_memory(total * MIB, cpus, sizes)
     assert sum(shares.values()) == total * MIB
     assert all(0 <= share <= sizes[node] and share % MIB == 0 for node, share in shares.items())
     if any(share > sizes[node] / 2 for node, share in shares.items()):
@@ -155,12 +156,12 @@ def test_places() -> None:
     assert advise(hybrid).cpus == "16"
     assert advise(hybrid).nodes[0].classes == {"efficiency": "16"}
     machine = two_sockets()
-    assert advise(machine, wish=ReservationWish(placement="per-node")).cpus == "0,16,32,48"
-    assert advise(machine, wish=ReservationWish(placement="first")).cpus == "0,32"
+    assert advise(machine, request=ReservationRequest(placement="per-node")).cpus == "0,16,32,48"
+    assert advise(machine, request=ReservationRequest(placement="first")).cpus == "0,32"
     isolated = msgspec.structs.replace(machine, isolated=CPUSet.parse("0-15,32-47"))
-    assert advise(isolated, wish=ReservationWish(placement="isolate-aware")).cpus == "16,48"
-    assert any("isolcpus" in note for note in advise(isolated, wish=ReservationWish(placement="first")).notes)
-    beside = advise(machine, devices=NICS, wish=ReservationWish(housekeeping=True))
+    assert advise(isolated, request=ReservationRequest(placement="isolate-aware")).cpus == "16,48"
+    assert any("isolcpus" in note for note in advise(isolated, request=ReservationRequest(placement="first")).notes)
+    beside = advise(machine, devices=NICS, request=ReservationRequest(housekeeping=True))
     assert beside.cpus == "0,16,32,48"
     all_isolated = site_of(msgspec.structs.replace(machine, isolated=CPUSet.parse("0-61")), None)
     assert place(all_isolated, 9, "isolate-aware").notes == (
@@ -177,12 +178,12 @@ def test_what_the_node_has_stays() -> None:
         cpu_manager_policy="static",
         cpu_manager_policy_options={"full-pcpus-only": "true"},
     )
-    advice = advise(two_sockets(), config, wish=ReservationWish(strict=True))
+    advice = advise(two_sockets(), config, request=ReservationRequest(strict=True))
     assert advice.lines["systemReserved"] == {"memory": "465Mi", "pid": "100"}
     assert advice.lines["kubeReserved"] == {"memory": "1000Mi"}
     assert advice.lines["evictionHard"]["pid.available"] == "10%"
     assert advice.lines["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
-    check(two_sockets(), advice, ReservationWish())
+    check(two_sockets(), advice, ReservationRequest())
 
 
 def test_a_machine_that_is_too_small() -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice import InputError, Machine
-from podslice.advise.reserve.advise import ReservationWish, advise
+from podslice.advise.reserve.advise import ReservationRequest, advise
 from podslice.advise.reserve.formulas import GIB, MIB, MeasuredAmounts, amounts
-from podslice.advise.reserve.measured import USAGE_FILE, SystemUsage, measured, with_minute
+from podslice.advise.reserve.measured import USAGE_FILE, SystemUsage, measured_amounts, with_minute
 from podslice.advise.reserve.usage import load_usage
 from podslice.agent.contract import Listed
 from podslice.agent.owner import Owner
@@ -34,9 +34,9 @@ def test_the_formula() -> None:
     """The 99th percentile of minutes, four times softirqs, the most memory, each with a quarter more; not before a day
     has passed, and never less than 100m and 255 MiB."""
     usage = SystemUsage(minutes={400: 980, 800: DAY - 980 - 10, 9000: 10}, softirq=DAY * 30.0, memory=1000 * MIB)
-    assert measured(usage) == MeasuredAmounts(1.25 * (800 + 4 * 30), 1250.0 * MIB, 24)
-    assert measured(SystemUsage(minutes={400: DAY - 1})) is None
-    assert measured(SystemUsage(minutes={10: DAY})) == MeasuredAmounts(100, 255 * MIB, 24)
+    assert measured_amounts(usage) == MeasuredAmounts(1.25 * (800 + 4 * 30), 1250.0 * MIB, 24)
+    assert measured_amounts(SystemUsage(minutes={400: DAY - 1})) is None
+    assert measured_amounts(SystemUsage(minutes={10: DAY})) == MeasuredAmounts(100, 255 * MIB, 24)
 
 
 @given(st.lists(st.tuples(st.floats(0, 20000), st.integers(0, 64 * GIB)), min_size=1, max_size=20))
@@ -46,7 +46,7 @@ def test_more_use_is_never_less_reserved(minutes: list[tuple[float, int]]) -> No
     for milli, memory in minutes:
         less = with_minute(less, milli=milli, softirq_milli=1, memory=memory)
         more = with_minute(more, milli=milli * 2, softirq_milli=2, memory=memory + MIB)
-    first, second = measured(less), measured(more)
+    first, second = measured_amounts(less), measured_amounts(more)
     assert first is not None
     assert second is not None
     assert second.milli_cpu >= first.milli_cpu
@@ -54,7 +54,7 @@ def test_more_use_is_never_less_reserved(minutes: list[tuple[float, int]]) -> No
 
 
 def test_max_is_no_less_than_what_was_measured() -> None:
-    """`max` is the providers' amounts or the measured ones, whichever is more; `measured` needs samples."""
+    """`max` is the providers' amounts or the measured ones, whichever is more; `measured_amounts` needs samples."""
     found = MeasuredAmounts(3000.2, 100.0, 24)
     asked = amounts("max", cpus=64, memory=256 * GIB, pods=110, found=found)
     assert (asked.milli_cpu, asked.memory) == (3001, 1465 * MIB)
@@ -66,7 +66,7 @@ def test_max_is_no_less_than_what_was_measured() -> None:
 def test_advice_of_what_was_measured() -> None:
     """Advice by it starts a kubelet as any other (P1), and says how long was measured."""
     found = MeasuredAmounts(2500.0, 3.0 * GIB, 48)
-    advice = advise(MACHINE, wish=ReservationWish(formula="measured", found=found))
+    advice = advise(MACHINE, request=ReservationRequest(formula="measured", found=found))
     assert (advice.cpu, advice.memory) == ("2500m", "3Gi")
     assert any("measured in 48 hours" in note for note in advice.notes)
 

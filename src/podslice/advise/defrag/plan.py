@@ -84,7 +84,7 @@ def moves_for_resize(node: Trial, pod: Pod) -> tuple[Moved, ...]:
 def _plan_for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
     view = trial.view
     pod = default_pod(pod, view.gates)
-    trial.copy().grants(pod)
+    trial.copy().try_resize(pod)
     space = Space(trial, resized=pod.metadata.uid)
     bound = GrowthBound(view, view.pods[pod.metadata.uid], view.admission(pod))
     return _plan(trial, space, bound, pod, most, limit)
@@ -114,7 +114,7 @@ def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | N
 def _plugin_proposals(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
     """Yield the moves that plugins propose when the pod is refused; memory stays where it is."""
     asked, view = trial.copy(), trial.view
-    if asked.lands(pod):
+    if asked.try_run(pod):
         return
     for proposed in asked.proposed_moves:
         cpus: dict[tuple[str, str], Bits] = {}
@@ -209,8 +209,8 @@ def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
     if problem := problem_in_moves(node, moves):
         return problem
     if pod.metadata.uid in node.view.pods:
-        return "" if node.grants(pod) else "the resize is not granted after the moves"
-    return "" if node.lands(pod) else "the pod is refused after the moves"
+        return "" if node.try_resize(pod) else "the resize is not granted after the moves"
+    return "" if node.try_run(pod) else "the pod is refused after the moves"
 
 
 def problem_in_moves(node: Trial, moves: Iterable[Move]) -> str:

@@ -79,7 +79,7 @@ def carry_out(node: Node, plan: RestartPlan, pod: Pod) -> None:
             trial.stop(step.uid)
         else:
             known = view.pods.get(step.uid)
-            assert trial.lands(pod if known is None else known.spec), "the plan was tried"
+            assert trial.try_run(pod if known is None else known.spec), "the plan was tried"
 
 
 class _Search:
@@ -190,7 +190,7 @@ class _Search:
             return None
         self.tries -= 1
         copy, pod = node.copy(), self.specs[uid] if uid else self.pod
-        if not copy.lands(pod):
+        if not copy.try_run(pod):
             return None
         own = pod.metadata.uid
         held = next((step.before for step in done if step.uid == own), CPUSet())

@@ -201,7 +201,7 @@ class Space:
             return True
         before = self._standing_before(group.uid)
         counts = zip(self.topology.numa_nodes.values(), to.counts, strict=True)
-        with self._trial.undone():
+        with self._trial.rollback():
             relocate_group(self._trial, group, union(lowest_bits(there, count) for there, count in counts), to.nodes)
             return is_no_worse(before, self._trial.standing(group.uid))
 
@@ -251,9 +251,9 @@ class Space:
 
     def admits(self, state: State, pod: Pod) -> bool:
         """Whether the node admits the pod in this state, or grants its resize."""
-        with self._trial.undone():
+        with self._trial.rollback():
             self._trial.set_ledger(state.default, state.ledger)
-            return self._trial.grants(pod) if self._resized else self._trial.takes(pod)
+            return self._trial.try_resize(pod) if self._resized else self._trial.try_admit(pod)
 
     def without_groups(self, state: State) -> State:
         """Return the state without any movable group: no moves can free more."""

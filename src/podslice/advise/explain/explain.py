@@ -73,7 +73,7 @@ class Explainer:
     def with_pod(self, pod: Pod) -> Trial:
         """Return a copy of the node after an admitted pod was admitted there and its containers started."""
         copy = self._nodes.recorder
-        copy.lands(pod)
+        copy.try_run(pod)
         self._nodes.forget_recorder()
         return copy
 

@@ -13,7 +13,7 @@ from podslice.advise.explain.candidates import Candidate, candidates
 from podslice.advise.explain.picks import Unit, units
 from podslice.advise.explain.scores import ScoredNodes, scores_of
 from podslice.advise.explain.verdict import refusal_code
-from podslice.advise.trial.record import HintRound, Record, Taking
+from podslice.advise.trial.record import Allocation, HintRound, Record
 from podslice.api.pod.demand import overflows
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.spec import ResourceList, ResourceRequirements
@@ -123,7 +123,7 @@ def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | 
     steps = tuple(_merge_step(node, pod, step, record.merger) for step in record.steps)
     if not steps:
         steps = (_step_without_merge(node, pod, record.before),)
-    failed = next((f"{t.provider}: {t.error}" for t in record.takings if t.error), "")
+    failed = next((f"{t.provider}: {t.error}" for t in record.allocations if t.error), "")
     metadata = pod.spec.metadata
     return Trace(
         name=metadata.name,
@@ -137,7 +137,7 @@ def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | 
         scope=node.config.topology_manager_scope if node.aligns else "none",
         containers=_facts(node, pod),
         steps=steps,
-        picks=() if refusal else tuple(_picks(node, record.takings)),
+        picks=() if refusal else tuple(_picks(node, record.allocations)),
         writes=() if refusal else _writes(node, pod),
         failed=failed,
     )
@@ -276,14 +276,14 @@ def _step_without_merge(node: NodeView, pod: AdmissionPod, before: HintRound) ->
 # Assignments
 
 
-def _picks(node: NodeView, takings: list[Taking]) -> list[ShownPick]:
+def _picks(node: NodeView, allocations: list[Allocation]) -> list[ShownPick]:
     topology = node.topology
     picks = []
-    for taking in takings:
-        cpus = taking.cpus or taking.bubble
-        if taking.provider == "cpu" and cpus:
-            near = None if taking.affinity.mask is None else topology.cpus_in_numa_nodes(taking.affinity.mask)
-            picks.append(ShownPick(taking.container, CPUSet.from_bits(cpus), units(topology, cpus, near)))
+    for allocation in allocations:
+        cpus = allocation.cpus or allocation.bubble
+        if allocation.provider == "cpu" and cpus:
+            near = None if allocation.affinity.mask is None else topology.cpus_in_numa_nodes(allocation.affinity.mask)
+            picks.append(ShownPick(allocation.container, CPUSet.from_bits(cpus), units(topology, cpus, near)))
     return picks
 
 

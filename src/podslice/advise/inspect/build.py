@@ -1,4 +1,4 @@
-"""Making the page about a pod: one step after the other, each from the functions the rest of the library uses."""
+"""Building the page about a pod, one step after the other, from the functions that the rest of the library uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from podslice.values.errors import UpstreamDefectError
 from podslice.values.quirks import Quirks
 from podslice.values.reasons import UPSTREAM_DEFECT
 
-_NOBODY: Mapping[str, bool] = {}
+_NO_OWNERS: Mapping[str, bool] = {}
 
 
 def inspect_pod(
@@ -40,20 +40,20 @@ def inspect_pod(
     view: KnownNode | None = None,
     node: Node | None = None,
 ) -> Page:
-    """The page about a pod as it was written.
+    """Return the page about a pod as it was written.
 
-    `kind` is the object it came from, `data` the pod's plain data, for amounts as they were spelled. `view` is what is
-    known of the node; with `node`, an empty one, the pod is admitted on it (and leaves again), which decides about
-    exclusive CPUs.
+    `kind` is the object it came from; `data` is the pod's plain data, for amounts as they were spelled. `view` holds
+    the known facts of the node. `node` is an empty node on which the pod is admitted and removed again, which decides
+    about exclusive CPUs.
     """
     view = view or KnownNode()
     stages = _stages(pod, gates, limit_ranges)
     live = is_live(pod)
     kept = live or pod.status.qos_class
     prepared = stages.final if kept else prepare_for_create(stages.final, gates)
-    checked = stages.final if kept else _checked(stages, gates, limit_ranges)
+    checked = stages.final if kept else _as_created(stages, gates, limit_ranges)
     errors = validate_pod(checked, gates) if live else validate_create(checked, gates)
-    placement, owners = _placed(prepared, node) if node is not None else (None, _NOBODY)
+    placement, owners = _place(prepared, node) if node is not None else (None, _NO_OWNERS)
     return Page(
         kind=kind,
         namespace=pod.metadata.namespace,
@@ -73,7 +73,8 @@ def inspect_pod(
 
 
 def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> written.Stages:
-    """LimitRange objects come after the defaults; reading the pod back applies the defaults once more."""
+    """Return the pod at each stage. LimitRange objects come after the defaults; reading the pod back applies the
+    defaults once more."""
     defaulted = default_pod(pod, gates)
     final = default_pod(apply_defaults(defaulted, limit_ranges, gates), gates) if limit_ranges else defaulted
     if pod.spec.resources is not None and not gates["PodLevelResources"]:
@@ -81,18 +82,18 @@ def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> writt
     return written.Stages(pod, defaulted, final)
 
 
-def _checked(stages: written.Stages, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Pod:
-    """What is validated when the pod is created: before it is read back."""
+def _as_created(stages: written.Stages, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Pod:
+    """Return the pod as it is validated on creation: before it is read back."""
     return prepare_for_create(apply_defaults(stages.defaulted, limit_ranges, gates), gates)
 
 
 def _as_stored(stages: written.Stages) -> written.Stages:
-    """What readers see: a sum in units of 1024 that is beyond 64 bits is cut on its way."""
+    """Return the pod as readers see it: a sum in units of 1024 that is beyond 64 bits is cut on its way."""
     return stages._replace(defaulted=stored(stages.defaulted), final=stored(stages.final))
 
 
 def _pod_defaults(limit_ranges: Sequence[LimitRange]) -> PodDefaults:
-    """What the objects give whole pods; later ones win."""
+    """Return the defaults of the objects for whole pods; later ones win."""
     found = {}
     for limit_range in limit_ranges:
         for item in limit_range.spec.limits:
@@ -111,15 +112,15 @@ def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tup
     return tuple(found)
 
 
-def _placed(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
-    """The verdict, and the containers that own CPUs: whether their CPU limit is enforced all the same."""
+def _place(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
+    """Return the verdict, and for each container that owns CPUs whether its CPU limit is enforced all the same."""
     try:
         decision = node.admit(pod)
     except UpstreamDefectError as defect:
         verb = "hangs" if defect.hangs else "crashes"
-        return Placement(False, UPSTREAM_DEFECT, f"v1.36.2 {verb}: {defect}"), _NOBODY
+        return Placement(False, UPSTREAM_DEFECT, f"v1.36.2 {verb}: {defect}"), _NO_OWNERS
     if not decision.admitted:
-        return Placement(False, decision.reason, decision.message), _NOBODY
+        return Placement(False, decision.reason, decision.message), _NO_OWNERS
     node.remove(decision.uid)
     cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
     events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)

@@ -32,19 +32,19 @@ from podslice.values.quirks import Quirks
 
 _UID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 Owners: TypeAlias = Mapping[str, bool]
-"""Containers that own CPUs: whether their CPU limit is enforced all the same."""
+"""For each container that owns CPUs: whether its CPU limit is enforced all the same."""
 _EXTREME_SIZES = (1, 1 << 62)
-"""Node memory in bytes; what is the same for both is the same for all."""
+"""Node memory in bytes: a score that is the same for both is the same for every size."""
 
 
 def pod_path(pod: Pod, gates: Gates) -> str:
-    """The pod's cgroup below the root, with the systemd driver; `<uid>` where the pod has none yet."""
+    """Return the pod's cgroup below the root, with the systemd driver; `<uid>` where the pod has none yet."""
     uid = pod.metadata.uid if _UID.match(pod.metadata.uid) else "<uid>"
     return pod_cgroup_path(uid, pod_qos(pod, gates))
 
 
 def cgroups(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Owners) -> tuple[Cgroup, ...]:
-    """The pod's cgroup, then those of init, app and ephemeral containers."""
+    """Return the pod's cgroup, then those of init, app and ephemeral containers."""
     return _pod(pod, gates, node, owners), *_containers(pod, gates, quirks, node, owners)
 
 
@@ -103,8 +103,8 @@ def _in_order(pod: Pod) -> Iterator[tuple[str, Container]]:
 
 
 def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[int, int], page: int) -> dict[str, str]:
-    """Files of cgroup v1, whose kernel rounds memory down to whole pages; `quota` with its period, 0 or less for none,
-    `memory` 0 for no limit."""
+    """Return the files of cgroup v1, whose kernel rounds memory down to whole pages. `quota` is (quota, period) in
+    microseconds, a quota of 0 or less for none; `memory` is bytes, 0 for no limit; `page` is the page size in bytes."""
     return {
         "cpu.shares": str(shares),
         "cpu.cfs_quota_us": str(quota[0] if quota[0] > 0 else -1),
@@ -115,7 +115,7 @@ def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[i
 
 
 def _oom_scores(pod: Pod, gates: Gates, node: KnownNode) -> list[int | None]:
-    """Scores in order of the containers; None for those that depend on a memory size that nobody gave."""
+    """Return scores in order of the containers; None for those that depend on an unknown memory size."""
     if node.memory_capacity is not None:
         return [*oom_score_adjustments(pod, gates, node.memory_capacity)]
     small, large = (oom_score_adjustments(pod, gates, size) for size in _EXTREME_SIZES)
@@ -123,7 +123,7 @@ def _oom_scores(pod: Pod, gates: Gates, node: KnownNode) -> list[int | None]:
 
 
 def oom_formula(pod: Pod, container: Container, gates: Gates) -> str:
-    """How the score of a container comes about, in words and bytes."""
+    """Return the formula of a container's OOM score, in words and bytes."""
     qos = pod_qos(pod, gates)
     if is_node_critical(pod):
         return "system-node-critical"
@@ -144,7 +144,8 @@ def _amount(size: int) -> str:
 
 
 def notes(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Owners) -> tuple[str, ...]:
-    """What the values do not say themselves: limits taken from the pod, limits the pod does not get, quota off."""
+    """Return facts that the values do not show: limits taken from the pod, limits that the pod does not get, quota
+    off."""
     weights = quirks.implied_limit_becomes_weight
     return (
         *_quota_notes(pod, gates, node, owners),

@@ -1,4 +1,4 @@
-"""`podslice inspect`: the page a person reads instead of five source files."""
+"""`podslice inspect`: one page about a pod's resources at every stage."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import click
 import msgspec
 
 from podslice.advise.inspect.build import inspect_pod
-from podslice.advise.inspect.documents import InspectionList
 from podslice.advise.inspect.facts import KnownNode
-from podslice.advise.inspect.page import Page
+from podslice.advise.inspect.page import InspectionList, Page
 from podslice.cli.machine_option import machine_options, resolve_node
 from podslice.cli.node_option import (
     assumptions,
@@ -77,12 +76,12 @@ def inspect(
     only_refused: bool,
     output: str,
 ) -> None:
-    """Show, for every pod of FILE..., what you wrote and what it becomes, errors of validation, the QoS class and why,
+    """Show, for every pod of FILE..., its amounts as written and as stored, validation errors, the QoS class and why,
     effective requests and limits with their formulas, cgroup files, OOM scores, and what scheduler, quota, eviction
     and autoscalers count.
 
     FILE holds Pods, Lists or workloads as YAML or JSON; - is standard input. With --machine the kubelet's managers
-    decide about the pod on the empty node as well.
+    also decide about the pod on the empty node.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What the parts of a cluster count for the pod (pod-level-resources 10 to 14)."""
+"""Amounts that the parts of a cluster count for a pod (pod-level-resources 10 to 14)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _SCORED = ("cpu", "memory")
 
 
 def counts(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> tuple[Count, ...]:
-    """Scheduler, quota, LimitRange, eviction and autoscalers, in this order."""
+    """Return the counts of scheduler, quota, LimitRange, eviction and autoscalers, in this order."""
     return tuple(_counts(pod, gates, quirks, node))
 
 
 def _counts(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[Count]:
     requests = filter_requests(pod, gates)
-    yield Count("scheduler: filter", _shown(requests), _fits(requests, node))
+    yield Count("scheduler: filter", _texts_of(requests), _fits(requests, node))
     scored = fit_scoring_requests(pod, gates, quirks)
-    yield Count("scheduler: score", _shown(scored), _score_note(pod, gates, quirks, scored, requests))
-    yield Count("scheduler: balance", _shown(balanced_scoring_requests(pod, gates)))
+    yield Count("scheduler: score", _texts_of(scored), _score_note(pod, gates, quirks, scored, requests))
+    yield Count("scheduler: balance", _texts_of(balanced_scoring_requests(pod, gates)))
     usage = pod_usage(pod, gates, quirks)
     yield Count("quota: requests", _quota(usage, REQUESTS_PREFIX), _scope(pod, gates))
-    yield Count("quota: limits", _quota(usage, LIMITS_PREFIX), _unlimited(pod, usage))
+    yield Count("quota: limits", _quota(usage, LIMITS_PREFIX), _missing_limits(pod, usage))
     minimum, maximum = pod_totals(pod, gates)
     yield Count("LimitRange: request", _texts(minimum))
     yield Count("LimitRange: limit", _texts(maximum))
     yield _eviction(pod, gates, quirks)
     yield _hpa(pod, gates, quirks)
-    yield Count("Cluster Autoscaler", _shown(cluster_autoscaler_requests(pod, gates)))
+    yield Count("Cluster Autoscaler", _texts_of(cluster_autoscaler_requests(pod, gates)))
 
 
 def _fits(requests: Mapping[str, int], node: KnownNode) -> str:
@@ -57,7 +57,7 @@ def _fits(requests: Mapping[str, int], node: KnownNode) -> str:
 
 
 def _score_note(pod: Pod, gates: Gates, quirks: Quirks, scored: Mapping[str, int], requests: Mapping[str, int]) -> str:
-    """Why LeastAllocated and its kin count something else than the filter does."""
+    """Return why LeastAllocated and similar plugins count other amounts than the filter does; empty if they do not."""
     if all(scored.get(name, 0) == requests.get(name, 0) for name in _SCORED):
         return ""
     if quirks.fit_score_ignores_pod_level and is_pod_level_resources_set(pod) and gates["PodLevelResources"]:
@@ -71,7 +71,7 @@ def _scope(pod: Pod, gates: Gates) -> str:
     return f"scopes {scope}, {deadline}"
 
 
-def _unlimited(pod: Pod, usage: Mapping[str, Quantity]) -> str:
+def _missing_limits(pod: Pod, usage: Mapping[str, Quantity]) -> str:
     missing = [name for name in _SCORED if LIMITS_PREFIX + name not in usage]
     return f"a quota on {' or '.join('limits.' + name for name in missing)} finds none" if missing else ""
 
@@ -102,7 +102,7 @@ def _hpa(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
     return Count("HPA", _texts(found), "; ".join(problems))
 
 
-def _shown(counted: Mapping[str, int]) -> dict[str, str]:
+def _texts_of(counted: Mapping[str, int]) -> dict[str, str]:
     return {name: _one(name, counted[name]) for name in in_order({*counted}) if counted[name] or name in _SCORED}
 
 

@@ -1,4 +1,4 @@
-"""What of a node the page needs; all of it may be unknown."""
+"""Facts of a node that the page needs; all of them may be unknown."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from podslice.values.duration import DurationError, parse_duration
 
 
 class KnownNode(msgspec.Struct, frozen=True):
-    """`memory_capacity` in bytes, None when not known; `allocatable` as in the Node object, None when not known, and
-    `complete` if a resource that it does not name is not there; `page_sizes` in bytes, `os` as
-    in the Node's label; `policy` is what is done there beyond a kubelet."""
+    """Facts of a node. `memory_capacity` is in bytes, None when not known; `allocatable` is as in the Node object, None
+    when not known, and `complete` if a resource missing there does not exist; `page_sizes` are in bytes; `os` is as in
+    the Node's label; `policy` is the node's PodslicePolicy."""
 
     config: KubeletConfig = KubeletConfig()
     memory_capacity: int | None = None
@@ -30,7 +30,7 @@ class KnownNode(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> CgroupSettings:
-        """The node as cgroup values depend on it."""
+        """The settings of the node on which cgroup values depend."""
         config = self.config
         single_process = config.single_process_oom_kill
         allocatable = (self.allocatable or {}).get("memory")
@@ -48,7 +48,7 @@ class KnownNode(msgspec.Struct, frozen=True):
 
 
 def cfs_period_us(config: KubeletConfig) -> int:
-    """The configured CFS period in microseconds; the default where it cannot be read."""
+    """Return the configured CFS period in microseconds; the default where it cannot be read."""
     try:
         return parse_duration(config.cpu_cfs_quota_period) // 1000 or DEFAULT_PERIOD_US
     except DurationError:

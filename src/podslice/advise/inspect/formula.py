@@ -1,4 +1,4 @@
-"""Effective requests and limits with the calculation that gives them (pod-level-resources 7)."""
+"""Effective requests and limits with the calculation behind them (pod-level-resources 7)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _Own = Callable[[Container], ResourceList]
 
 
 PodDefaults: TypeAlias = Mapping[tuple[str, str], tuple[Quantity, str]]
-"""What LimitRange objects give whole pods: amount and name of the object, by field and resource."""
+"""Defaults of LimitRange objects for whole pods: amount and name of the object, by field and resource."""
 
 
 def effective(pod: Pod, gates: Gates, written: Pod, defaults: PodDefaults | None = None) -> tuple[Effective, ...]:
-    """A row per resource that the pod as a whole requests or is limited in. `written` is the pod before defaulting,
-    `defaults` what was filled in then."""
+    """Return a row for each resource in which the pod as a whole has a request or limit. `written` is the pod before
+    defaulting, `defaults` the values that LimitRange objects filled in."""
     known = defaults or {}
     pod_level = gates["PodLevelResources"]
     requests, limits = pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)
-    unlimited = {name: _unlimited(pod, name, pod_level=pod_level) for name in limits}
+    unlimited = {name: _unlimited_reason(pod, name, pod_level=pod_level) for name in limits}
     return tuple(
         Effective(
             name,
@@ -47,8 +47,8 @@ def effective(pod: Pod, gates: Gates, written: Pod, defaults: PodDefaults | None
     )
 
 
-def _unlimited(pod: Pod, name: str, *, pod_level: bool) -> str:
-    """Why the pod as a whole has no limit of CPU or memory although containers have one: another has none."""
+def _unlimited_reason(pod: Pod, name: str, *, pod_level: bool) -> str:
+    """Return why the pod as a whole has no limit of CPU or memory although containers have one: another has none."""
     resources = pod.spec.resources
     if name not in ("cpu", "memory") or (pod_level and name in ((resources.limits if resources else None) or {})):
         return ""
@@ -57,7 +57,8 @@ def _unlimited(pod: Pod, name: str, *, pod_level: bool) -> str:
 
 
 class _Side(NamedTuple):
-    """Requests or limits: a container's own, those of `spec.resources`, and those that were written there."""
+    """Requests or limits: how to read a container's own, those of `spec.resources`, and those that were written
+    there."""
 
     field: str
     own: _Own
@@ -104,7 +105,7 @@ def _source(pod: Pod, name: str, side: _Side, defaults: PodDefaults) -> str:
 
 
 def aggregate_formula(pod: Pod, name: str, own: _Own) -> str:
-    """The KEP-753 aggregate of one resource in numbers: `app 1 + log 100m`, or `max(running …, init …)`."""
+    """Return the KEP-753 aggregate of one resource in numbers: `app 1 + log 100m`, or `max(running …, init …)`."""
     running = [(c.name, own(c)[name]) for c in pod.spec.containers if name in own(c)]
     sidecars: list[tuple[str, Quantity]] = []
     peaks: list[str] = []

@@ -1,6 +1,6 @@
-"""The page about one pod: what was written, what becomes of it, and what the cluster makes of that.
+"""The page about one pod: its amounts as written and as stored, and what each part of the cluster derives from them.
 
-Everything is text, as it is shown and as the machine-readable forms carry it; empty text stands for nothing.
+All values are text, both for people and in the machine-readable forms; empty text means no value.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import msgspec
 
 
 class Value(msgspec.Struct, frozen=True):
-    """An amount as `written` and as it `becomes`; `by` names what changed it: `defaulting`,
-    `LimitRange`, or `gate` for what a feature gate drops."""
+    """An amount as `written` and as it `becomes`; `by` names what changed it: `defaulting`, `LimitRange`, or `gate` for
+    an amount that a feature gate drops."""
 
     written: str = ""
     becomes: str = ""
@@ -18,7 +18,7 @@ class Value(msgspec.Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """True when the value is another one, not only spelled differently."""
+        """Whether the value is another one, not only spelled differently."""
         return bool(self.by)
 
 
@@ -35,14 +35,14 @@ class Amounts(msgspec.Struct, frozen=True):
 
 
 class QOS(msgspec.Struct, frozen=True, rename="camel"):
-    """The QoS class and, in one sentence, why."""
+    """The QoS class and its reason in one sentence."""
 
     qos_class: str
     why: str
 
 
 class Effective(msgspec.Struct, frozen=True, rename="camel"):
-    """The effective request and limit of one resource with the formulas that give them."""
+    """The effective request and limit of one resource with their formulas."""
 
     resource: str
     request: str
@@ -68,7 +68,8 @@ class Cgroup(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """What one part of a cluster counts for the pod; `note` says what is special, or why it counts nothing."""
+    """The amounts that one part of a cluster counts for the pod; `note` holds what is special, or why it counts
+    nothing."""
 
     who: str
     amounts: dict[str, str]
@@ -76,8 +77,8 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True, rename="camel"):
-    """The kubelet's verdict about the pod on an empty node, the CPUs of each container that owns some,
-    and the events it posts."""
+    """The kubelet's verdict about the pod on an empty node, the CPUs of each container that owns some, and the events
+    it posts."""
 
     admitted: bool
     reason: str = ""
@@ -87,8 +88,8 @@ class Placement(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Page(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything about one pod. `errors` are the API server's, `refusals` those of LimitRange objects; `remarks` say
-    where v1.36.2 differs from the profile, what the node refuses, and events the kubelet posts."""
+    """Everything about one pod. `errors` are the API server's, `refusals` those of LimitRange objects; `remarks` hold
+    differences between v1.36.2 and the profile, refusals of the node, and events that the kubelet posts."""
 
     kind: str
     namespace: str
@@ -109,5 +110,11 @@ class Page(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def accepted(self) -> bool:
-        """True when the API server stores the pod, as far as resources decide."""
+        """Whether the API server stores the pod, as far as resources decide."""
         return not self.errors and not self.refusals
+
+
+class InspectionList(msgspec.Struct, frozen=True):
+    """One page for each pod, in the order of the files."""
+
+    items: tuple[Page, ...]

@@ -1,4 +1,4 @@
-"""Why a pod has its QoS class, in one sentence (pod-level-resources 6)."""
+"""The reason for a pod's QoS class, in one sentence (pod-level-resources 6)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SHOWN = 3
 
 
 def qos(pod: Pod, gates: Gates) -> QOS:
-    """The class of a defaulted pod; the one the API server stored counts where there is one."""
+    """Return the class of a defaulted pod with its reason; a class that the API server has stored takes precedence."""
     stored = pod.status.qos_class
     computed = compute_qos(pod, gates)
     if stored and stored != computed:
         return QOS(stored, f"as stored in status.qosClass; the resources would make it {computed}")
-    return QOS(computed, _why(pod, gates, computed))
+    return QOS(computed, _reason(pod, gates, computed))
 
 
-def _why(pod: Pod, gates: Gates, computed: str) -> str:
+def _reason(pod: Pod, gates: Gates, computed: str) -> str:
     resources = pod.spec.resources
     if resources is not None and gates["PodLevelResources"]:
         if is_pod_level_resources_set(pod):
-            return _why_pod_level(resources, computed)
+            return _pod_level_reason(resources, computed)
         if computed == BEST_EFFORT:
             return "spec.resources is present but names no cpu or memory, and hides what the containers have"
     if computed == GUARANTEED:
@@ -39,15 +39,15 @@ def _why(pod: Pod, gates: Gates, computed: str) -> str:
     if computed == BEST_EFFORT:
         return "no container requests or limits cpu or memory"
     gaps = [gap for container in containers_in_order(pod) for gap in _gaps(container.name, container.resources)]
-    return f"not Guaranteed, because {_listed(gaps)}"
+    return f"not Guaranteed, because {_list_gaps(gaps)}"
 
 
-def _why_pod_level(resources: ResourceRequirements, computed: str) -> str:
+def _pod_level_reason(resources: ResourceRequirements, computed: str) -> str:
     if computed == GUARANTEED:
         return "spec.resources has cpu and memory limits and equal requests; the containers do not matter"
     if computed == BEST_EFFORT:
         return "spec.resources has no cpu or memory above 0; the containers do not matter"
-    return f"not Guaranteed, because {_listed(_gaps('spec.resources', resources))}; the containers do not matter"
+    return f"not Guaranteed, because {_list_gaps(_gaps('spec.resources', resources))}; the containers do not matter"
 
 
 def _gaps(owner: str, resources: ResourceRequirements) -> list[str]:
@@ -63,6 +63,6 @@ def _gaps(owner: str, resources: ResourceRequirements) -> list[str]:
     return gaps
 
 
-def _listed(gaps: list[str]) -> str:
+def _list_gaps(gaps: list[str]) -> str:
     rest = len(gaps) - _SHOWN
     return ", ".join(gaps[:_SHOWN]) + (f" (and {rest} more)" if rest > 0 else "")

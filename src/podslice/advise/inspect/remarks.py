@@ -1,4 +1,4 @@
-"""What else a person should know: where v1.36.2 differs from the profile, and what a node says to the pod."""
+"""Remarks about a pod: differences between v1.36.2 and the profile, and the answers of the node and its policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podslice.values.quirks import Quirks
 
 
 def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> tuple[str, ...]:
-    """Remarks about a pod as it was written and as it is stored."""
+    """Return remarks about a pod as it was written and as it is stored."""
     return (
         *_release(written, prepared, gates),
         *_node(prepared, gates, quirks, node),
@@ -27,7 +27,7 @@ def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: Kno
 
 
 def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
-    """Differences between the fixes of KEP-2837 that the gates have and the release, which lacks them."""
+    """Yield differences between the fixes of KEP-2837 that the gates have and the release, which lacks them."""
     later = [name for name, gate in GATES.items() if gate.later and gates[name]]
     if not later or written.status.qos_class:
         return
@@ -49,19 +49,19 @@ def _node(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[s
 
 
 def _policy(pod: Pod, gates: Gates, node: KnownNode) -> Iterator[str]:
-    """What the node's policy makes of the pod's annotations and exclusive CPUs."""
+    """Yield how the node's policy treats the pod's annotations and exclusive CPUs."""
     policy = node.policy
     refuses = policy.annotations.invalid == "refuse"
     for one in annotation_problems(policy, pod):
-        yield f"the node's policy {'refuses it' if refuses else 'passes over its annotation'}: {one.message}"
+        yield f"the node's policy {'refuses it' if refuses else 'ignores its annotation'}: {one.message}"
     if not policy.resize.exclusive or node.config.cpu_manager_policy != "static":
         return
-    wishes = resize_wishes(policy, pod)
+    requests = resize_wishes(policy, pod)
     for container in admission_of(policy, pod, gates).containers:
         if container.exclusive_cpus and not container.plain_init:
-            allowed = policy.resize.below_baseline == "allow" or container.name in wishes.below
+            allowed = policy.resize.below_baseline == "allow" or container.name in requests.below
             least = "also below" if allowed else "never below"
-            delay = wishes.delays.get(container.name, policy.resize.shrink_delay_seconds)
+            delay = requests.delays.get(container.name, policy.resize.shrink_delay_seconds)
             waits = f", and keeps CPUs that it gives back for {delay:g} s" if delay else ""
             text = f"container {container.name} can be resized in place, {least} its {container.exclusive_cpus} CPUs"
             yield f"{text}{waits}"

@@ -23,8 +23,8 @@ _CLASSES = {"Guaranteed": "green", "Burstable": "yellow", "BestEffort": "red"}
 
 
 def page_text(page: Page, *, width: int, coloured: bool, wide: bool = False) -> str:
-    """One page as text, with terminal colours if `coloured`; `wide` adds field paths, cgroup paths, bytes in full and
-    the formulas of OOM scores."""
+    """Return one page as text, with terminal colours if `coloured`; `wide` adds field paths, cgroup paths, bytes in
+    full and the formulas of OOM scores."""
     lines = list(_head(page, width, coloured=coloured))
     for title, tables, notes in _sections(page, width, wide=wide):
         lines += ["", painted(title, "bold underline", coloured=coloured)]
@@ -69,18 +69,18 @@ def _placement(page: Page) -> tuple[Span, ...]:
 
 
 def _sections(page: Page, width: int, *, wide: bool) -> Iterator[tuple[str, Iterable[Table], Iterable[str]]]:
-    """Titles with their tables and the notes below them."""
-    yield "What you wrote, and what it becomes", [_amounts(page.amounts, wide=wide)], _legend(page.amounts)
+    """Yield titles with their tables and the notes below them."""
+    yield "Amounts as written, and as stored", [_amounts(page.amounts, wide=wide)], _legend(page.amounts)
     if page.effective:
-        yield "What the pod counts as a whole", [_effective(page)], ()
+        yield "The pod as a whole", [_effective(page)], ()
     yield "Cgroups", _cgroups(page.cgroups, wide=wide or width >= _WIDE), _cgroup_notes(page)
     if wide:
-        yield "Where and why", [_origins(page.cgroups)], ()
-    yield "What others count", [_counts(page.counts)], ()
+        yield "Paths and OOM scores", [_origins(page.cgroups)], ()
+    yield "Counted by", [_counts(page.counts)], ()
 
 
 def _origins(cgroups: Sequence[Cgroup]) -> Table:
-    """Each cgroup's path below /sys/fs/cgroup, and the formula of its OOM score."""
+    """Return a table of each cgroup's path below /sys/fs/cgroup and the formula of its OOM score."""
     table = Table("OWNER", "PATH", "OOM SCORE BY", wrap=1)
     for cgroup in cgroups:
         table.add(cgroup.owner, cgroup.path, cgroup.oom_formula)
@@ -124,7 +124,7 @@ def _effective(page: Page) -> Table:
 
 
 def _cgroups(cgroups: Sequence[Cgroup], *, wide: bool) -> Iterator[Table]:
-    """The files every pod has, then a table of the others that some cgroup sets."""
+    """Yield a table of the files that every pod has, then one of the others that some cgroup sets."""
     names = list(dict.fromkeys(file for cgroup in cgroups for file in cgroup.files if file not in _SAME_FOR_ALL))
     main = [name for name in names if name.startswith(_MAIN_FILES)]
     set_somewhere = {file for cgroup in cgroups for file, value in cgroup.files.items() if value not in ("0", "max")}
@@ -146,7 +146,7 @@ def _cgroup_table(cgroups: Sequence[Cgroup], files: Sequence[str], *, wide: bool
 
 
 def _file_value(file: str, value: str, *, wide: bool) -> str:
-    """Bytes with a readable form beside them, or that alone where the page is narrow."""
+    """Return bytes with a readable form beside them, or that form alone where the page is narrow."""
     if not file.startswith(("memory.", "hugetlb.")) or not value.isdigit() or value == "0":
         return value
     short = Quantity.of(int(value), BINARY_SI).canonical()

@@ -1,4 +1,4 @@
-"""What was written beside what it becomes: every amount of the pod and of its containers."""
+"""Every amount of the pod and of its containers, as written and as stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stages(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """`texts` are the amounts of `resources[0]` as they were spelled, where known."""
+    """Amounts of one owner at each stage; `texts` are those of `resources[0]` as they were spelled, where known."""
 
     name: str
     kind: str
@@ -32,14 +32,14 @@ class _Written(NamedTuple):
 
 
 def kind_of(container: Container, *, init: bool) -> str:
-    """`sidecar`, `init` or `container`."""
+    """Return `sidecar`, `init` or `container`."""
     if not init:
         return "container"
     return "sidecar" if is_restartable_init(container) else "init"
 
 
 def amounts(stages: Stages, data: Mapping[str, Any] | None = None) -> tuple[Amounts, ...]:
-    """A row per owner and resource: pod, init containers, app containers, overhead.
+    """Return a row for each owner and resource: pod, init containers, app containers, overhead.
 
     `data` is the pod's plain data, for amounts as they were spelled (a decoded `1.5Gi` is `1536Mi`).
     """
@@ -67,8 +67,8 @@ def _rows(owner: _Written) -> Iterator[Amounts]:
     if not names and owner.kind in _CONTAINERS:
         yield Amounts(owner.name, owner.kind, owner.path, "", Value(), Value())
     for name in in_order(names):
-        request = _value(requests, name, _spelled(owner.texts, "requests", name))
-        limit = _value(limits, name, _spelled(owner.texts, "limits", name))
+        request = _value(requests, name, _spelling(owner.texts, "requests", name))
+        limit = _value(limits, name, _spelling(owner.texts, "limits", name))
         yield Amounts(owner.name, owner.kind, owner.path, name, request, limit)
 
 
@@ -76,7 +76,7 @@ def _list(amounts: ResourceList | None) -> dict[str, str]:
     return {name: str(amount) for name, amount in (amounts or {}).items()}
 
 
-def _spelled(texts: Any, side: str, name: str) -> str:
+def _spelling(texts: Any, side: str, name: str) -> str:
     value = ((texts or {}).get(side) or {}).get(name)
     return "" if value is None else str(value)
 
@@ -95,5 +95,5 @@ def _by(written: str, defaulted: str, final: str) -> str:
 
 
 def in_order(names: set[str]) -> list[str]:
-    """cpu, memory and ephemeral-storage first, the others by name."""
+    """Return cpu, memory and ephemeral-storage first, the others by name."""
     return [name for name in _FIRST if name in names] + sorted(names - {*_FIRST})

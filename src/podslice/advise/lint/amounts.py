@@ -29,7 +29,7 @@ _PEAK_FACTOR = 2
 
 
 def _sets(subject: PodSubject) -> Iterator[tuple[str, str, ResourceList, ResourceList]]:
-    """(path, owner, requests, limits) of the pod and of every container, as defaulted."""
+    """Yield (path, owner, requests, limits) of the pod and of every container, as defaulted."""
     if subject.pod.spec.resources is not None:
         yield "spec.resources", "the pod", subject.pod_requests, subject.pod_limits
     for place in subject.places:
@@ -63,7 +63,7 @@ def _tiny_cpu_limit(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _period_us(subject: PodSubject) -> int | None:
-    """The CFS period of the node in microseconds, None when the kubelet enforces no CPU limits."""
+    """Return the CFS period of the node in microseconds; None when the kubelet enforces no CPU limits."""
     if subject.node is None:
         return DEFAULT_PERIOD_US
     if not subject.node.config.cpu_cfs_quota:
@@ -126,7 +126,7 @@ def _init_peak(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _memory_units(subject: PodSubject) -> Iterator[Problem]:
-    for field, kinds in _written(subject):
+    for field, kinds in _written_amounts(subject):
         for kind, amounts in kinds:
             for name in _BYTES:
                 amount = amounts.get(name, ZERO)
@@ -142,27 +142,28 @@ def _memory_units(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _invalid(subject: PodSubject) -> Iterator[Problem]:
-    """What the API server refuses and no rule of its own reports: PS204 and PS205 tell of budgets, PS303 of pages."""
+    """Report what the API server refuses and no other rule reports: PS204 and PS205 report budgets, PS303 huge
+    pages."""
     gates = {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}}
-    pod = _created(subject.written, gates)
-    today, said_better = validate_create(pod, gates), set(budget_errors(pod))
+    pod = _as_created(subject.written, gates)
+    today, reported_elsewhere = validate_create(pod, gates), set(budget_errors(pod))
     fix = "correct the field as the message says"
     for error in today:
         lone = error.detail == LONE_HUGEPAGES and not error.field.startswith("spec.overhead")
-        if not lone and error not in said_better:
+        if not lone and error not in reported_elsewhere:
             yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
-    for error in validate_create(_created(subject.written, subject.gates), subject.gates):
+    for error in validate_create(_as_created(subject.written, subject.gates), subject.gates):
         if error not in today:
             message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
             yield Problem(error.field, message, fix, WARNING)
 
 
-def _created(pod: Pod, gates: Mapping[str, bool]) -> Pod:
+def _as_created(pod: Pod, gates: Mapping[str, bool]) -> Pod:
     return prepare_for_create(default_pod(pod, gates), gates)
 
 
 def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
-    for field, container in _written(subject):
+    for field, container in _written_amounts(subject):
         for kind, amounts in container:
             amount = amounts.get("cpu", ZERO)
             cpus = amount.value()
@@ -170,8 +171,8 @@ def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
                 yield Problem(f"{field}.{kind}[cpu]", f"{amount} is {cpus} whole CPUs", f"did you mean {amount}m?")
 
 
-def _written(subject: PodSubject) -> Iterator[tuple[str, tuple[tuple[str, ResourceList], ...]]]:
-    """Paths of all `resources` as they were written, with their requests and limits."""
+def _written_amounts(subject: PodSubject) -> Iterator[tuple[str, tuple[tuple[str, ResourceList], ...]]]:
+    """Yield the paths of all `resources` as they were written, with their requests and limits."""
     spec = subject.written.spec
     stanzas = [(f"spec.initContainers[{i}].resources", c.resources) for i, c in enumerate(spec.init_containers)]
     stanzas += [(f"spec.containers[{i}].resources", c.resources) for i, c in enumerate(spec.containers)]

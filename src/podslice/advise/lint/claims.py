@@ -14,7 +14,7 @@ _GATE = "DRANodeAllocatableResources"
 
 
 def _claims_without_requests(subject: PodSubject) -> Iterator[Problem]:
-    """All the pod asks for are claims."""
+    """Report a pod with claims and no requests at all."""
     claiming = next((place for place in subject.places if place.container.resources.claims), None)
     if claiming is not None and subject.qos == BEST_EFFORT:
         yield Problem(
@@ -25,7 +25,7 @@ def _claims_without_requests(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _mirrored_claims(subject: PodSubject) -> Iterator[Problem]:
-    """Requests as large as a claim that the scheduler has counted with them."""
+    """Report requests as large as a claim that the scheduler has counted with them."""
     for claim in counted_claims(subject.pod):
         for place in subject.places:
             requests = (place.container.resources.requests or {}) if place.container.name in claim.containers else {}
@@ -40,19 +40,19 @@ def _mirrored_claims(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _unmirrored_claims(subject: PodSubject) -> Iterator[Problem]:
-    """The containers that have claims request less than these are for, all together."""
+    """Report containers with claims that together request less than the claims are for."""
     if subject.gates[_GATE] or counted_claims(subject.pod):
         return
     having = [(place, {str(one.get("name")) for one in place.container.resources.claims or ()} & {*subject.claimed})
               for place in subject.places]  # fmt: skip
-    wanted: dict[str, Quantity] = {}
+    claimed_total: dict[str, Quantity] = {}
     for name in {name for _, names in having for name in names}:
-        add_into(wanted, subject.claimed[name])
-    asked: dict[str, Quantity] = {}
+        add_into(claimed_total, subject.claimed[name])
+    requested_total: dict[str, Quantity] = {}
     for place, names in having:
-        add_into(asked, place.requests if names else {})
-    for resource, amount in sorted(wanted.items()):
-        requested = subject.pod_requests.get(resource) or asked.get(resource, ZERO)
+        add_into(requested_total, place.requests if names else {})
+    for resource, amount in sorted(claimed_total.items()):
+        requested = subject.pod_requests.get(resource) or requested_total.get(resource, ZERO)
         if requested < amount:
             first = next(place for place, names in having if names)
             yield Problem(
@@ -79,8 +79,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "mirrored-claims",
         WARNING,
         "Requests repeat a claim that is counted",
-        "Repeating a claim's CPUs and memory in the requests of its container makes a scheduler count them that knows "
-        "nothing of what claims are for. With the gate DRANodeAllocatableResources it does know, as "
+        "Repeating a claim's CPUs and memory in the requests of its container is for a scheduler that does not count "
+        "the resources of claims. With the gate DRANodeAllocatableResources it does know, as "
         "status.nodeAllocatableResourceClaimStatuses shows, and the node's amounts are counted twice.",
         _mirrored_claims,
     ),

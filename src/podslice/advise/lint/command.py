@@ -1,4 +1,4 @@
-"""`podslice lint`: warnings about pods and kubelet configurations before they hurt."""
+"""`podslice lint`: warnings about pods and kubelet configurations before they cause harm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from podslice.advise.lint.documents import LintReport, LintRuleList, described
+from podslice.advise.lint.documents import LintReport, LintRuleList, rule_document
 from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
@@ -43,7 +43,7 @@ _KUBELET = "KubeletConfiguration"
 
 
 class _Settings(NamedTuple):
-    """What all files are looked at with."""
+    """What every file is checked against."""
 
     node: NodeSubject | None
     machine: Machine | None
@@ -54,7 +54,7 @@ class _Settings(NamedTuple):
     claims: DeviceObjects | None = None
 
     def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
-        """A configuration on the machine, beside the policy."""
+        """Return a configuration on the machine, beside the policy."""
         return NodeSubject(
             config,
             self.machine,
@@ -93,7 +93,7 @@ class _Result(NamedTuple):
     metavar="RULES",
     multiple=True,
     shell_complete=complete_rule,
-    help="Run only these rules: ids, beginnings of ids, names.",
+    help="Run only these rules: ids, prefixes of ids, names.",
 )
 @click.option("--ignore", metavar="RULES", multiple=True, shell_complete=complete_rule, help="Leave these rules out.")
 @click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
@@ -122,10 +122,10 @@ def lint(
     list_rules: bool,
     output: str,
 ) -> None:
-    """Look for mistakes in the pods and kubelet configurations of FILE... before a node finds them.
+    """Report mistakes in the pods and kubelet configurations of FILE... before a node meets them.
 
     FILE holds Pods, Lists, workloads or KubeletConfigurations as YAML or JSON; - is standard input. Documents of other
-    kinds are passed over. Rules about a node run only with --config or --set, some only with a machine too.
+    kinds are ignored. Rules about a node run only with --config or --set, some only with a machine too.
 
     \b
     Examples:
@@ -152,7 +152,7 @@ def lint(
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
-        echo("podslice: note: without --config the machine says nothing about pods", err=True)
+        echo("podslice: note: without --config no rule checks pods against the machine", err=True)
     if output == "sarif":
         from podslice.advise.lint.sarif import to_sarif
         from podslice.version import running_version
@@ -170,7 +170,7 @@ def lint(
 
 
 def _claims(paths: tuple[str, ...]) -> DeviceObjects | None:
-    """Raises `InputError`."""
+    """Load the objects of `--claims`. Raises `InputError`."""
     if not paths:
         return None
     from podslice.dra.cel import CELSelectors
@@ -179,8 +179,9 @@ def _claims(paths: tuple[str, ...]) -> DeviceObjects | None:
     return load_device_objects(paths, (), CELSelectors())
 
 
-def _claimed(pod: Pod, objects: DeviceObjects | None) -> dict[str, ResourceList]:
-    """What the claims of a pod are for, by their names in the pod; nothing of those that no file has."""
+def _claimed_amounts(pod: Pod, objects: DeviceObjects | None) -> dict[str, ResourceList]:
+    """Return the amounts that the claims of a pod are for, by their names in the pod; claims without an object are left
+    out."""
     if objects is None:
         return {}
     from podslice.dra.asked import claimed_amounts
@@ -197,7 +198,7 @@ def _claimed(pod: Pod, objects: DeviceObjects | None) -> dict[str, ResourceList]
 
 
 def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
-    """One rule, or all."""
+    """Print one rule, or all."""
     from podslice.advise.lint.table import rule_page, rule_table
 
     if output == "sarif":
@@ -205,7 +206,7 @@ def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
     if output in ("table", "wide"):
         echo(rule_table(RULES) if rule is None else rule_page(rule, width=width))
     else:
-        emit(LintRuleList(tuple(map(described, RULES))) if rule is None else described(rule), output)
+        emit(LintRuleList(tuple(map(rule_document, RULES))) if rule is None else rule_document(rule), output)
 
 
 def _split(texts: tuple[str, ...]) -> list[str]:
@@ -215,7 +216,8 @@ def _split(texts: tuple[str, ...]) -> list[str]:
 def _settings(
     config_path: str | None, overrides: tuple[str, ...], described: DescribedNode | None, base: _Settings
 ) -> _Settings:
-    """What an object of a cluster tells of the configuration counts as on a node: where no file says otherwise."""
+    """Complete the settings with the configuration. Fields that an object of a cluster reports count as on a node:
+    where no file sets them."""
     machine = described.machine if described else None
     devices = base.devices or (described.devices if described else None)
     told = described.fields if described else {}
@@ -227,7 +229,8 @@ def _settings(
     except InputError:
         if config_path is None or overrides:
             raise
-        return base  # what is wrong with the file is a finding in it
+        # An unreadable --config is no error here: it is linted as a file, and its errors are findings.
+        return base
     if described:
         print_warnings(tuple(warnings_about(described, config, configured=config_path is not None)))
     base = base._replace(devices=devices)
@@ -239,7 +242,7 @@ def _settings(
 
 
 def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:
-    """Every file that can be read; the others are reported on standard error, one line each."""
+    """Lint every file that can be read; the others are reported on standard error, one line each."""
     results = []
     failed = False
     paths = list(dict.fromkeys([*([config_path] if config_path else []), *files]))
@@ -269,7 +272,7 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
             profile=settings.profile,
             unknown_fields=loaded.unknown_fields,
             policy=settings.policy,
-            claimed=_claimed(loaded.pod, settings.claims),
+            claimed=_claimed_amounts(loaded.pod, settings.claims),
         )
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             found.append((loaded.document, finding))

@@ -1,4 +1,4 @@
-"""The answers of `podslice lint`."""
+"""Documents that `podslice lint` prints."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ class LintReport(msgspec.Struct, frozen=True):
 
 
 class LintRule(msgspec.Struct, frozen=True, rename="camel"):
-    """A rule. `severity` is the usual one of its findings, `other_severities` what they are in some cases. `needs`:
-    `nothing` beside the object, a `config`, a `machine` as well, or `claims`. `replaces` are rules that then say
-    nothing."""
+    """A rule. `severity` is the usual one of its findings, `other_severities` those of some cases. `needs`: `nothing`
+    beside the object, a `config`, a `machine` as well, or `claims`. `replaces` are rules that report nothing then."""
 
     id: str
     name: str
@@ -36,8 +35,8 @@ class LintRuleList(msgspec.Struct, frozen=True):
     items: tuple[LintRule, ...]
 
 
-def described(rule: Rule[Any]) -> LintRule:
-    """A rule without its function."""
+def rule_document(rule: Rule[Any]) -> LintRule:
+    """Return a rule without its function."""
     return LintRule(
         rule.id, rule.name, rule.severity, rule.title, rule.explanation, rule.needs, rule.replaces, rule.others
     )

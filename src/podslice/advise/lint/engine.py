@@ -13,7 +13,7 @@ IGNORE_ANNOTATION = "podslice/lint-ignore"
 
 
 def lint_pod(subject: PodSubject, rules: Collection[str], *, kind: str = "Pod", prefix: str = "") -> list[Finding]:
-    """Findings about a pod of an object of `kind`; `prefix` is the path of the pod within the object."""
+    """Return findings about a pod of an object of `kind`; `prefix` is the path of the pod within the object."""
     metadata = subject.written.metadata
     reference = ObjectReference(kind, metadata.namespace, metadata.name)
     ignored = {part.strip() for part in (metadata.annotations or {}).get(IGNORE_ANNOTATION, "").split(",")}
@@ -25,7 +25,7 @@ UNDECODED = "PS401"
 
 
 def lint_kubelet(subject: NodeSubject, rules: Collection[str]) -> list[Finding]:
-    """Findings about a kubelet's configuration; about one that cannot be decoded only why."""
+    """Return findings about a kubelet's configuration; for one that cannot be decoded only the reason."""
     chosen = [rule for rule in NODE_RULES if rule.id in rules and (rule.id == UNDECODED or not subject.undecoded)]
     return _run(chosen, subject, ObjectReference("KubeletConfiguration"), "")
 

@@ -1,4 +1,4 @@
-"""What a lint rule is and what it says.
+"""The types of lint rules and findings.
 
 A rule is a pure function from a subject (a pod, or a node's configuration) to problems. The registry gives it an id, a
 name, a severity and an explanation; the engine adds the object and makes findings of the problems.
@@ -13,7 +13,7 @@ import msgspec
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (INFO, WARNING, ERROR)
-"""In rising order."""
+"""Severities in rising order."""
 
 NOTHING, CONFIG, MACHINE, CLAIMS = "nothing", "config", "machine", "claims"
 """What a rule needs beside the object: nothing, a kubelet configuration, a configuration and a machine, the claims that
@@ -23,8 +23,8 @@ Subject = TypeVar("Subject", contravariant=True)
 
 
 class Problem(NamedTuple):
-    """One place where a rule does not hold. `path` is the field below the object, or in the whole document where
-    `absolute` says so; `severity` overrides the rule's."""
+    """One violation of a rule. `path` is the field below the object, or in the whole document with `absolute`;
+    `severity` overrides the rule's."""
 
     path: str
     message: str
@@ -34,8 +34,8 @@ class Problem(NamedTuple):
 
 
 class Rule(NamedTuple, Generic[Subject]):
-    """`replaces` names rules whose findings about the same object say less than this one's; `others` are severities
-    that its findings have in some cases, beside the usual one."""
+    """A rule. `replaces` names rules whose findings about the same object add nothing to this one's; `others` are
+    severities that its findings have in some cases, beside the usual one."""
 
     id: str
     name: str
@@ -55,7 +55,7 @@ class Rule(NamedTuple, Generic[Subject]):
 
 
 class ObjectReference(msgspec.Struct, frozen=True):
-    """The object a finding is about; `namespace` and `name` are empty for a configuration file."""
+    """The object of a finding; `namespace` and `name` are empty for a configuration file."""
 
     kind: str
     namespace: str = ""
@@ -66,8 +66,8 @@ class ObjectReference(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, rename="camel"):
-    """One finding. `path` is the field within the object's document, `message` says why with the numbers, `fix` what
-    to change. `line` and `column` count from 1 and are 0 where the place in the text is not known."""
+    """One finding. `path` is the field within the object's document, `message` the reason with its numbers, `fix` the
+    change to make. `line` and `column` count from 1 and are 0 where the place in the text is not known."""
 
     id: str
     name: str
@@ -83,10 +83,10 @@ class Finding(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def at_least(severity: str, least: str) -> bool:
-    """True when `severity` is as grave as `least`."""
+    """Whether `severity` is as grave as `least`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(least)
 
 
 def count_cpus(number: int, kind: str = "") -> str:
-    """`1 exclusive CPU`, `2 exclusive CPUs`."""
+    """Return `1 exclusive CPU`, `2 exclusive CPUs`."""
     return f"{number} {kind}{' ' if kind else ''}CPU{'s' if number != 1 else ''}"

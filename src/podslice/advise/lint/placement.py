@@ -1,4 +1,4 @@
-"""Rules that try the pod on the empty node, and compare what it asks with single NUMA nodes."""
+"""Rules that try the pod on the empty node, and compare its requests with single NUMA nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podslice.values.quantity import BINARY_SI, Quantity
 _CPU = "cpu"
 
 
-def _refused(subject: PodSubject) -> Iterator[Problem]:
+def _refused_when_empty(subject: PodSubject) -> Iterator[Problem]:
     if subject.node is None or subject.node.view is None:
         return
     node = subject.node.new_node()
@@ -40,7 +40,7 @@ def _refused(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _why(decision: Decision, code: str) -> str:
-    """Our explanation of a refusal; of a lack of resources the message says all on an empty node."""
+    """Return our explanation of a refusal; empty for a lack of resources, where upstream's message is complete."""
     if code in (NODE_TOTAL, TOO_MANY_PODS) or not decision.why:
         return ""
     return f". {decision.why.rstrip('.')}"
@@ -70,7 +70,7 @@ def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
     if view is None or not subject.admission.guaranteed or len(view.topology.numa_nodes) < 2:
         return
     rooms = _rooms(view)
-    for path, owner, asked in _asked(subject, view):
+    for path, owner, asked in _amounts_together(subject, view):
         for name, amount in sorted(asked.items()):
             room = rooms.get(name, {})
             largest = max(room.values(), default=0)
@@ -80,7 +80,7 @@ def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _rooms(view: NodeView) -> Mapping[str, Mapping[int, int]]:
-    """What each NUMA node of the empty machine can give, by resource."""
+    """Return the amount that each NUMA node of the empty machine can give, by resource."""
     rooms: dict[str, dict[int, int]] = {}
     if view.pins_cpus:
         free = view.assignable
@@ -91,8 +91,9 @@ def _rooms(view: NodeView) -> Mapping[str, Mapping[int, int]]:
     return rooms
 
 
-def _asked(subject: PodSubject, view: NodeView) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """(path, owner, amounts) of what has to fit at once: the pod in pod scope or with a budget, else each container."""
+def _amounts_together(subject: PodSubject, view: NodeView) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """Yield (path, owner, amounts) of what has to fit at once: the pod in pod scope or with a budget, else each
+    container."""
     admission = subject.admission
     if admission.ignored:
         return
@@ -151,7 +152,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "Refused even on the empty node",
         "The pod is really admitted on an empty node with this configuration and machine, and refused. No scheduler "
         "setting helps: the pod or the node has to change.",
-        _refused,
+        _refused_when_empty,
         MACHINE,
     ),
     Rule(

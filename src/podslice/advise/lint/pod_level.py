@@ -28,7 +28,8 @@ def _is_set(subject: PodSubject) -> bool:
 
 
 def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
-    """Asked with the managers' gate on; without a configuration the node may have it."""
+    """Report a budget that leaves nothing to share. It is computed as with the managers' gate; without a configuration
+    the node may have it."""
     if not _is_set(subject) or subject.static_cpus is False or subject.qos != GUARANTEED:
         return
     if subject.node is not None and not subject.gates["PodLevelResourceManagers"]:
@@ -47,7 +48,7 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
             f"raise the budget to at least {least} CPUs, or give every container whole CPUs",
             ERROR if subject.node is not None else WARNING,
         )
-    elif _ledger_pods_memory(subject) and (pool := empty_memory_pool(admission)) is not None:
+    elif _may_charge_whole_pods(subject) and (pool := empty_memory_pool(admission)) is not None:
         sum_text = " + ".join(f"{name} {pool.shown(size)}" for name, size in pool.owners)
         yield Problem(
             f"spec.resources.requests[{pool.resource}]",
@@ -59,8 +60,8 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
-def _ledger_pods_memory(subject: PodSubject) -> bool:
-    """True where the node charges a pod's memory as a whole, or may: no configuration is known."""
+def _may_charge_whole_pods(subject: PodSubject) -> bool:
+    """Whether the node charges a pod's memory as a whole, or may: no configuration is known."""
     if subject.node is None:
         return True
     config = subject.node.config
@@ -190,7 +191,7 @@ def _weight_from_pod_limit(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _may_own_cpus(subject: PodSubject, place: ContainerPath) -> bool:
-    """The container gets CPUs of its own where the managers act, so weights do not concern it."""
+    """Whether the container owns CPUs where the managers act, so that weights do not concern it."""
     whole = bool(integral_cpus(place.requests.get("cpu"))) and is_container_equivalent_guaranteed(place.container)
     return whole and subject.qos == GUARANTEED and subject.static_cpus is not False
 
@@ -238,7 +239,7 @@ def _container_scope(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _budget_unused(subject: PodSubject) -> Iterator[Problem]:
-    """Where the budget is given as a whole, what no container takes is reserved and used by nobody."""
+    """Report CPUs that are reserved in pod scope and that no container can use."""
     node = subject.node
     if node is None or not _is_set(subject) or not subject.gates["PodLevelResourceManagers"]:
         return
@@ -376,7 +377,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "CPUs of the pod's budget that no container can use",
         "In pod scope the whole budget is taken from the node. Containers with whole CPUs own their part; what is left "
-        "is the pod's shared pool. Where no container shares, nobody runs there (KEP-5526, underutilization).",
+        "is the pod's shared pool. Where no container shares, they stay idle (KEP-5526, underutilization).",
         _budget_unused,
         needs=CONFIG,
     ),

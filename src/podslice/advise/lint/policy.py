@@ -47,9 +47,9 @@ def _wrong(subject: PodSubject) -> Iterator[Problem]:
         if refuses:
             then = "the pod is refused"
         elif subject.policy is not None:
-            then = "it counts for nobody"
+            then = "it is ignored"
         else:
-            then = "a policy that reads it refuses the pod, or it counts for nobody"
+            then = "a policy that reads it refuses the pod or ignores it"
         severity = ERROR if refuses else WARNING
         yield Problem(_field(one.key), f"{one.problem}: {then}", "docs/policy.md has the grammar", severity)
 
@@ -79,13 +79,13 @@ def _without_effect(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _restarts(subject: PodSubject) -> Iterator[Problem]:
-    if not _resizes(subject.node, subject.policy):
+    if not _can_resize(subject.node, subject.policy):
         return
     own = {one.name for one in subject.admission.containers if one.exclusive_cpus}
     for place in subject.places:
         if place.container.name in own and restarts_for(place.container, "cpu"):
-            wishes = resize_wishes(subject.policy or NO_POLICY, subject.pod)
-            delayed = "; its shrink-delay has no use then" if place.container.name in wishes.delays else ""
+            requests = resize_wishes(subject.policy or NO_POLICY, subject.pod)
+            delayed = "; its shrink-delay has no use then" if place.container.name in requests.delays else ""
             yield Problem(
                 f"{place.path}.resizePolicy",
                 f"a resize of cpu restarts the container, although its exclusive CPUs can change under it{delayed}",
@@ -93,25 +93,25 @@ def _restarts(subject: PodSubject) -> Iterator[Problem]:
             )
 
 
-def _resizes(node: NodeSubject | None, policy: PodslicePolicy | None) -> bool:
-    """Containers with exclusive CPUs are resized here."""
+def _can_resize(node: NodeSubject | None, policy: PodslicePolicy | None) -> bool:
+    """Whether containers with exclusive CPUs are resized here."""
     return (policy is not None and policy.resize.exclusive) or (node is not None and node.gates[_EXCLUSIVE_GATE])
 
 
 def _policy_without_effect(subject: NodeSubject) -> Iterator[Problem]:
     policy = subject.policy
     if policy.resize.exclusive and not subject.static_cpus:
-        message = "nobody has exclusive CPUs that could be resized: resize.exclusive has no effect"
+        message = "no container has exclusive CPUs that could be resized: resize.exclusive has no effect"
         yield Problem("cpuManagerPolicy", message, "cpuManagerPolicy: static, or leave the policy out")
-    told = [field for field in policy.resize.__struct_fields__ if field != "exclusive"]
-    changed = [field for field in told if getattr(policy.resize, field) != getattr(NO_POLICY.resize, field)]
+    settings = [field for field in policy.resize.__struct_fields__ if field != "exclusive"]
+    changed = [field for field in settings if getattr(policy.resize, field) != getattr(NO_POLICY.resize, field)]
     if policy.mixed is not None and not subject.static_cpus:
-        message = "nobody has exclusive CPUs: mixed has no effect"
+        message = "no container has exclusive CPUs: mixed has no effect"
         yield Problem("cpuManagerPolicy", message, "cpuManagerPolicy: static, or leave the section out")
     if policy.mixed is not None and policy.mixed.quota == "total":
         message = "mixed.quota total throttles exclusive CPUs too when threads on shared ones use more than their part"
         yield Problem("cpuCFSQuota", message, 'quota: "off" in the section mixed')
-    if changed and not _resizes(subject, policy):
+    if changed and not _can_resize(subject, policy):
         names = dict(zip(policy.resize.__struct_fields__, policy.resize.__struct_encode_fields__, strict=True))
         listed = ", ".join(f"resize.{names[field]}" for field in changed)
         message = f"{listed} of the policy {'has' if len(changed) == 1 else 'have'} no effect without resize.exclusive"
@@ -130,7 +130,7 @@ def _empty_classes(subject: NodeSubject) -> Iterator[Problem]:
         message = f"class {one.name} has no CPU on this machine"
         if count:
             message = f"class {one.name} has {count} CPUs, {reserved} of them reserved, and with minShared "
-            message += f"{one.min_shared} nobody can own one"
+            message += f"{one.min_shared} no container can own one"
         yield Problem(f"spec.cpuClasses[{place}]", message, "correct match and minShared, or leave the class out")
 
 
@@ -140,8 +140,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "unknown-podslice-annotation",
         WARNING,
         "An annotation that podslice does not read",
-        f"Annotations under {PREFIX} ask podslice for something (docs/policy.md). One that it does not know is passed "
-        f"over, and the pod runs without what its author wanted. Known are {', '.join(sorted(KNOWN))}.",
+        f"Annotations under {PREFIX} ask podslice for something (docs/policy.md). One that it does not know is "
+        f"ignored, and the pod runs without what its author meant. Known are {', '.join(sorted(KNOWN))}.",
         _unknown,
     ),
     Rule(
@@ -150,7 +150,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         ERROR,
         "A value that podslice cannot read",
         "Where the PodslicePolicy of a node configures the section of an annotation, a wrong value refuses the pod "
-        "(InvalidPodsliceAnnotation), or with annotations.invalid: ignore counts for nobody. Values are lists with "
+        "(InvalidPodsliceAnnotation), or with annotations.invalid: ignore has no effect. Values are lists with "
         "commas of items for all containers or, as CONTAINER=ITEM, for one. podslice.io/resize takes shrink-delay="
         f"SECONDS up to {LONGEST_DELAY} and below-baseline=allow, podslice.io/movable true, false or pinned-too. "
         "podslice.io/mixed-cpus a number of exclusive CPUs or all. "
@@ -162,7 +162,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "PS603",
         "annotation-without-effect",
         INFO,
-        "An annotation that the policy passes over",
+        "An annotation that the policy ignores",
         "With --policy: the policy has no such section, does not let the pod's namespace use annotations, or decides "
         "for all pods; or the pod has nothing that the annotation is about.",
         _without_effect,
@@ -186,7 +186,7 @@ NODE_RULES: tuple[Rule[NodeSubject], ...] = (
         WARNING,
         "The PodslicePolicy has no effect here",
         "With --policy: containers with exclusive CPUs exist only under cpuManagerPolicy static, and are resized only "
-        f"with resize.exclusive, or the gate {_EXCLUSIVE_GATE}. Settings of the section resize say nothing without. "
+        f"with resize.exclusive, or the gate {_EXCLUSIVE_GATE}. Without these the section resize has no effect. "
         "Neither does the section mixed without exclusive CPUs, and with quota: total it limits these too.",
         _policy_without_effect,
         needs=CONFIG,
@@ -195,10 +195,10 @@ NODE_RULES: tuple[Rule[NodeSubject], ...] = (
         "PS416",
         "class-without-cpus",
         WARNING,
-        "A CPU class of which nobody can own CPUs",
+        "A CPU class whose CPUs no container can own",
         "With --policy: a class that no CPU of the machine matches, or whose CPUs are all reserved or stay shared "
-        "(minShared), takes no exclusive container: who requires it is refused (CPUClassUnavailable), and soft wishes "
-        "go elsewhere. A class that says exclusive: never is meant so.",
+        "(minShared), takes no exclusive container: a pod that requires it is refused (CPUClassUnavailable), and one "
+        "that prefers it goes elsewhere. A class with exclusive: never is not reported.",
         _empty_classes,
         needs=MACHINE,
     ),

@@ -1,4 +1,4 @@
-"""Rules about the QoS class and what hangs on it: exclusive CPUs."""
+"""Rules about the QoS class and what depends on it: exclusive CPUs."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class _Gap(NamedTuple):
 
     @property
     def clause(self) -> str:
-        """What is said of the one whose field it is."""
+        """The rest of a sentence that begins with the field's owner."""
         return f"has {self.what}" if self.missing else self.what
 
 
 def _gaps(path: str, requests: ResourceList, limits: ResourceList) -> list[_Gap]:
-    """What keeps one set of resources from being Guaranteed, one per missing or different field."""
+    """Return what keeps one set of resources from being Guaranteed, one gap per missing or different field."""
     gaps = []
     for name in _RESOURCES:
         request, limit = requests.get(name, ZERO), limits.get(name, ZERO)
         if limit.is_zero():
-            wish = f": {request}" if not request.is_zero() else " (the request follows)"
-            gaps.append(_Gap(f"{path}.limits[{name}]", name, f"no {name} limit", f"set limits.{name}{wish}", True))
+            value = f": {request}" if not request.is_zero() else " (the request follows)"
+            gaps.append(_Gap(f"{path}.limits[{name}]", name, f"no {name} limit", f"set limits.{name}{value}", True))
         elif request != limit:
             what = f"{name} request {request} is not the limit {limit}"
             gaps.append(_Gap(f"{path}.requests[{name}]", name, what, f"set requests.{name}: {limit}", False))
@@ -55,12 +55,13 @@ def _equal_integral_cpus(requests: ResourceList, limits: ResourceList) -> int:
 
 
 def _severity(subject: PodSubject, *, wants_cpus: bool) -> str:
-    """Losing exclusive CPUs is a warning where the node is known to give them."""
+    """Return WARNING where exclusive CPUs are lost on a node that is known to assign them, else INFO."""
     return WARNING if wants_cpus and subject.static_cpus else INFO
 
 
 def _sets(subject: PodSubject) -> list[tuple[str, ResourceList, ResourceList, str]]:
-    """The sets of resources that decide the QoS class: the pod's own, or every container's; (path, …, owner)."""
+    """Return the sets of resources that decide the QoS class, as (path, requests, limits, owner): the pod's own, or
+    every container's."""
     if is_pod_level_resources_set(subject.pod) and subject.gates["PodLevelResources"]:
         return [("spec.resources", subject.pod_requests, subject.pod_limits, "pod")]
     return [(f"{p.path}.resources", p.requests, p.limits, p.container.name) for p in subject.places]
@@ -85,7 +86,7 @@ def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
     )
 
 
-def _spoiled_by_container(subject: PodSubject) -> Iterator[Problem]:
+def _one_container_spoils(subject: PodSubject) -> Iterator[Problem]:
     if subject.qos != BURSTABLE or is_pod_level_resources_set(subject.pod):
         return
     spoilers = [place for place in subject.places if _gaps("", place.requests, place.limits)]
@@ -122,7 +123,7 @@ def _integral_cpus_other_memory(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _claims_devices(subject: PodSubject) -> bool:
-    """Some container uses resource claims; its CPUs may come from a DRA driver, whatever the QoS class."""
+    """Whether some container uses resource claims; its CPUs may come from a DRA driver, whatever the QoS class."""
     return any(place.container.resources.claims for place in subject.places)
 
 
@@ -156,7 +157,7 @@ def _partial_cores(subject: PodSubject) -> Iterator[Problem]:
     if node.view is not None:
         threads = node.view.topology.cpus_per_core
     else:
-        known = " (assumed; --machine tells)"
+        known = " (assumed without --machine)"
     if threads < 2:
         return
     admission = subject.admission
@@ -240,7 +241,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "Whole CPUs, but memory request and limit differ",
         "The container asks for whole CPUs with request equal to limit, as one does for exclusive CPUs. Its memory "
         "request and limit differ (or the limit is missing), which makes the pod Burstable, so no CPU is exclusive. "
-        "Without a kubelet configuration this is an information; pods with resource claims are passed over, because a "
+        "Without a kubelet configuration this is an information; pods with resource claims are left out, because a "
         "DRA driver may give them CPUs.",
         _integral_cpus_other_memory,
         others=(INFO,),
@@ -253,7 +254,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "All containers but one have equal requests and limits. The one without (often a sidecar or an init container "
         "that was added later) makes the whole pod Burstable. It is a warning on a "
         "node with the static CPU manager when a container asks for whole CPUs.",
-        _spoiled_by_container,
+        _one_container_spoils,
         others=(WARNING,),
     ),
     Rule(
@@ -274,8 +275,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "The managers ignore pods with pod-level resources",
         "A Guaranteed pod with spec.resources asks for whole CPUs on a node with the static CPU manager, but the "
-        "alpha gate PodLevelResourceManagers is off. The kubelet then runs the pod in the shared pool and says "
-        "nothing.",
+        "alpha gate PodLevelResourceManagers is off. The kubelet then runs the pod in the shared pool without "
+        "an event.",
         _pod_level_ignored,
         CONFIG,
     ),
@@ -285,7 +286,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "CFS quota throttles exclusive CPUs",
         "The quota of a container that owns all its CPUs can only do harm: short overruns of the accounting throttle "
-        "it although nobody else may run there. Kubernetes switches the quota off since 1.33; the gate "
+        "it although no other container may run there. Kubernetes switches the quota off since 1.33; the gate "
         "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back.",
         _quota_on_exclusive_cpus,
         CONFIG,

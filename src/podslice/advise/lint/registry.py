@@ -1,4 +1,4 @@
-"""All lint rules, and choosing among them."""
+"""All lint rules, and their selection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES), key=lambd
 
 
 def find_rule(text: str) -> Rule[Any]:
-    """A rule by id or name. Raises `InputError`."""
+    """Return a rule by id or name. Raises `InputError`."""
     for rule in RULES:
         if text.lower() in (rule.id.lower(), rule.name):
             return rule
@@ -30,9 +30,9 @@ def find_rule(text: str) -> Rule[Any]:
 
 
 def choose(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
-    """Ids of the rules that run: those in `select` (all when empty) without those in `ignore`.
+    """Return the ids of the rules that run: those in `select` (all when empty) without those in `ignore`.
 
-    Both name rules by id, by the beginning of an id (`PS4`) or by name. Raises `InputError`.
+    Both name rules by id, by the prefix of an id (`PS4`) or by name. Raises `InputError`.
     """
     chosen = {one for text in select for one in _matching(text)} or {rule.id for rule in RULES}
     return frozenset(chosen - {one for text in ignore for one in _matching(text)})

@@ -1,4 +1,4 @@
-"""Rules that hold what a node reserves against the advice of `podslice reserve`."""
+"""Rules that compare what a node reserves with the advice of `podslice reserve`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def _below_advice(subject: NodeSubject) -> Iterator[Problem]:
     pods = rules.pods or max_pods(view.machine, view.config)
     formula = DEFAULT if rules.formula == MEASURED else rules.formula
     cpus_by, memory_by = (f"{FORMULAS[formula].title} keeps",) * 2 if formula in FORMULAS else _OF_MAX
-    asked = amounts(formula, cpus=view.topology.num_cpus, memory=view.machine.memory, pods=pods)
-    fix = "podslice reserve prints lines that do"
+    advised = amounts(formula, cpus=view.topology.num_cpus, memory=view.machine.memory, pods=pods)
+    fix = "podslice reserve prints settings that reserve enough"
     have = view.reserved.bit_count()
-    if view.pins_cpus and have * 1000 < asked.milli_cpu:
+    if view.pins_cpus and have * 1000 < advised.milli_cpu:
         field = "reservedSystemCPUs" if view.config.reserved_system_cpus else "kubeReserved[cpu]"
-        message = f"{count_cpus(have)} reserved, {cpus_by} {cpus_text(asked.milli_cpu)} of such a machine"
+        message = f"{count_cpus(have)} reserved, {cpus_by} {cpus_text(advised.milli_cpu)} of such a machine"
         yield Problem(field, message, fix)
     kept = _memory(view)
-    if view.binds_memory and kept < asked.memory + asked.eviction:
+    if view.binds_memory and kept < advised.memory + advised.eviction:
         message = (
             f"{bytes_text(kept)} of memory reserved, with evictionHard; {memory_by} "
-            f"{bytes_text(asked.memory + asked.eviction)} for {pods} pods: the system can run out of it before any pod "
-            "is at its limit"
+            f"{bytes_text(advised.memory + advised.eviction)} for {pods} pods: the system can run out of it before any "
+            "pod is at its limit"
         )
         yield Problem("kubeReserved[memory]", message, fix)
 
@@ -69,8 +69,8 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "reservation-below-advice",
         INFO,
         "Less is reserved than providers reserve",
-        "What the system has not kept for itself it takes from pods, and with the static policies pods have whole CPUs "
-        "and memory of NUMA nodes. The advice is GKE's for CPUs and EKS' for memory, which grows with the number of "
+        "A system that exceeds its reservation takes from pods, and with the static policies pods have whole CPUs and "
+        "memory of NUMA nodes. The advice is GKE's for CPUs and EKS' for memory, which grows with the number of "
         "pods, or the formula of the policy's section `reservation` (docs/reserve.md).",
         _below_advice,
         MACHINE,

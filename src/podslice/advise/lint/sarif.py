@@ -13,7 +13,8 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def to_sarif(findings: Sequence[Finding], rules: Sequence[Rule[Any]], version: str) -> dict[str, Any]:
-    """A SARIF log with one run of podslice `version`. `rules` are all rules that ran, in the order of `ruleIndex`."""
+    """Return a SARIF log with one run of podslice `version`. `rules` are all rules that ran, in the order of
+    `ruleIndex`."""
     index = {rule.id: number for number, rule in enumerate(rules)}
     driver = {"name": "podslice", "version": version, "rules": [_rule(rule) for rule in rules]}
     results = [_result(finding, index[finding.id]) for finding in findings]
@@ -53,6 +54,6 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _uri(source: str) -> str:
-    """A relative reference stays relative, an absolute path becomes a file URI."""
+    """Return a URI: a relative path stays relative, an absolute one becomes a file URI."""
     path = quote(source.removeprefix("./"))
     return f"file://{path}" if path.startswith("/") else path

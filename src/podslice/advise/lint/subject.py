@@ -1,4 +1,4 @@
-"""What lint rules look at: a node's configuration, perhaps with its machine, and a pod, perhaps with its node."""
+"""Subjects of lint rules: a node's configuration, perhaps with its machine, and a pod, perhaps with its node."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from podslice.values.quirks import PROFILES
 
 
 class NodeSubject:
-    """A kubelet's configuration. `unknown_fields` are what is in it in vain, `machine` None when not known. `undecoded`
-    are the errors of a file whose fields cannot be decoded; the configuration is the default one then."""
+    """A kubelet's configuration. `unknown_fields` are those without effect, `machine` is None when not known.
+    `undecoded` are the errors of a file whose fields cannot be decoded; the configuration is then the default one."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NodeSubject:
 
     @cached_property
     def threshold_error(self) -> ThresholdError | None:
-        """Which eviction threshold, grace period or minimum reclaim cannot be read."""
+        """The error of an eviction threshold, grace period or minimum reclaim that cannot be read."""
         config = self.config
         try:
             parse_hard_thresholds(config.eviction_thresholds)
@@ -71,7 +71,7 @@ class NodeSubject:
 
     @cached_property
     def gate_error(self) -> GateError | None:
-        """Why the feature gates are refused."""
+        """The reason why the feature gates are refused."""
         try:
             self._gates()
         except GateError as error:
@@ -94,7 +94,7 @@ class NodeSubject:
 
     @cached_property
     def option_error(self) -> OptionError | None:
-        """Why the options of the static policy are refused."""
+        """The reason why the options of the static policy are refused."""
         try:
             parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
         except OptionError as error:
@@ -103,14 +103,14 @@ class NodeSubject:
 
     @cached_property
     def options(self) -> CPUPolicyOptions:
-        """The options of the static policy, none where they are refused or another policy rules."""
+        """The options of the static policy; the defaults where they are refused or another policy is set."""
         if not self.static_cpus or self.option_error:
             return CPUPolicyOptions()
         return parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
 
     @cached_property
     def start_error(self) -> StartError | None:
-        """Why a kubelet would not start on the machine; None also without a machine."""
+        """The reason why a kubelet would not start on the machine; None also without a machine."""
         if self.machine is None or self.errors:
             return None
         try:
@@ -121,13 +121,13 @@ class NodeSubject:
 
     @cached_property
     def view(self) -> NodeView | None:
-        """The empty node, None where there is no machine or the kubelet would not start."""
+        """The empty node; None where there is no machine or the kubelet would not start."""
         if self.machine is None or self.errors or self.start_error is not None:
             return None
         return self.new_node().view
 
     def new_node(self) -> Node:
-        """An empty node. Raises `StartError`."""
+        """Return an empty node. Raises `StartError`."""
         assert self.machine is not None
         return Node(self.machine, self.config, profile=self.profile, devices=self.devices, policy=self.policy)
 
@@ -151,9 +151,9 @@ class ContainerPath(NamedTuple):
 
 
 class PodSubject:
-    """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known, `policy` None
-    when no policy is; `unknown_fields` has paths inside the document; `claimed` what the pod's claims are
-    for, by their names in the pod."""
+    """A pod as written; `pod` is the same after defaulting. `node` is None when no configuration is known, `policy`
+    when no policy is. `unknown_fields` has paths inside the document; `claimed` maps the names of the pod's claims to
+    the amounts that they are for."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class PodSubject:
 
     @property
     def static_cpus(self) -> bool | None:
-        """Whether the node gives exclusive CPUs, None when it is not known."""
+        """Whether the node assigns exclusive CPUs; None when it is not known."""
         return None if self.node is None else self.node.static_cpus
 
     @cached_property
@@ -223,5 +223,5 @@ class PodSubject:
 
 
 def default_gates(profile: str) -> FeatureGates:
-    """The gates of a profile when nobody sets any."""
+    """Return the gates of a profile without overrides."""
     return FeatureGates.from_overrides({}, fixes=later_gates(PROFILES[profile]))

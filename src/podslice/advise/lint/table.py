@@ -16,12 +16,12 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 
 
 def format_findings(findings: Sequence[Finding], *, width: int) -> str:
-    """All findings, wrapped at `width`."""
+    """Return all findings, wrapped at `width`."""
     return "\n".join(_finding(finding, width) for finding in findings)
 
 
 def finding_table(findings: Sequence[Finding]) -> str:
-    """All findings, one row each, with rule, field and fix."""
+    """Return all findings, one row each, with rule, field and fix."""
     headings = ["PLACE", "SEVERITY", "RULE", "NAME", "OBJECT", "FIELD", "MESSAGE", "FIX"]
     rows = [
         [
@@ -43,25 +43,25 @@ def _finding(finding: Finding, width: int) -> str:
     place = f"{finding.source}:{finding.line}" if finding.line else finding.source
     severity = style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
     head = f"{style(place, bold=True)}: {severity} {finding.id} {finding.name}"
-    lines = [head, *_wrapped(f"{finding.object} {finding.path}".rstrip(), width)]
-    lines += _wrapped(finding.message, width)
-    lines += _wrapped(f"fix: {finding.fix}", width)
+    lines = [head, *_wrap(f"{finding.object} {finding.path}".rstrip(), width)]
+    lines += _wrap(finding.message, width)
+    lines += _wrap(f"fix: {finding.fix}", width)
     return "\n".join(lines) + "\n"
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
 
 
 def summary(findings: Sequence[Finding], pods: int, configurations: int) -> str:
-    """One line: what was looked at and how many findings there are by severity."""
+    """Return one line: the number of objects checked and of findings by severity."""
     counts = Counter(finding.severity for finding in findings)
     found = ", ".join(_count(counts[name], name) for name in reversed(SEVERITIES) if counts[name]) or "no findings"
-    looked = [_count(pods, "pod")] if pods or not configurations else []
-    looked += [_count(configurations, "kubelet configuration")] if configurations else []
-    return f"{' and '.join(looked)}: {found}"
+    checked = [_count(pods, "pod")] if pods or not configurations else []
+    checked += [_count(configurations, "kubelet configuration")] if configurations else []
+    return f"{' and '.join(checked)}: {found}"
 
 
 def _count(number: int, word: str) -> str:
@@ -71,7 +71,7 @@ def _count(number: int, word: str) -> str:
 
 
 def rule_page(rule: Rule[Any], *, width: int) -> str:
-    """What a rule means, for `--explain`."""
+    """Return the description of a rule, for `--explain`."""
     needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine", "claims": "--claims"}[
         rule.needs
     ]
@@ -80,6 +80,6 @@ def rule_page(rule: Rule[Any], *, width: int) -> str:
 
 
 def rule_table(rules: Sequence[Rule[Any]]) -> str:
-    """All rules, one line each."""
+    """Return all rules, one line each."""
     rows = [[rule.id, rule.name, rule.severities, rule.needs, rule.title] for rule in rules]
     return format_table(["ID", "NAME", "SEVERITY", "NEEDS", "TITLE"], rows, bold=True)

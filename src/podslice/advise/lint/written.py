@@ -1,4 +1,4 @@
-"""Rules about how a pod is written: fields that Kubernetes does not know."""
+"""Rules about the form of a pod: fields that Kubernetes does not know."""
 
 from __future__ import annotations
 

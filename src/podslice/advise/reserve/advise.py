@@ -1,7 +1,8 @@
-"""Advice on what a node keeps for its system: `advise` makes lines of a KubeletConfiguration that start a kubelet.
+"""Advice on a node's reservation for its system: `advise` returns lines of a KubeletConfiguration with which a kubelet
+starts.
 
-Amounts come from a provider's formula, CPUs are whole cores at a place that suits the machine, memory is divided among
-NUMA nodes so that the Memory Manager takes it.
+Amounts come from a provider's formula. CPUs are whole cores at a place that suits the machine. Memory is divided among
+NUMA nodes such that the Memory Manager accepts it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from podslice.advise.reserve.formulas import (
     ReservedAmounts,
     amounts,
 )
-from podslice.advise.reserve.memory import divide
-from podslice.advise.reserve.placement import PlacedReservation, Site, place, site_of
+from podslice.advise.reserve.placement import PlacedReservation, Site, divide_memory, place, site_of
 from podslice.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
 from podslice.config.reservation import node_resources, prepare_reservations
 from podslice.machine.devices import DeviceInventory
@@ -31,9 +31,10 @@ from podslice.values.errors import InputError, StartError
 from podslice.values.quantity import Quantity, QuantityError, bytes_text
 
 
-class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What advice is asked for. `pods`: as many as run on the node at most. `placement` None: what suits the machine.
-    `strict`: shared pods stay off the reserved CPUs. `housekeeping`: a core more on each NUMA node with devices."""
+class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of advice. `pods`: the most that run on the node. `placement` None: the one that suits the
+    machine. `strict`: shared pods stay off the reserved CPUs. `housekeeping`: one core more on each NUMA node with
+    devices."""
 
     pods: int = 110
     formula: str = formulas.DEFAULT
@@ -41,12 +42,12 @@ class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     housekeeping: bool = False
     found: MeasuredAmounts | None = None
-    """What was measured on the node."""
+    """Amounts measured on the node."""
 
 
 class ReservedNode(msgspec.Struct, frozen=True, rename="camel"):
-    """What one NUMA node keeps. `classes`: its reserved CPUs by kind of core, on machines with several; `devices`: how
-    many it has."""
+    """The reservation on one NUMA node. `classes`: its reserved CPUs by kind of core, on machines with several;
+    `devices`: how many it has."""
 
     numa_node: int
     cpus: str
@@ -56,7 +57,7 @@ class ReservedNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FormulaAmounts(msgspec.Struct, frozen=True):
-    """What a provider's formula reserves on such a machine."""
+    """The amounts that a provider's formula reserves on such a machine."""
 
     name: str
     title: str
@@ -67,16 +68,16 @@ class FormulaAmounts(msgspec.Struct, frozen=True):
 
 
 class Allocatable(msgspec.Struct, frozen=True):
-    """What pods may request."""
+    """The amounts that pods may request."""
 
     cpu: str
     memory: str
 
 
 class ReservationAdvice(msgspec.Struct, frozen=True, rename="camel"):
-    """Advice for one machine. `cpu` and `memory` are what the formula says, `cpus` the whole cores that are kept for
-    it, chosen by `placement` for `reason`. `lines` are those of a KubeletConfiguration; a kubelet of v1.36.2 with the
-    static policies starts with them. `formulas` say what each provider would reserve, `notes` what is worth knowing."""
+    """Advice for one machine. `cpu` and `memory` are the formula's amounts, `cpus` the whole cores reserved for them,
+    chosen by `placement` for `reason`. `lines` are those of a KubeletConfiguration; a kubelet of v1.36.2 with the
+    static policies starts with them. `formulas` holds the amounts of each provider, `notes` what is worth knowing."""
 
     machine: str
     pods: int
@@ -99,27 +100,32 @@ def advise(
     config: KubeletConfig | None = None,
     *,
     devices: DeviceInventory | None = None,
-    wish: ReservationWish | None = None,
+    request: ReservationRequest | None = None,
 ) -> ReservationAdvice:
-    """What to reserve on a machine. `config` is what the node has now: its systemReserved memory counts, and all that
-    is not about reservations stays. Raises `InputError`, and `StartError` where a kubelet would not start with the
-    lines, which it does on every machine that it starts on at all."""
-    config, wish = config or KubeletConfig(), wish or ReservationWish()
+    """Advise on the reservation of a machine.
+
+    `config` is the node's present configuration: its systemReserved memory counts, and settings other than reservations
+    stay. Raises `InputError`, and `StartError` where a kubelet would not start with the lines, which it does on every
+    machine that it starts on at all.
+    """
+    config, request = config or KubeletConfig(), request or ReservationRequest()
     try:
         site = site_of(machine, devices)
     except TopologyError as error:
         raise InputError(f"has no CPUs to reserve: {error}", path=machine.name or "machine") from None
-    asked = amounts(wish.formula, cpus=site.topology.num_cpus, memory=machine.memory, pods=wish.pods, found=wish.found)
-    placed = place(site, -(-asked.milli_cpu // 1000), wish.placement, housekeeping=wish.housekeeping)
-    shares = _shares(site, placed.cpus, asked)
-    lines = _lines(config, placed.cpus, asked, shares, strict=wish.strict)
-    lines, advised, notes = _started(machine, config, devices, lines)
+    needed = amounts(
+        request.formula, cpus=site.topology.num_cpus, memory=machine.memory, pods=request.pods, found=request.found
+    )
+    placed = place(site, -(-needed.milli_cpu // 1000), request.placement, housekeeping=request.housekeeping)
+    shares = _shares(site, placed.cpus, needed)
+    lines = _lines(config, placed.cpus, needed, shares, strict=request.strict)
+    lines, advised, notes = _try_start(machine, config, devices, lines)
     return ReservationAdvice(
         machine.name,
-        wish.pods,
-        wish.formula,
-        _cpu_text(asked.milli_cpu),
-        bytes_text(asked.memory),
+        request.pods,
+        request.formula,
+        _cpu_text(needed.milli_cpu),
+        bytes_text(needed.memory),
         format_bits(placed.cpus),
         placed.rule,
         placed.reason,
@@ -127,16 +133,16 @@ def advise(
         lines,
         _allocatable(machine, config),
         _allocatable(machine, advised),
-        tuple(_by_formula(site, wish.pods)),
-        (*placed.notes, *_notes(site, placed, asked, wish), *notes),
+        tuple(_by_formula(site, request.pods)),
+        (*placed.notes, *_notes(site, placed, needed, request), *notes),
     )
 
 
-def _started(
+def _try_start(
     machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, lines: dict[str, Any]
 ) -> tuple[dict[str, Any], KubeletConfig, tuple[str, ...]]:
-    """The lines and the whole configuration with which a kubelet started; without the static Memory Manager where that
-    does not start on such a machine. Raises `StartError`."""
+    """Start a kubelet with the lines; return the lines and the whole configuration that it started with. They are
+    without the static Memory Manager where that does not start on such a machine. Raises `StartError`."""
     advised = msgspec.structs.replace(config, **_fields(lines))
     try:
         Node(machine, advised, devices=devices)
@@ -150,13 +156,13 @@ def _started(
     return lines, advised, ()
 
 
-def _shares(site: Site, cpus: Bits, asked: ReservedAmounts) -> dict[int, int]:
-    """Reserved bytes by NUMA node; nodes without CPUs keep nothing. Raises `InputError`."""
+def _shares(site: Site, cpus: Bits, needed: ReservedAmounts) -> dict[int, int]:
+    """Return the reserved bytes by NUMA node; nodes without CPUs reserve none. Raises `InputError`."""
     sizes = {node.id: node.memory for node in site.machine.nodes if node.id in site.topology.numa_nodes}
     owned = {node: (mine & cpus).bit_count() for node, mine in site.topology.numa_nodes.items()}
-    total = asked.memory + asked.eviction
+    total = needed.memory + needed.eviction
     try:
-        return divide(total, owned, sizes)
+        return divide_memory(total, owned, sizes)
     except ValueError:
         there = bytes_text(sum(sizes.values()))
         raise InputError(
@@ -167,9 +173,9 @@ def _shares(site: Site, cpus: Bits, asked: ReservedAmounts) -> dict[int, int]:
 
 
 def _lines(
-    config: KubeletConfig, cpus: Bits, asked: ReservedAmounts, shares: dict[int, int], *, strict: bool
+    config: KubeletConfig, cpus: Bits, needed: ReservedAmounts, shares: dict[int, int], *, strict: bool
 ) -> dict[str, Any]:
-    """The fields of a KubeletConfiguration by their YAML names."""
+    """Return the fields of a KubeletConfiguration by their YAML names."""
     system, kube = dict(config.system_reserved), dict(config.kube_reserved)
     for one in (system, kube):
         one.pop("cpu", None)
@@ -178,10 +184,10 @@ def _lines(
     if options:
         lines["cpuManagerPolicyOptions"] = options
     lines["reservedSystemCPUs"] = format_bits(cpus)
-    kept = min(_bytes(system.pop("memory", "0")), asked.memory)
+    kept = min(_bytes(system.pop("memory", "0")), needed.memory)
     if kept:
         system["memory"] = bytes_text(kept)
-    kube["memory"] = bytes_text(asked.memory - kept)
+    kube["memory"] = bytes_text(needed.memory - kept)
     if system or config.system_reserved:
         lines["systemReserved"] = system
     thresholds = DEFAULT_EVICTION_HARD | dict(config.eviction_hard or {})
@@ -190,7 +196,7 @@ def _lines(
     ]  # fmt: skip
     return lines | {
         "kubeReserved": kube,
-        "evictionHard": thresholds | {"memory.available": bytes_text(asked.eviction)},
+        "evictionHard": thresholds | {"memory.available": bytes_text(needed.eviction)},
         "memoryManagerPolicy": "Static",
         "reservedMemory": reserved,
     }
@@ -204,7 +210,7 @@ def _bytes(text: str) -> int:
 
 
 def _fields(lines: dict[str, Any]) -> dict[str, Any]:
-    """The lines as fields of a configuration."""
+    """Return the lines as fields of a configuration."""
     names = {field.encode_name: field.name for field in msgspec.structs.fields(KubeletConfig)}
     fields = {names[name]: value for name, value in lines.items()}
     if "reserved_memory" in fields:
@@ -226,7 +232,7 @@ def _nodes(site: Site, cpus: Bits, shares: dict[int, int]) -> Iterator[ReservedN
 
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> Allocatable:
-    """What pods may request; of a configuration with which no kubelet starts, the capacity."""
+    """Return the amounts that pods may request; for a configuration with which no kubelet starts, the capacity."""
     try:
         total = prepare_reservations(config, machine).total
     except StartError:
@@ -246,13 +252,15 @@ def _cpu_text(milli: int) -> str:
     return Quantity.milli(milli).canonical()
 
 
-def _notes(site: Site, placed: PlacedReservation, asked: ReservedAmounts, wish: ReservationWish) -> Iterator[str]:
+def _notes(
+    site: Site, placed: PlacedReservation, needed: ReservedAmounts, request: ReservationRequest
+) -> Iterator[str]:
     kept = placed.cpus.bit_count()
-    if kept * 1000 > asked.milli_cpu:
+    if kept * 1000 > needed.milli_cpu:
         whole = "cores" if site.topology.num_cpus > site.topology.num_cores else "CPUs"
-        yield f"the static policy keeps whole {whole}: {kept} of the CPUs for {_cpu_text(asked.milli_cpu)}"
-    if (found := wish.found) is not None:
+        yield f"the static policy keeps whole {whole}: {kept} of the CPUs for {_cpu_text(needed.milli_cpu)}"
+    if (found := request.found) is not None:
         cpu, size = _cpu_text(-int(-found.milli_cpu // 1)), bytes_text(-int(-found.memory // MIB) * MIB)
         yield f"measured in {found.hours} hours: {cpu} CPU and {size}, margins included"
-    if wish.strict:
+    if request.strict:
         yield "strict-cpu-reservation: shared pods have only what is neither reserved nor exclusive"

@@ -1,4 +1,4 @@
-"""`podslice reserve`: what a node should keep for its system, as lines of a KubeletConfiguration."""
+"""`podslice reserve`: what a node should reserve for its system, as lines of a KubeletConfiguration."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from podslice.advise.reserve.advise import ReservationAdvice, ReservationWish, advise
+from podslice.advise.reserve.advise import ReservationAdvice, ReservationRequest, advise
 from podslice.advise.reserve.formulas import CHOICES, DEFAULT, MeasuredAmounts
-from podslice.advise.reserve.measured import USAGE_FILE, measured
+from podslice.advise.reserve.measured import USAGE_FILE, measured_amounts
 from podslice.advise.reserve.placement import PLACEMENTS
 from podslice.advise.reserve.usage import load_usage
 from podslice.cli.machine_option import machine_options, resolve_node
@@ -35,18 +35,27 @@ from podslice.values.errors import InputError, StartError
 @click.command()
 @machine_options
 @click.option(
-    "--config", "config_path", metavar="FILE", help="KubeletConfiguration that the node has now; the rest of it stays."
+    "--config", "config_path", metavar="FILE", help="The node's present KubeletConfiguration; its other settings stay."
 )
 @set_option
 @devices_option
 @click.option("--pods", type=click.IntRange(1, 10_000), metavar="N", help="Pods on the node [default: maxPods, 110].")
-@click.option("--formula", type=click.Choice(CHOICES), help=f"Whose amounts [default: {DEFAULT}].")
-@click.option("--measured", "measured_path", metavar="DIR", help="What the agent with this state directory recorded.")
+@click.option("--formula", type=click.Choice(CHOICES), help=f"Provider whose amounts are used [default: {DEFAULT}].")
+@click.option(
+    "--measured",
+    "measured_path",
+    metavar="DIR",
+    help="Use the samples that the agent with this state directory recorded.",
+)
 @policy_option
-@click.option("--placement", type=click.Choice(PLACEMENTS), help="Which CPUs [default: what suits the machine].")
+@click.option(
+    "--placement", type=click.Choice(PLACEMENTS), help="Which CPUs to reserve [default: as suits the machine]."
+)
 @click.option("--strict", is_flag=True, help="Keep shared pods off the reserved CPUs (strict-cpu-reservation).")
 @click.option(
-    "--housekeeping-per-node", is_flag=True, help="A core more on every NUMA node with devices, for their interrupts."
+    "--housekeeping-per-node",
+    is_flag=True,
+    help="Reserve one core more on every NUMA node with devices, for their interrupts.",
 )
 @quiet_option
 @click.option(
@@ -55,7 +64,7 @@ from podslice.values.errors import InputError, StartError
     type=click.Choice(["table", "kubelet", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="Form of the output; kubelet: the lines alone.",
+    help="Form of the output; kubelet: only the lines.",
 )
 def reserve(
     *,
@@ -74,8 +83,8 @@ def reserve(
     housekeeping_per_node: bool,
     output: str,
 ) -> None:
-    """Say what a node should keep for its system: which CPUs, and how much memory of each NUMA node, by the formulas of
-    providers, as lines of a KubeletConfiguration with which a kubelet starts.
+    """Advise on what a node should reserve for its system: which CPUs, and how much memory of each NUMA node, by the
+    formulas of providers, as lines of a KubeletConfiguration with which a kubelet starts.
 
     \b
     Examples:
@@ -90,16 +99,16 @@ def reserve(
     config, warnings = load_config_and_gates(config_path, overrides, told=node.fields)
     print_warnings((*warnings_about(node, config, configured=config_path is not None), *warnings))
     rules = ReservationRules() if policy_path is None else load_policy(policy_path, "podslice").reservation
-    wish = ReservationWish(
+    request = ReservationRequest(
         pods=pods or rules.pods or config.max_pods,
         formula=formula or rules.formula,
         placement=placement or rules.placement,
         strict=strict or rules.strict,
         housekeeping=housekeeping_per_node or rules.housekeeping_per_node,
-        found=_measured(measured_path),
+        found=_load_measured(measured_path),
     )
-    inventory = load_devices(devices_path) or node.devices or _found(node, machine, sysfs, source)
-    advice = _advice(node.machine, config, inventory, wish)
+    inventory = load_devices(devices_path) or node.devices or _discover_devices(node, machine, sysfs, source)
+    advice = _advice(node.machine, config, inventory, request)
     if output in ("json", "yaml"):
         emit(advice, output)
     elif output == "kubelet":
@@ -108,21 +117,27 @@ def reserve(
         _print(advice)
 
 
-def _measured(folder: str | None) -> MeasuredAmounts | None:
-    """Raises `InputError` where there is less than a day of samples."""
+def _load_measured(folder: str | None) -> MeasuredAmounts | None:
+    """Load the amounts measured by an agent. Raises `InputError` where there is less than a day of samples."""
     if folder is None:
         return None
     usage = load_usage(Path(folder) / USAGE_FILE)
-    problem = "is not there, or no agent's" if usage is None else f"has {usage.looked // 60} hours of samples, not 24"
-    found = None if usage is None else measured(usage)
+    problem = (
+        "is not there, or no agent's"
+        if usage is None
+        else f"has {usage.observed_minutes // 60} hours of samples, not 24"
+    )
+    found = None if usage is None else measured_amounts(usage)
     if found is None:
         remedy = "let an agent run for a day with reservation.measure in its policy, and name its state directory"
         raise InputError(problem, source=f"{folder}/{USAGE_FILE}", remedy=remedy)
     return found
 
 
-def _found(node: DescribedNode, machine: str | None, sysfs: str | None, source: str | None) -> DeviceInventory | None:
-    """GPUs and NICs of this machine or of a captured one."""
+def _discover_devices(
+    node: DescribedNode, machine: str | None, sysfs: str | None, source: str | None
+) -> DeviceInventory | None:
+    """Return the GPUs and NICs of this machine or of a captured one."""
     if machine is not None or source is not None:
         return None
     from podslice.host.filesystem import DiskFileSystem
@@ -134,10 +149,10 @@ def _found(node: DescribedNode, machine: str | None, sysfs: str | None, source: 
 
 
 def _advice(
-    machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, wish: ReservationWish
+    machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, request: ReservationRequest
 ) -> ReservationAdvice:
     try:
-        return advise(machine, config, devices=devices, wish=wish)
+        return advise(machine, config, devices=devices, request=request)
     except StartError as error:
         raise InputError(
             f"a kubelet would not start with any advice: {error.message}",

@@ -1,7 +1,7 @@
-"""What providers of Kubernetes reserve on their nodes, as they publish it.
+"""Formulas by which providers of Kubernetes reserve resources on their nodes, as they publish them.
 
-None of them knows NUMA nodes or the static CPU Manager, which keeps whole CPUs; `advise.reserve.advise` makes advice
-for a machine of these amounts.
+None of them knows NUMA nodes or the static CPU Manager, which keeps whole CPUs; `advise.reserve.advise` turns these
+amounts into advice for a machine.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _OLD_EVICTION = 750 * MIB
 
 
 class Formula(NamedTuple):
-    """A provider's rule. `cpu` gives thousandths of a CPU for a number of CPUs, `memory` bytes for a machine's bytes
-    and its pods; `eviction` is the hard eviction threshold for memory in bytes, `source` where it is published."""
+    """A provider's rule. `cpu` returns millicores for a number of CPUs, `memory` bytes for a machine's bytes and its
+    pods; `eviction` is the hard eviction threshold for memory in bytes, `source` the place of publication."""
 
     name: str
     title: str
@@ -33,7 +33,7 @@ class Formula(NamedTuple):
 
 
 def _steps(amount: float, steps: Sequence[tuple[float, float]]) -> float:
-    """A share of each part of an amount; the last part has no end."""
+    """Return a share of each part of an amount; the last part has no end."""
     total = 0.0
     for size, share in steps:
         part = min(amount, size)
@@ -61,7 +61,7 @@ _AKS = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740))
 
 
 def _aks_cpu(cpus: int) -> float:
-    """Between two lines of the published table on the straight line through them, beyond it on the last one."""
+    """Interpolate linearly between two lines of the published table; beyond it on the last line."""
     at = min(max(bisect_left([size for size, _ in _AKS], cpus), 1), len(_AKS) - 1)
     (low, least), (high, most) = _AKS[at - 1], _AKS[at]
     return least + (most - least) * (cpus - low) / (high - low)
@@ -95,16 +95,17 @@ FORMULAS: dict[str, Formula] = {
     )
 }
 DEFAULT = "max"
-"""The CPU of `gke` and the memory of `eks`, which hold on machines of any size; or what was measured, if it is more."""
+"""The CPU of `gke` and the memory of `eks`, which hold on machines of any size; or the measured amounts, where they are
+larger."""
 _MEASURE = "--measured DIR names the state directory of an agent whose policy has said reservation.measure for a day"
 MEASURED = "measured"
-"""What the system of the very node has used."""
+"""The measured use of the system of this very node."""
 NAMES = (DEFAULT, *FORMULAS)
 CHOICES = (*NAMES, MEASURED)
 
 
 class ReservedAmounts(NamedTuple):
-    """Thousandths of a CPU, and bytes: of whole MiB."""
+    """Millicores, and bytes in whole MiB."""
 
     milli_cpu: int
     memory: int
@@ -112,7 +113,7 @@ class ReservedAmounts(NamedTuple):
 
 
 class MeasuredAmounts(msgspec.Struct, frozen=True):
-    """Thousandths of a CPU and bytes that a system needs, by so many hours of samples."""
+    """Millicores and bytes that a system needs, from so many hours of samples."""
 
     milli_cpu: float
     memory: float
@@ -122,9 +123,12 @@ class MeasuredAmounts(msgspec.Struct, frozen=True):
 def amounts(
     formula: str, *, cpus: int, memory: int, pods: int, found: MeasuredAmounts | None = None
 ) -> ReservedAmounts:
-    """What a formula reserves on a machine of so many CPUs and bytes with so many pods; parts of a thousandth CPU and
-    of a MiB count whole. `found`: what was measured there, than which `max` is never less. Raises `InputError` for a
-    name that is none, and where nothing was measured."""
+    """Return what a formula reserves on a machine with `cpus` CPUs, `memory` bytes and `pods` pods, rounded up to whole
+    millicores and MiB.
+
+    `found`: the amounts measured there, which `max` never falls below. Raises `InputError` for an unknown name, and for
+    `measured` without measurements.
+    """
     if formula not in CHOICES:
         raise InputError(f"{formula!r} is not a formula", path="--formula", remedy=did_you_mean(formula, CHOICES))
     if formula == MEASURED:
@@ -139,5 +143,5 @@ def amounts(
 
 
 def _up(amount: float, unit: int) -> int:
-    """The next multiple of the unit; what a float is off by does not count."""
+    """Round up to a multiple of the unit; rounding errors of floats do not count."""
     return -int(-round(amount / unit, 6) // 1) * unit

@@ -1,6 +1,6 @@
-"""What a node's system has really used: samples of a running agent, and the reservation that follows.
+"""The measured use of a node's system: samples of a running agent, and the reservation that follows from them.
 
-CPU time of each minute is counted in classes of 10m; what a day and more of them says is remembered in a few kilobytes.
+CPU time of each minute is counted in classes of 10m, so that a day and more of samples take a few kilobytes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LEAST_MILLI, _LEAST_BYTES = 100, 255 * MIB
 
 
 class SystemUsage(msgspec.Struct, frozen=True, rename="camel"):
-    """Minutes that were looked at, by the CPU that all cgroups beside the pods used in them (thousandths, rounded up to
-    10m); `softirq`: thousandths of CPUs that softirqs took, over all minutes; `memory`: bytes, the most there was."""
+    """Number of observed minutes, by the CPU that all cgroups beside the pods used in them (millicores, rounded up to
+    10m). `softirq`: millicores that softirqs took, summed over all minutes; `memory`: the most bytes."""
 
     version: int = 1
     minutes: dict[int, int] = {}
@@ -31,28 +31,28 @@ class SystemUsage(msgspec.Struct, frozen=True, rename="camel"):
     memory: int = 0
 
     @property
-    def looked(self) -> int:
-        """Minutes."""
+    def observed_minutes(self) -> int:
+        """The number of observed minutes."""
         return sum(self.minutes.values())
 
 
 def with_minute(usage: SystemUsage, *, milli: float, softirq_milli: float, memory: int) -> SystemUsage:
-    """One minute more."""
+    """Return the usage with one minute more."""
     place = min(_MOST, -int(-max(0.0, milli) // _CLASS) * _CLASS)
     minutes = usage.minutes | {place: usage.minutes.get(place, 0) + 1}
     return SystemUsage(1, minutes, usage.softirq + max(0.0, softirq_milli), max(usage.memory, memory))
 
 
-def measured(usage: SystemUsage) -> MeasuredAmounts | None:
-    """The 99th percentile of the minutes and four times what softirqs took in the mean; the most memory; a quarter more
-    of both. None where less than a day was looked at."""
-    looked = usage.looked
-    if looked < _ENOUGH_MINUTES:
+def measured_amounts(usage: SystemUsage) -> MeasuredAmounts | None:
+    """Return the amounts to reserve: of CPU the 99th percentile of the minutes plus four times the mean of the
+    softirqs, of memory the most, each with a margin of a quarter. None where less than a day was observed."""
+    observed_minutes = usage.observed_minutes
+    if observed_minutes < _ENOUGH_MINUTES:
         return None
-    wanted, passed, percentile = _PERCENTILE * looked, 0, 0
+    threshold, passed, percentile = _PERCENTILE * observed_minutes, 0, 0
     for place, count in sorted(usage.minutes.items()):
         passed, percentile = passed + count, place
-        if passed >= wanted:
+        if passed >= threshold:
             break
-    milli = _MARGIN * (percentile + _SOFTIRQS * usage.softirq / looked)
-    return MeasuredAmounts(max(_LEAST_MILLI, milli), max(_LEAST_BYTES, _MARGIN * usage.memory), looked // 60)
+    milli = _MARGIN * (percentile + _SOFTIRQS * usage.softirq / observed_minutes)
+    return MeasuredAmounts(max(_LEAST_MILLI, milli), max(_LEAST_BYTES, _MARGIN * usage.memory), observed_minutes // 60)

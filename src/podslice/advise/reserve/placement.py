@@ -1,10 +1,12 @@
-"""Which CPUs to reserve: whole cores, away from devices, from fast cores or from CPUs that the kernel isolates."""
+"""Placement of reservations: CPUs as whole cores, away from devices, fast cores or CPUs that the kernel isolates, and
+memory divided among the NUMA nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from podslice.advise.reserve.formulas import MIB
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import CPUTopology, Machine, cpu_topology, whole_objects
 from podslice.node.cpu.picking.picker import Picker
@@ -25,7 +27,7 @@ PLACEMENTS = (FIRST, DEVICE_FREE, PER_NODE, EFFICIENCY, ISOLATE_AWARE)
 
 
 class PlacedReservation(NamedTuple):
-    """The CPUs to reserve, by which rule, why that one, and what is worth knowing about them."""
+    """The CPUs to reserve, the rule that chose them, the reason for that rule, and notes about them."""
 
     cpus: Bits
     rule: str
@@ -34,7 +36,7 @@ class PlacedReservation(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A machine with what decides about places: how many devices each NUMA node has; CPUs to stay away from."""
+    """A machine with what decides about places: the number of devices of each NUMA node, and CPUs to avoid."""
 
     machine: Machine
     topology: CPUTopology
@@ -43,7 +45,7 @@ class Site(NamedTuple):
 
 
 def site_of(machine: Machine, devices: DeviceInventory | None) -> Site:
-    """The machine with its devices counted by NUMA node. Raises `TopologyError`."""
+    """Return the machine with its devices counted by NUMA node. Raises `TopologyError`."""
     topology = cpu_topology(machine)
     counts = dict.fromkeys(topology.numa_nodes, 0)
     for resource in devices.resources if devices else ():
@@ -55,9 +57,10 @@ def site_of(machine: Machine, devices: DeviceInventory | None) -> Site:
 
 
 def place(site: Site, count: int, rule: str | None = None, *, housekeeping: bool = False) -> PlacedReservation:
-    """Whole cores with at least `count` CPUs; without a rule the one that suits the machine. `housekeeping`: one core
-    more on every NUMA node that has devices, for interrupts that only its own CPUs can take. Raises `InputError`."""
-    chosen, reason = _suitable(site) if rule is None else (rule, "as asked for")
+    """Choose whole cores with at least `count` CPUs, by the rule or else by the one that suits the machine.
+    `housekeeping`: one core more on every NUMA node that has devices, for interrupts that only its own CPUs can take.
+    Raises `InputError`."""
+    chosen, reason = _suitable(site) if rule is None else (rule, "as requested")
     if chosen not in PLACEMENTS:
         raise InputError(f"{rule!r} is not a placement", path="--placement", remedy=did_you_mean(chosen, PLACEMENTS))
     cpus = _ORDERS[chosen](site, count)
@@ -75,7 +78,7 @@ def _suitable(site: Site) -> tuple[str, str]:
 
 
 def _cores(site: Site, within: Bits) -> list[Bits]:
-    """Whole cores inside a set, by their lowest CPU."""
+    """Return the whole cores inside a set, by their lowest CPU."""
     return [cpus for cpus in site.topology.cores.values() if not cpus & ~within]
 
 
@@ -89,7 +92,7 @@ def _take(order: Iterator[Bits] | list[Bits], count: int) -> Bits:
 
 
 def _first(site: Site, count: int) -> Bits:
-    """A kubelet's own choice by number (cpu-topology 2.3), and the rest of its cores."""
+    """Return a kubelet's own choice by number (cpu-topology 2.3), completed to whole cores."""
     topology = site.topology
     count = min(-(-count // topology.cpus_per_core) * topology.cpus_per_core, topology.num_cpus)
     picked = Picker(topology, CPUPolicyOptions(), PODSLICE).take(topology.all_cpus, count)
@@ -143,3 +146,32 @@ def _notes(site: Site, rule: str, count: int, cpus: Bits) -> Iterator[str]:
         )
     if not any(site.devices.values()) and rule == DEVICE_FREE:
         yield "no device is known: --devices FILE, or --sysfs, says which NUMA nodes have some"
+
+
+def divide_memory(total: int, cpus: Mapping[int, int], sizes: Mapping[int, int]) -> dict[int, int]:
+    """Divide `total` bytes (whole MiB) among the NUMA nodes: half by the number of reserved CPUs of a node (`cpus`),
+    half by its size in bytes (`sizes`), in whole MiB, the rest to the node with the most reserved CPUs.
+
+    No node gives more than half of its memory while another has room. The Memory Manager requires that the shares add
+    up exactly. Raises `ValueError` where the nodes have less memory in all.
+    """
+    if total > sum(size // MIB * MIB for size in sizes.values()):
+        raise ValueError("more than there is")
+    all_cpus, all_memory = sum(cpus.values()), sum(sizes.values())
+    shares = {
+        node: int(total * (cpus.get(node, 0) / (2 * all_cpus) + size / (2 * all_memory))) // MIB * MIB
+        for node, size in sizes.items()
+    }
+    order = sorted(sizes, key=lambda node: (-cpus.get(node, 0), -sizes[node], node))
+    shares[order[0]] += total - sum(shares.values())
+    # First no node exceeds half of its memory; what then finds no room may take up to all of it.
+    for part in (2, 1):
+        caps = {node: size // part // MIB * MIB for node, size in sizes.items()}
+        rest = sum(max(0, shares[node] - caps[node]) for node in order)
+        shares = {node: min(shares[node], caps[node]) for node in order}
+        for node in order:
+            more = min(rest, caps[node] - shares[node])
+            shares[node] += more
+            rest -= more
+        shares[order[0]] += rest
+    return dict(sorted(shares.items()))

@@ -1,4 +1,4 @@
-"""What the system beside the pods uses: reading it, and what an agent has recorded of it."""
+"""The use of resources by the system beside the pods: reading it, and loading what an agent has recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from podslice.isolation.kernel_facts import pairs_in, text_or_none
 
 
 class UsageSample(NamedTuple):
-    """At one moment: microseconds that cgroups beside the pods have used, hundredths of a second of softirqs, bytes."""
+    """Counters at time `at` in seconds: `usage` in microseconds of CPU of the cgroups beside the pods, `softirq` in
+    hundredths of a second, `memory` in bytes."""
 
     at: float
     usage: int
@@ -22,7 +23,8 @@ class UsageSample(NamedTuple):
 
 
 def read_system(cgroups: FileSystem, proc: FileSystem, at: float) -> UsageSample:
-    """All cgroups at the top but those of pods; half of the pages of files can be had back and do not count."""
+    """Read all cgroups at the top but those of pods. Half of the inactive file pages can be reclaimed and do not
+    count."""
     usage = memory = 0
     for name in cgroups.entries(""):
         if name.startswith("kubepods"):
@@ -38,7 +40,7 @@ def read_system(cgroups: FileSystem, proc: FileSystem, at: float) -> UsageSample
 
 
 def load_usage(path: Path) -> SystemUsage | None:
-    """What an agent has recorded; None where nothing can be read."""
+    """Load what an agent has recorded; None where it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=SystemUsage)
     except (OSError, msgspec.MsgspecError):

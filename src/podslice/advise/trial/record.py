@@ -1,7 +1,8 @@
-"""Recording an admission as it happens: who was asked what, on which free resources, and who was given what.
+"""Recording an admission as it happens: the hints of each provider, the free resources behind them, and the
+allocations.
 
-`recording` puts a thin listener between the Topology Manager and its providers and takes it away again, so an
-admission that is not recorded pays nothing. A record holds raw facts only; `advise.explain.trace` makes sense of them.
+`recording` puts a thin listener between the Topology Manager and its providers and removes it again, so an admission
+that is not recorded pays nothing. A record holds raw facts only; `advise.explain.trace` interprets them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from podslice.values.cpuset import Bits
 
 
 class HintRound(msgspec.Struct):
-    """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
+    """One round of hints: for a container, or for the pod as a whole (`container` None), and the free resources then.
 
-    `memory` are the ledgers as they were; the Memory Manager replaces the records of nodes and never changes them.
-    `held` names the providers of which the pod holds something already.
+    `memory` is the ledger as it was; the Memory Manager replaces the records of nodes and never changes them. `held`
+    names the providers of which the pod holds something already.
     """
 
     container: str | None
@@ -37,8 +38,8 @@ class HintRound(msgspec.Struct):
     held: frozenset[str] = frozenset()
 
 
-class Taking(msgspec.Struct):
-    """A provider was told to allocate; `cpus` is what the CPU Manager gave, `error` why it would not."""
+class Allocation(msgspec.Struct):
+    """One call to a provider's allocation; `cpus` is what the CPU Manager assigned, `error` the reason of a failure."""
 
     provider: str
     container: str | None
@@ -49,17 +50,17 @@ class Taking(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """What was asked and taken while one pod was admitted, in order; `before` is the node as the pod found it, `merger`
-    what merged the hints, None where nobody asks for any."""
+    """The hints and allocations of one pod's admission, in order; `before` is the node as the pod found it, `merger`
+    merged the hints, None where the policy takes none."""
 
     before: HintRound
     merger: Merger | None = None
     steps: list[HintRound] = []
-    takings: list[Taking] = []
+    allocations: list[Allocation] = []
 
 
 class _Listener:
-    """Passes every call on and notes it."""
+    """Forwards every call to a provider and records it."""
 
     def __init__(self, inner: HintProvider, manager: ContainerManager, record: Record) -> None:
         self._inner = inner
@@ -88,28 +89,28 @@ class _Listener:
             steps[-1].devices = self._manager.device.assignments()
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        taking = Taking(self.name, container.name, affinity)
-        self._record.takings.append(taking)
+        allocation = Allocation(self.name, container.name, affinity)
+        self._record.allocations.append(allocation)
         try:
             self._inner.allocate(pod, container, affinity)
         except Exception as error:
-            taking.error = str(error)
+            allocation.error = str(error)
             raise
         if self.name == "cpu":
-            taking.cpus = self._manager.cpu.exclusive_cpus(pod.uid, container.name)
+            allocation.cpus = self._manager.cpu.exclusive_cpus(pod.uid, container.name)
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        taking = Taking(self.name, None, affinity)
-        self._record.takings.append(taking)
+        allocation = Allocation(self.name, None, affinity)
+        self._record.allocations.append(allocation)
         try:
             self._inner.allocate_pod(pod, affinity)
         except Exception as error:
-            taking.error = str(error)
+            allocation.error = str(error)
             raise
         if self.name == "cpu":
-            taking.bubble = self._manager.cpu.state.bubbles.get(pod.uid, 0)
+            allocation.bubble = self._manager.cpu.state.bubbles.get(pod.uid, 0)
             for name, cpus in self._manager.cpu.state.assignments.get(pod.uid, {}).items():
-                self._record.takings.append(Taking("cpu", name, affinity, cpus=cpus))
+                self._record.allocations.append(Allocation("cpu", name, affinity, cpus=cpus))
 
 
 def _step(manager: ContainerManager, container: str | None, uid: str = "") -> HintRound:
@@ -122,7 +123,7 @@ def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Hi
 
 @contextmanager
 def recording(manager: ContainerManager) -> Iterator[Record]:
-    """Records what happens in an admission inside the block; use one block for one pod."""
+    """Record an admission inside the block; use one block for one pod."""
     topology = manager.topology
     manager.remove_stale()
     record = Record(_step(manager, None), topology.merger)

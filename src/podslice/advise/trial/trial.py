@@ -1,6 +1,6 @@
-"""A copy of a node to try things on: pods are really admitted, moved and removed, kubelets really restarted.
+"""Trials on a copy of a node: pods are really admitted, moved and removed, kubelets really restarted.
 
-Nothing else in advice reaches into a kubelet. A trial says what came of it; `view` shows the copy as it then is.
+No other module of `advise` reaches into a kubelet. A trial returns the result; `view` shows the copy as it then is.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from podslice.values.errors import AdmissionError, Refusal, StartError, Upstream
 from podslice.values.quirks import Quirks
 
 Standing = tuple[tuple[bool, bool], ...]
-"""How the Topology Manager judges what a pod holds: (would be admitted, is preferred), by container or once."""
+"""The Topology Manager's judgement of what a pod holds: (would be admitted, is preferred), by container or once."""
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Containers of a pod with the CPUs that they have after a move, those of the `whole` pod where it has some, and
-    the NUMA nodes of the memory of those that hold some."""
+    """Containers of a pod with their CPUs after a move, the CPUs of the `whole` pod where it has some, and the NUMA
+    nodes of the memory of those containers that hold some."""
 
     uid: str
     sets: Mapping[str, Bits]
@@ -54,16 +54,16 @@ class Trial:
 
     @classmethod
     def of(cls, node: Node) -> Trial:
-        """A copy of the node."""
+        """Return a trial on a copy of the node."""
         return cls(node.kubelet.copy())
 
     @classmethod
     def on(cls, node: Node) -> Trial:
-        """The node itself: what is done here is done to it."""
+        """Return a trial on the node itself, which it changes."""
         return cls(node.kubelet)
 
     @classmethod
-    def started(
+    def start(
         cls,
         machine: Machine,
         config: KubeletConfig,
@@ -73,18 +73,18 @@ class Trial:
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
     ) -> Trial:
-        """An empty node. Raises `StartError`."""
+        """Start an empty node. Raises `StartError`."""
         kubelet = Kubelet(machine, config, quirks, devices=devices, predicates=predicates, policy=policy)
         kubelet.start()
         return cls(kubelet)
 
     def copy(self) -> Trial:
-        """Another trial that begins where this one is."""
+        """Return another trial that begins in the state of this one."""
         return Trial(self._kubelet.copy())
 
     @contextmanager
-    def undone(self) -> Iterator[None]:
-        """Whatever happens inside has not happened afterwards."""
+    def rollback(self) -> Iterator[None]:
+        """Restore the state after the block."""
         before = self._kubelet.state
         try:
             yield
@@ -103,27 +103,27 @@ class Trial:
         return self._kubelet.view
 
     def others(self, uid: str = "") -> Others:
-        """The pods on the node but the one with this UID, as the predicates see them."""
+        """Return the pods on the node but the one with this UID, as the predicates see them."""
         return self._kubelet.others(uid)
 
     # Pods
 
     def admit(self, pod: Pod) -> Refusal | None:
-        """Admit a pod, which has its defaults; its containers do not start. Raises `UpstreamDefectError`."""
+        """Admit a pod (with its defaults); its containers do not start. Raises `UpstreamDefectError`."""
         return self._kubelet.admit(pod)
 
-    def takes(self, pod: Pod) -> bool:
-        """Admit a pod, which has its defaults; True when that works and nobody is preempted."""
+    def try_admit(self, pod: Pod) -> bool:
+        """Admit a pod (with its defaults); return whether that succeeds without preempting a pod."""
         self._kubelet.preempted = ()
         try:
             return self._kubelet.admit(pod) is None and not self._kubelet.preempted
         except UpstreamDefectError:
             return False
 
-    def lands(self, pod: Pod) -> bool:
-        """Admit a pod and start its containers; True when that works and nobody is preempted."""
+    def try_run(self, pod: Pod) -> bool:
+        """Admit a pod and start its containers; return whether that succeeds without preempting a pod."""
         pod = default_pod(pod, self._kubelet.manager.context.gates)
-        if not self.takes(pod):
+        if not self.try_admit(pod):
             return False
         try:
             started = self._kubelet.start_containers(pod.metadata.uid)
@@ -132,11 +132,11 @@ class Trial:
         return not any(container.error for container in started.values())
 
     def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
-        """As `lands`, and undone at once (see `Kubelet.rehearse`)."""
+        """Do as `try_run`, and roll it back (see `Kubelet.rehearse`)."""
         return self._kubelet.rehearse(admission, others, judged=judged)
 
     def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
-        """What `rehearse` leaves out when it does not judge (see `Kubelet.accepts`)."""
+        """Whether the checks pass that `rehearse` leaves out with `judged` False (see `Kubelet.accepts`)."""
         return self._kubelet.accepts(admission, others, view)
 
     def resize(self, pod: Pod) -> ResizeVerdict:
@@ -147,44 +147,44 @@ class Trial:
         attempts = node_resize.resize(self._kubelet, desired)
         return [one.verdict for one in attempts if one.uid == desired.metadata.uid][-1]
 
-    def grants(self, pod: Pod) -> bool:
-        """Resize a pod of the node; True when that is granted at once. Raises `InputError`."""
+    def try_resize(self, pod: Pod) -> bool:
+        """Resize a pod of the node; return whether that is granted at once. Raises `InputError`."""
         return self.resize(pod).outcome in ("Allocated", "Unchanged")
 
     def recording(self) -> AbstractContextManager[Record]:
-        """Records what happens inside the block; use one block for one pod."""
+        """Record what happens inside the block; use one block for one pod."""
         return recording(self._kubelet.manager)
 
     def remove(self, *uids: str) -> None:
-        """Pods are gone. What they held is free once somebody asks for it, or after `free`."""
+        """Remove pods. What they held becomes free with the next admission, or after `free`."""
         for uid in uids:
             self._kubelet.remove_pod(uid)
 
     def free(self) -> None:
-        """What gone pods held is free now."""
+        """Free what removed pods held."""
         self._kubelet.manager.remove_stale()
 
     def stop(self, uid: str) -> None:
-        """The pod is gone, and everything is cleaned up."""
+        """Remove a pod and clean up everything."""
         self._kubelet.remove_pod(uid)
         self._kubelet.collect()
 
     # Places
 
     def standing(self, uid: str) -> Standing:
-        """How the Topology Manager judges what a pod of the node holds."""
+        """Return how the Topology Manager judges what a pod of the node holds."""
         topology, pod = self._kubelet.manager.topology, self._kubelet.active[uid]
         if topology.merger is None:
             return ()
         if topology.scope == "pod":
-            asked = [[provider.pod_hints(pod) for provider in topology.providers]]
+            rounds = [[provider.pod_hints(pod) for provider in topology.providers]]
         else:
-            asked = [[p.container_hints(pod, container) for p in topology.providers] for container in pod.containers]
-        merged = [topology.merger.merge(hints) for hints in asked]
+            rounds = [[p.container_hints(pod, container) for p in topology.providers] for container in pod.containers]
+        merged = [topology.merger.merge(hints) for hints in rounds]
         return tuple((one.admitted, one.hint.preferred) for one in merged)
 
     def move(self, moved: Moved) -> None:
-        """Containers of a pod are somewhere else, with their memory."""
+        """Move containers of a pod, with their memory."""
         if moved.sets or moved.whole is not None:
             self.move_cpus(moved.uid, moved.sets, moved.whole)
         if moved.nodes or self.view.pod_blocks.get(moved.uid):
@@ -199,21 +199,21 @@ class Trial:
             return 0
 
     def move_cpus(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None) -> None:
-        """Containers of a pod own other CPUs, and so does the pod where it owns some as a whole."""
+        """Give containers of a pod other CPUs, and the pod as a whole where it owns some."""
         cpu = self._kubelet.manager.cpu
         cpu.state = cpu.state.relocate(uid, sets, bubble)
 
     def lend_cpus(self, uid: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> None:
-        """Of the CPUs of a pod these are the ones beyond the promised ones, by container and as a whole."""
+        """Set which CPUs of a pod are the ones beyond the promised ones, by container and as a whole."""
         cpu = self._kubelet.manager.cpu
         cpu.state = cpu.state.set_loans(uid, loans, bubble)
 
     def move_memory(self, uid: str, containers: Sequence[str], nodes: Bits) -> None:
-        """The memory of containers of a pod is booked on other NUMA nodes."""
+        """Charge the memory of containers of a pod to other NUMA nodes."""
         self._kubelet.manager.memory.relocate(uid, containers, nodes)
 
     def set_ledger(self, shared: Bits, memory: MachineState) -> None:
-        """The node has another shared pool and other memory accounts."""
+        """Replace the shared pool and the memory ledger of the node."""
         cpu, accounts = self._kubelet.manager.cpu, self._kubelet.manager.memory
         cpu.state = cpu.state.with_default(shared)
         accounts.state = accounts.state.with_machine(memory)
@@ -221,12 +221,12 @@ class Trial:
     # Other nodes
 
     def fresh(self, machine: Machine, config: KubeletConfig, pods: Sequence[Pod] = ()) -> Trial | None:
-        """An empty node like this one with the pods on it; None if it does not start or does not take them all."""
+        """Return an empty node like this one with the pods on it; None if it does not start or refuses one of them."""
         if validate(config):
             return None
         known = self._kubelet
         try:
-            node = Trial.started(
+            node = Trial.start(
                 machine,
                 config,
                 known.quirks,
@@ -236,11 +236,11 @@ class Trial:
             )
         except StartError:
             return None
-        return node if all(node.lands(pod) for pod in pods) else None
+        return node if all(node.try_run(pod) for pod in pods) else None
 
-    def restarted(self, machine: Machine, config: KubeletConfig, policy: PodslicePolicy | None = None) -> Trial | None:
-        """The node after a restart with this machine and configuration, and another policy if one is given; None if it
-        does not start or refuses a running pod."""
+    def restart(self, machine: Machine, config: KubeletConfig, policy: PodslicePolicy | None = None) -> Trial | None:
+        """Return the node after a restart with this machine and configuration, and another policy if one is given; None
+        if it does not start or refuses a running pod."""
         if validate(config):
             return None
         kubelet = self._kubelet.copy()
@@ -258,7 +258,7 @@ class Trial:
         return Trial(kubelet)
 
     def restart_problem(self) -> str:
-        """What a kubelet that restarts on the state files as they are now refuses or changes; empty if nothing."""
+        """Return what a kubelet that restarts on the present state files refuses or changes; empty if nothing."""
         kubelet = self._kubelet.copy()
         kubelet.save()
         files = dict(kubelet.files)

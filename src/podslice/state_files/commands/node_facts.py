@@ -31,7 +31,7 @@ def node_facts(
     """
     if minor != NEWEST:
         config = _as_of(config, minor)
-    view = Trial.started(machine, config, KUBELET_1_36).view
+    view = Trial.start(machine, config, KUBELET_1_36).view
     memory = reserved_memory_bytes(config, machine, view.reservation) if view.binds_memory else None
     return NodeFacts(
         machine=machine,

@@ -166,7 +166,7 @@ class Alternatives:
 
     def _build(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
         if how == "restarted":
-            node = self.node.restarted(machine, config)
+            node = self.node.restart(machine, config)
         else:
             pods = [one.pod for one in self.running] if how == "drained" else ()
             node = self.node.fresh(machine, config, pods)

@@ -101,7 +101,7 @@ class Bench:
         """Whether the pod is admitted, its containers start, and no pod is preempted."""
         admission = needs.admission
         if not self._clean or admission.uid in self._node.pods:
-            return self._trial.copy().lands(needs.pod)
+            return self._trial.copy().try_run(needs.pod)
         if self.is_too_small(needs):
             return False
         if needs.shape is None:

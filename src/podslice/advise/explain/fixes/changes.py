@@ -74,20 +74,20 @@ def admits(node: Trial, pod: Pod, change: Change) -> bool:
     is left as it is."""
     view = node.view
     if isinstance(change, EditPod):
-        return node.copy().lands(change.pod)
+        return node.copy().try_run(change.pod)
     if isinstance(change, Remove):
         return _admits_without(node.copy(), pod, change)
     if isinstance(change, MoveContainers):
-        return _with_moves(node, change).lands(pod)
+        return _with_moves(node, change).try_run(pod)
     if isinstance(change, EmptyNode):
         other = node.fresh(view.machine, view.config)
     elif isinstance(change, ChangePolicy):
-        other = node.restarted(view.machine, view.config, change.policy)
+        other = node.restart(view.machine, view.config, change.policy)
     elif change.drained:
         other = node.fresh(*_settings_after(view, change), [running.spec for running in view.pods.values()])
     else:
-        other = node.restarted(*_settings_after(view, change))
-    return other is not None and other.lands(pod)
+        other = node.restart(*_settings_after(view, change))
+    return other is not None and other.try_run(pod)
 
 
 def grants(node: Trial, pod: Pod, change: Change) -> bool:
@@ -102,9 +102,9 @@ def grants(node: Trial, pod: Pod, change: Change) -> bool:
     elif isinstance(change, MoveContainers):
         other = _with_moves(node, change)
     elif isinstance(change, ChangePolicy):
-        other = node.restarted(view.machine, view.config, change.policy)
+        other = node.restart(view.machine, view.config, change.policy)
     elif isinstance(change, Reconfigure):
-        other = node.restarted(view.machine, change.config)
+        other = node.restart(view.machine, change.config)
     try:
         return other is not None and other.resize(pod).outcome == "Allocated"
     except InputError:
@@ -121,7 +121,7 @@ def _with_moves(node: Trial, change: MoveContainers) -> Trial:
 def _admits_without(node: Trial, pod: Pod, change: Remove) -> bool:
     leaving = [node.view.pods[uid].spec for uid in change.uids]
     node.remove(*change.uids)
-    return node.lands(pod) and (not change.back or all(node.lands(other) for other in leaving))
+    return node.try_run(pod) and (not change.back or all(node.try_run(other) for other in leaving))
 
 
 def _settings_after(view: NodeView, change: Reconfigure | ChangeMachine) -> tuple[Machine, KubeletConfig]:
