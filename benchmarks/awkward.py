@@ -55,7 +55,7 @@ def _resource(
     """Hints for so much of several things at once, of which empty nodes have `most`."""
     nodes = list(frees[0])
     needs = tuple(Need(free, amount) for free, amount in zip(frees, amounts, strict=True))
-    singles = bits_of(node for node in nodes if all(need.met_by(1 << node) for need in needs))
+    singles = bits_of(node for node in nodes if all(need.is_met_by(1 << node) for need in needs))
     smallest = fewest(bits_of(nodes), [Need(dict.fromkeys(nodes, most), amount) for amount in amounts])
     return HintSet(
         nodes,

@@ -97,7 +97,7 @@ def test_what_is_said_of_a_full_class() -> None:
     """The message says how many are free, of how many, and what the wish leaves out."""
     decision = node(STRICT).admit(pod("a", "16"))
     assert decision.message == (
-        "not enough exclusive CPUs of class performance: requested 16, free 14 (of 16); efficiency is not in the wish"
+        "not enough exclusive CPUs of class performance: requested 16, free 14 (of 16); efficiency is not requested"
     )
     refused = node(STRICT, topology_manager_policy="single-numa-node").admit(pod("a", "16"))
     assert refused.reason == "TopologyAffinityError"

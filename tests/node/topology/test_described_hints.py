@@ -160,7 +160,7 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
     assert found.mask
     assert isinstance(first, HintSet)
     assert isinstance(second, HintSet)
-    assert Split([first, second], SearchBudget(1 << 30)).possible((1 << n) - 1 & ~found.mask)
+    assert Split([first, second], SearchBudget(1 << 30)).is_possible((1 << n) - 1 & ~found.mask)
     assert not proven
 
 
@@ -194,7 +194,7 @@ def test_lowest_and_fewest_by_definition() -> None:
             needs.append(Need.nodes(named, named.bit_count()))
         nodes = random.randint(1, (1 << n) - 1)
         fitting = {
-            size: [m for m in _all_sets(n, size) if not m & ~nodes and all(need.met_by(m) for need in needs)]
+            size: [m for m in _all_sets(n, size) if not m & ~nodes and all(need.is_met_by(m) for need in needs)]
             for size in range(1, n + 1)
         }
         found = fewest(nodes, needs)
@@ -221,10 +221,10 @@ def test_spreads_come_closest_first() -> None:
             return 10 * len(groups) + sum(cross[a][b] for a, b in combinations(groups, 2))
 
         ways = [way for way in product(*[range(most + 1) for most in sizes]) if sum(way) == size]
-        for found in (list(spreads.walk(size, 10**9, SearchBudget())), list(spreads.listed(size))):
+        for found in (list(spreads.walk(size, 10**9, SearchBudget())), list(spreads.list_all(size))):
             assert sorted(found) == sorted((cost(way), way) for way in ways)
             assert [total for total, _ in found] == sorted(total for total, _ in found)
-        assert spreads.number(size) == len(ways)
+        assert spreads.count_ways(size) == len(ways)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Decision
 from podslice.node.topology.intersect import ClosestFit
-from podslice.node.topology.needs import Need, enough
+from podslice.node.topology.needs import Need, pick_enough
 from podslice.node.topology.search import SearchBudget, Span, fewest, lowest
 from podslice.values.cpuset import Bits, iter_bits, lowest_bits
 
@@ -109,7 +109,7 @@ def test_given_up_sizes_are_large_enough() -> None:
         assert exact.nodes <= rough.nodes <= n
         assert exact.proven
         assert exact.nodes == rough.nodes or not rough.proven
-        assert all(need.met_by(enough(nodes, needs)) for need in needs)
+        assert all(need.is_met_by(pick_enough(nodes, needs)) for need in needs)
 
 
 def test_socket_spans_by_definition() -> None:
@@ -124,7 +124,7 @@ def test_socket_spans_by_definition() -> None:
         fitting = [
             mask
             for mask in range(1, 1 << n)
-            if mask.bit_count() == size and span.holds(mask) and all(need.met_by(mask) for need in needs)
+            if mask.bit_count() == size and span.holds(mask) and all(need.is_met_by(mask) for need in needs)
         ]
         found = lowest((1 << n) - 1, size, needs, SearchBudget(1 << 40), span=span)
         assert found == min(fitting, default=None), (seed, list(iter_bits(found or 0)))

@@ -40,7 +40,7 @@ def scores_of(merger: Merger, providers: Sequence[ProviderHints], merged: Merged
     more than four NUMA nodes: single nodes, all of them together, and the sets that either way chooses."""
     if merger.scored is None or merged.hint.preferred:
         return ()
-    upstream = merger.unscored(providers).mask
+    upstream = merger.merge_unscored(providers).mask
     ids = tuple(iter_bits(merger.all_nodes))
     masks = {1 << one for one in ids} | {merger.all_nodes}
     if len(ids) <= _FEW_NODES:

@@ -242,7 +242,7 @@ def _filtered_error(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: B
         requested=ask.count,
         free=left.bit_count(),
         all=classes.all_of(wish).bit_count(),
-        others=f"; {', '.join(others)} {verb} not in the wish" if others else "",
+        others=f"; {', '.join(others)} {verb} not requested" if others else "",
     )
 
 

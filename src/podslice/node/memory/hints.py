@@ -166,7 +166,7 @@ class _Room:
 
     def holds(self, mask: Bits, reuse: Request | None) -> bool:
         """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""
-        if not all(size.met_by(mask) for size in self.sizes):
+        if not all(size.is_met_by(mask) for size in self.sizes):
             return False
         for name, need in zip(self._request, self.free, strict=True):
             left = reuse.get(name, 0) if reuse else 0

@@ -1,4 +1,4 @@
-"""Merging listed hints: which masks can be reached with one hint of every list (cpu-topology 9.4, 11.17)."""
+"""Merge listed hints: the masks that one hint of every list has in common (cpu-topology 9.4, 11.17)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from podslice.node.topology.hint import Hint
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 _FEW = 1 << 12
-"""Up to so many pairs of masks, intersecting them one by one is quicker than counting over all sets."""
+"""Up to so many pairs of masks, intersecting them one by one is faster than counting over all sets."""
 
 
 def common_preferred(lists: Sequence[Sequence[Hint]], all_nodes: Bits) -> set[Bits]:
-    """Masks of all preferred merged hints: common preferred masks, cut to the machine's nodes."""
+    """Return the masks of all preferred merged hints: common preferred masks, cut to the machine's nodes."""
     common: set[Bits] | None = None
     optional: list[set[Bits]] = []
     for hints in lists:
         masks = {hint.mask for hint in hints if hint.preferred}
         known = {mask for mask in masks if mask is not None}
         if None in masks:
+            # A list with a preferred "no affinity" hint allows any mask, and its own masks where no other list
+            # restricts them.
             optional.append(known)
             continue
         common = known if common is None else common & known
@@ -30,7 +32,7 @@ def common_preferred(lists: Sequence[Sequence[Hint]], all_nodes: Bits) -> set[Bi
 
 
 def reachable(lists: Sequence[Sequence[Hint]], all_nodes: Bits) -> set[Bits]:
-    """Non-empty masks that are the intersection of the machine's nodes with one hint of every list."""
+    """Return the non-empty masks that are the intersection of the machine's nodes with one hint of every list."""
     reached = {all_nodes}
     for hints in lists:
         masks = {all_nodes if hint.mask is None else hint.mask & all_nodes for hint in hints} - {0}
@@ -44,10 +46,10 @@ def reachable(lists: Sequence[Sequence[Hint]], all_nodes: Bits) -> set[Bits]:
 
 
 def _intersections(some: set[Bits], others: set[Bits], all_nodes: Bits) -> set[Bits]:
-    """All non-empty intersections of one mask of each set, in n · 2ⁿ steps for n nodes.
+    """Return all non-empty intersections of one mask of each set, in n · 2ⁿ steps for n nodes.
 
-    How many pairs intersect in a superset of s is the product of how many masks of each set contain s; taking the
-    larger supersets off leaves how many intersect in s itself.
+    The number of pairs that intersect in a superset of s is the product of the numbers of masks in each set that
+    contain s; subtracting the larger supersets leaves the number that intersect in s itself.
     """
     nodes = list(iter_bits(all_nodes))
     place = {1 << node: 1 << i for i, node in enumerate(nodes)}
@@ -65,7 +67,7 @@ def _intersections(some: set[Bits], others: set[Bits], all_nodes: Bits) -> set[B
 
 
 def _over_supersets(table: list[int], sign: int) -> None:
-    """Add to every entry (or take off, undoing it) the entries of all its supersets."""
+    """Add to every entry the entries of all its supersets; with `sign` -1 undo that."""
     bit = 1
     while bit < len(table):
         for base in range(0, len(table), bit * 2):

@@ -1,8 +1,8 @@
-"""All hints of one resource, described instead of listed.
+"""All hints of one resource as a rule instead of a list.
 
-With n NUMA nodes a hint list has up to 2ⁿ − 1 masks, but they follow a rule. A set of nodes will do if it gives enough,
-and then every larger set of the same kind does as well. A `HintSet` keeps the rule. Iterating over one gives the list
-upstream makes, in upstream's order.
+With n NUMA nodes a hint list has up to 2ⁿ − 1 masks, but they follow a rule: if a set of nodes supplies enough, so does
+every larger set of the same kind. A `HintSet` keeps the rule. Iterating over it gives upstream's list in upstream's
+order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from podslice.node.topology.hint import ALL_LISTED, Hint, enumerate_masks
-from podslice.node.topology.needs import Need, all_met, enough
+from podslice.node.topology.needs import Need, all_met, pick_enough
 from podslice.node.topology.search import ALONE, SearchBudget, Size, Span, fewest, lowest, search_budget_over
 from podslice.values.cpuset import Bits
 
@@ -22,12 +22,12 @@ from podslice.values.cpuset import Bits
 class HintSet(msgspec.Struct, eq=False, dict=True):
     """The hints of one resource; there is at least one.
 
-    `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any set
+    `singles`: nodes that suffice alone. `multis`: sets of several nodes that suffice beside the rule. The rule: any set
     of two or more `open_nodes` that meets `needs` is a hint. If `open_nodes` is not empty, the whole of it meets them.
     `smallest` is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are
     preferred too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in
-    the order in which sets are listed. `proven`: no search for `smallest` was given up, which makes it larger than
-    needed; `search_budget` pays for what is searched later.
+    the order in which sets are listed. `proven`: no search for `smallest` was cut short, which would make it too large;
+    `search_budget` bounds later searches.
     """
 
     nodes: Sequence[int]
@@ -43,7 +43,7 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
 
     @classmethod
     def only(cls, mask: Bits) -> HintSet:
-        """One preferred set of nodes."""
+        """Return the hints with one preferred set of nodes."""
         size = mask.bit_count()
         return cls((), size, mask) if size == 1 else cls((), size, 0, multis=(mask,))
 
@@ -53,22 +53,22 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
         return mask in self.multis or (mask & ~self.open_nodes == 0 and all_met(self.needs, mask))
 
     def prefers(self, mask: Bits) -> bool:
-        """True when a set of this hint set is preferred."""
+        """Whether a set of this hint set is preferred."""
         if mask.bit_count() == self.smallest:
             return True
         return self.alignment is not None and self.alignment.holds(mask)
 
     def __iter__(self) -> Iterator[Hint]:
-        """The hints as upstream lists them, for people and recordings: with more than 16 nodes only the first sets are
-        looked at."""
+        """Iterate over the hints as upstream lists them, for output and recordings; with more than 16 nodes only over
+        the first sets."""
         if not self.nodes:
             mask = self.singles or self.multis[0]
             return iter([Hint(mask, True)])
         return iter([Hint(mask, self.prefers(mask)) for mask in enumerate_masks(tuple(self.nodes)) if mask in self])
 
     @property
-    def listed(self) -> bool:
-        """True when iterating gives every hint."""
+    def is_listed(self) -> bool:
+        """Whether iterating gives every hint."""
         return len(self.nodes) <= ALL_LISTED
 
     @cached_property
@@ -92,7 +92,8 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
         return Size(most, True) if found is None else Size(min(most, found.nodes), found.proven)
 
     def best(self, within: Bits = 0) -> BestHint | None:
-        """The hint with the fewest nodes, then the lowest mask, among those that contain `within`."""
+        """Return the hint with the fewest nodes, then the lowest mask, among those that contain `within`; None where
+        there is none."""
         if within & (within - 1) == 0:
             single = self.singles & (within or -1)
             if single:
@@ -100,15 +101,15 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
                 return BestHint(Hint(mask, self.prefers(mask)), self.proven)
         found = [(mask, True) for mask in self.multis if mask & within == within]
         if within & ~self.open_nodes == 0 and self.open_nodes:
-            found += self._of_rule(within)
+            found += self._best_by_rule(within)
         if not found:
             return None
         mask, _ = min(found, key=lambda one: (one[0].bit_count(), one[0]))
         return BestHint(Hint(mask, self.prefers(mask)), self.proven and all(proven for _, proven in found))
 
-    def _of_rule(self, within: Bits) -> list[tuple[Bits, bool]]:
-        """The smallest and lowest set of the rule that contains `within`, if there is one, and whether that is
-        proven."""
+    def _best_by_rule(self, within: Bits) -> list[tuple[Bits, bool]]:
+        """Return the smallest and then lowest set of the rule that contains `within`, as a list with it and whether
+        that is proven; an empty list where there is none."""
         needs = (*self.needs, Need.nodes(within, within.bit_count()))
         search_budget = search_budget_over(self.open_nodes, self.search_budget)
         before = search_budget.left
@@ -117,19 +118,19 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
             return []
         mask = lowest(self.open_nodes, size.nodes, needs, search_budget)
         if mask is None:
-            mask = enough(self.open_nodes, needs)
-        return [(mask, not search_budget.ended_since(before))]
+            mask = pick_enough(self.open_nodes, needs)
+        return [(mask, not search_budget.has_ended_since(before))]
 
 
 class BestHint(NamedTuple):
-    """A hint, and whether there is none with fewer nodes."""
+    """A hint; `proven`: there is none with fewer nodes."""
 
     hint: Hint
     proven: bool
 
 
 ResourceHints: TypeAlias = HintSet | list[Hint] | None
-"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that would do, described or listed."""
+"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that suffice, as a rule or listed."""
 
 ProviderHints: TypeAlias = dict[str, ResourceHints] | None
 """A provider's answer by resource name; None or empty: no preference about anything."""

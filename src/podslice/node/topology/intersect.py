@@ -1,8 +1,9 @@
-"""Merging described hints: the best mask that one hint of every resource has in common (docs/merge.md).
+"""Merge hints given as rules: the best mask that one hint of every resource has in common (docs/merge.md).
 
-`preferred` looks for a mask that all resources prefer; `nearest` for the best intersection of any hints. Neither lists
-hints: sets are searched in the order of preference, with the needs of all resources as bounds. A `Fit` says which of
-two masks of the same size is better: closer together if wanted, then the lower one (cpu-topology 9.4).
+`find_preferred` looks for a mask that all resources prefer; `find_nearest` for the best intersection of any hints.
+Neither lists hints: sets are searched in the order of preference, with the needs of all resources as bounds. A `Fit`
+orders masks of the same size: with the option those that are closer together first, then the lower ones (cpu-topology
+9.4).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from podslice.values.errors import UpstreamDefectError
 
 
 class BestMask(msgspec.Struct, frozen=True):
-    """A mask, 0 where none was found; `proven`: no search for a better one was given up."""
+    """A mask, 0 where none was found; `proven`: no search for a better one was cut short."""
 
     mask: Bits
     proven: bool
@@ -31,8 +32,9 @@ class BestMask(msgspec.Struct, frozen=True):
 NOT_FOUND = BestMask(0, True)
 
 
-def preferred(sets: Sequence[HintSet], fit: Fit, search_budget: SearchBudget) -> BestMask:
-    """The best mask that every resource prefers, if there is one. At most one resource looks at sockets."""
+def find_preferred(sets: Sequence[HintSet], fit: Fit, search_budget: SearchBudget) -> BestMask:
+    """Return the best mask that every resource prefers, if there is one. At most one resource has an alignment to
+    sockets."""
     sizes: set[int] = set()
     aligned = None
     for one in sets:
@@ -44,27 +46,29 @@ def preferred(sets: Sequence[HintSet], fit: Fit, search_budget: SearchBudget) ->
         return NOT_FOUND
     before = search_budget.left
     if aligned is None:
-        mask = _common(sets, sizes.pop(), fit, search_budget)
-        return BestMask(mask, not search_budget.ended_since(before))
+        mask = _find_common(sets, sizes.pop(), fit, search_budget)
+        return BestMask(mask, not search_budget.has_ended_since(before))
     widest, proven = _widest_need(sets)
-    mask = _aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, search_budget)
-    return BestMask(mask, proven and not search_budget.ended_since(before))
+    mask = _find_aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, search_budget)
+    return BestMask(mask, proven and not search_budget.has_ended_since(before))
 
 
-def _aligned(
+def _find_aligned(
     sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, search_budget: SearchBudget
 ) -> Bits:
     for any_smallest in (False, True) if aligned.sockets_first else (True,):
         for size in sizes:
+            # Sets of the smallest size are preferred whatever sockets they are on; upstream does not put aligned ones
+            # first.
             free = any_smallest and size == aligned.smallest
-            mask = _common(sets, size, fit, search_budget, None if free else aligned.alignment)
+            mask = _find_common(sets, size, fit, search_budget, None if free else aligned.alignment)
             if mask:
                 return mask
     return 0
 
 
 def _widest_need(sets: Sequence[HintSet]) -> Size:
-    """How many nodes the smallest hint of a resource has at most."""
+    """Return the largest of the resources' smallest hint sizes."""
     widest, proven = 0, True
     for one in sets:
         nodes, surely = one.narrowest
@@ -72,10 +76,11 @@ def _widest_need(sets: Sequence[HintSet]) -> Size:
     return Size(widest, proven)
 
 
-def _common(
+def _find_common(
     sets: Sequence[HintSet], size: int, fit: Fit, search_budget: SearchBudget, span: Span | None = None
 ) -> Bits:
-    """The best mask of one size that is a hint of every resource and has the right `span`, 0 if there is none."""
+    """Return the best mask of one size that is a hint of every resource and has the right `span`, 0 if there is
+    none."""
     if size == 1:
         nodes = -1
         for one in sets:
@@ -103,15 +108,15 @@ def _common(
     return fit.best_of(found) if found else 0
 
 
-def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budget: SearchBudget) -> BestMask:
-    """The best mask that is an intersection of one hint of every resource, if any has a node.
+def find_nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budget: SearchBudget) -> BestMask:
+    """Return the best mask that is an intersection of one hint of every resource, 0 if none has a node.
 
     Best are as many nodes as the resource with the widest smallest hint needs, then fewer, then more.
     """
     before = search_budget.left
     target, proven = _widest_need(sets)
-    if len(sets) == 1 and (mask := _common(sets, target, fit, search_budget)):
-        return BestMask(mask, proven and not search_budget.ended_since(before))
+    if len(sets) == 1 and (mask := _find_common(sets, target, fit, search_budget)):
+        return BestMask(mask, proven and not search_budget.has_ended_since(before))
     found = set()
     alone = touched = 0
     for place, one in enumerate(sets):
@@ -120,8 +125,8 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budget: S
     if alone & touched:
         found.add(fit.best_single(alone & touched))
     for fixed, opened in _branches(sets, all_nodes):
-        found.add(_widest(fixed, opened, target, fit, search_budget))
-    proven = proven and not search_budget.ended_since(before)
+        found.add(_find_widest(fixed, opened, target, fit, search_budget))
+    proven = proven and not search_budget.has_ended_since(before)
     found.discard(0)
     if len(found) <= 1:
         return BestMask(found.pop() if found else 0, proven)
@@ -130,8 +135,8 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budget: S
 
 
 def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple[HintSet, ...]]]:
-    """Every way to take sets of several nodes or the rule of each resource: what the former have in common, and the
-    resources whose rule is used."""
+    """Return every way to take, for each resource, a set of several nodes or its rule: the intersection of the former,
+    and the resources whose rule is used."""
     branches: set[tuple[Bits, tuple[HintSet, ...]]] = {(all_nodes, ())}
     for one in sets:
         following = {(fixed & mask, opened) for fixed, opened in branches for mask in one.multis}
@@ -140,31 +145,33 @@ def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple
     return branches
 
 
-def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, search_budget: SearchBudget) -> Bits:
-    """The best intersection of `fixed` with one set from the rule of each of `opened`, 0 if there is none."""
+def _find_widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, search_budget: SearchBudget) -> Bits:
+    """Return the best intersection of `fixed` with one set from the rule of each of `opened`, 0 if there is none."""
     room = fixed
     for one in opened:
         room &= one.open_nodes
     if not room or not opened:
         return room
     for size in range(min(target, room.bit_count()), room.bit_count()):
-        mask = _of_size(room, size, opened, fit, search_budget)
+        mask = _find_of_size(room, size, opened, fit, search_budget)
         if mask is not None:
             return mask
     return room
 
 
-def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, search_budget: SearchBudget) -> Bits | None:
-    """The best intersection of `size` nodes of `room`."""
+def _find_of_size(
+    room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, search_budget: SearchBudget
+) -> Bits | None:
+    """Return the best intersection of `size` nodes of `room`, None if there is none."""
     split = Split(opened, search_budget) if len(opened) > 1 else None
     alone = [
-        [need.beside(gone) for need in one.needs] if (gone := one.open_nodes & ~room) else one.needs
+        [need.remaining_after(gone) for need in one.needs] if (gone := one.open_nodes & ~room) else one.needs
         for one in _distinct(opened)
     ]
 
     def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
         if nodes.bit_count() == size:
-            spared = any(all_met(own, nodes) for own in alone) or (split and split.possible(room & ~nodes))
+            spared = any(all_met(own, nodes) for own in alone) or (split and split.is_possible(room & ~nodes))
             return nodes if spared and all_met(needs, nodes) else None
         best: Bits | None = None
         for own in alone:
@@ -178,7 +185,7 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, search_
             size,
             needs,
             search_budget,
-            may_leave_out=lambda left_out: split.possible(left_out | room & ~nodes),
+            may_leave_out=lambda left_out: split.is_possible(left_out | room & ~nodes),
             below=best,
         )
         return best if lower is None else lower
@@ -187,7 +194,7 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, search_
 
 
 def _distinct(sets: Sequence[HintSet]) -> list[HintSet]:
-    """Without repetitions: the memory resources of a pod share one hint set."""
+    """Return the hint sets without repetitions: the memory resources of a pod share one."""
     return list({id(one): one for one in sets}.values())
 
 
@@ -200,32 +207,34 @@ _MOST_LISTED = 1 << 14
 _STEPS_PER_WAY = 4
 _STEPS_PER_EXCHANGE = 2
 Find = Callable[[Bits, Sequence[Need]], "Bits | None"]
-"""The lowest wanted mask among some nodes that meets some needs."""
+"""Return the lowest acceptable mask among some nodes that meets some needs, None if there is none."""
 
 
 class Fit:
-    """The order of masks of one size by their numeric value."""
+    """The order of masks of one size: by their numeric value."""
 
     def key(self, mask: Bits) -> tuple[int, Bits]:
-        """Sorts masks of one size, best first."""
+        """Return the sort key of a mask among masks of its size; the best has the lowest."""
         return 0, mask
 
     def best(self, nodes: Bits, size: int, find: Find, search_budget: SearchBudget) -> Bits | None:
-        """The best mask of `size` of the `nodes` that `find` accepts, as far as the search budget goes."""
+        """Return the best mask of `size` of the `nodes` that `find` accepts, within the search budget."""
         return find(nodes, ())
 
     def best_single(self, nodes: Bits) -> Bits:
-        """The best of single nodes."""
+        """Return the best of single nodes."""
         return nodes & -nodes
 
     def best_of(self, masks: Iterable[Bits]) -> Bits:
-        """The best of several masks of one size; a single one is not looked at."""
+        """Return the best of several masks of one size."""
+        # A single candidate gets no key: with quirk `distances_by_node_id` computing one can be upstream's crash.
         candidates = list(masks)
         return candidates[0] if len(candidates) == 1 else min(candidates, key=self.key)
 
 
 class ClosestFit(Fit):
-    """With `prefer-closest-numa-nodes`: the sum of the distances between all ordered pairs of nodes, then the value.
+    """The order with `prefer-closest-numa-nodes`: by the sum of the distances between all ordered pairs of nodes, then
+    by value.
 
     `distances` by node id; `position` is the index of a node in the lists of the others.
     """
@@ -244,10 +253,10 @@ class ClosestFit(Fit):
         return 1 << min(iter_bits(nodes), key=lambda node: (self._between(node, node), node))
 
     def best(self, nodes: Bits, size: int, find: Find, search_budget: SearchBudget) -> Bits | None:
-        """Walks over the ways to spread `size` nodes over groups of alike nodes, closest first; within a way, the
-        lowest mask wins. Where the search budget is empty first, it is the best set that exchanging single nodes leads
-        to."""
-        groups = self._alike(nodes)
+        """Walk over the ways to spread `size` nodes over groups of interchangeable nodes, closest first; within a way,
+        the lowest mask wins. Where the search budget runs out first, return the best set that exchanging single nodes
+        leads to."""
+        groups = self._interchangeable(nodes)
         known = find(nodes, ())
         if known is None or len(groups) == 1:
             return known
@@ -256,17 +265,17 @@ class ClosestFit(Fit):
         known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
         if few.left >= 0:
             return known
-        ways = spreads.number(size)
+        ways = spreads.count_ways(size)
         if ways <= _MOST_LISTED and search_budget.affords(_STEPS_PER_WAY * ways):
-            return self._closest(groups, spreads.listed(size), find, known)
+            return self._closest(groups, spreads.list_all(size), find, known)
         if search_budget.affords(_STEPS_PER_EXCHANGE * nodes.bit_count() ** 2):
-            known = self._by_exchange(nodes, known, find)
+            known = self._improve_by_exchange(nodes, known, find)
         return self._closest(groups, spreads.walk(size, self.key(known)[0], search_budget), find, known)
 
     def _closest(
         self, groups: Sequence[Sequence[int]], ways: Iterable[tuple[int, tuple[int, ...]]], find: Find, known: Bits
     ) -> Bits:
-        """The best mask of the ways, which come closest first, or the one that is `known`."""
+        """Return the best mask of the ways, which come closest first, or `known`."""
         best = self.key(known)
         masks = [bits_of(group) for group in groups]
         sizes = [len(group) for group in groups]
@@ -281,9 +290,9 @@ class ClosestFit(Fit):
                 best = min(best, (cost, found))
         return best[1]
 
-    def _by_exchange(self, nodes: Bits, mask: Bits, find: Find) -> Bits:
-        """A better set, found from `mask` and the neighbourhoods of all nodes by exchanging single nodes as long as it
-        helps."""
+    def _improve_by_exchange(self, nodes: Bits, mask: Bits, find: Find) -> Bits:
+        """Return a better set, found from `mask` and the neighbourhoods of all nodes by exchanging single nodes as long
+        as it helps."""
         pairs = {node: {other: self._both(node, other) for other in iter_bits(nodes)} for node in iter_bits(nodes)}
         own = {node: self._between(node, node) for node in iter_bits(nodes)}
         starts = {mask}
@@ -311,14 +320,14 @@ class ClosestFit(Fit):
     def _both(self, node: int, other: int) -> int:
         return self._between(node, other) + self._between(other, node)
 
-    def _alike(self, nodes: Bits) -> list[list[int]]:
-        """The nodes in groups whose members can stand for each other: as far from every other node, and all as far
+    def _interchangeable(self, nodes: Bits) -> list[list[int]]:
+        """Return the nodes in groups whose members are interchangeable: as far from every other node, and all as far
         from themselves."""
-        groups = [[node for node in group if nodes >> node & 1] for group in self._all_alike]
+        groups = [[node for node in group if nodes >> node & 1] for group in self._all_interchangeable]
         return [group for group in groups if group]
 
     @cached_property
-    def _all_alike(self) -> list[list[int]]:
+    def _all_interchangeable(self) -> list[list[int]]:
         ids = sorted(self._position)
         both = {node: {other: self._both(node, other) for other in ids} for node in ids}
         groups: list[list[int]] = []
@@ -344,7 +353,7 @@ class ClosestFit(Fit):
 
 
 def _neighbourhood(seed: int, size: int, pairs: dict[int, dict[int, int]], own: dict[int, int]) -> Bits:
-    """`size` nodes around one, always adding the one nearest to all so far."""
+    """Return `size` nodes around one, always adding the one nearest to all so far."""
     chosen = 1 << seed
     added = {node: own[node] + row[seed] for node, row in pairs.items() if node != seed}
     for _ in range(size - 1):
@@ -359,7 +368,7 @@ def _neighbourhood(seed: int, size: int, pairs: dict[int, dict[int, int]], own: 
 def _exchanges(
     mask: Bits, nodes: Bits, pairs: dict[int, dict[int, int]], own: dict[int, int]
 ) -> Iterator[tuple[int, Bits]]:
-    """Every set with one node of `mask` exchanged that is better, with the change of the distance sum."""
+    """Yield every better set with one node of `mask` exchanged, with the change of the distance sum."""
     members = list(iter_bits(mask))
     sums = {node: own[node] + sum([row[member] for member in members if member != node]) for node, row in pairs.items()}
     for node in members:

@@ -1,7 +1,7 @@
-"""The Topology Manager: collects hints, merges them, gives the verdict and has the resources allocated.
+"""The Topology Manager: collects hints, merges them, decides, and lets the providers allocate.
 
-This module is the admission pipeline of a node (cpu-topology 9.2). For each container, or once for the pod:
-hints from every provider, merge, verdict, store the affinity, allocate with every provider in the same order.
+This module is the admission pipeline of a node (cpu-topology 9.2). For each container, or once for the pod: hints from
+every provider, merge, verdict, store the affinity, allocate with every provider in the same order.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _ALIGNED, _MISALIGNED = (
 )
 SCORED_MERGES = {agrees: series("podslice_scored_merges_total", agrees=str(agrees).lower()) for agrees in (True, False)}
 _MOST_STRUCK = 8
-"""Sets of NUMA nodes that plugins may turn down in one admission."""
+"""Sets of NUMA nodes that plugins may reject in one admission."""
 _MOST_TIED = 16
+"""Equally good sets of NUMA nodes that plugins score in one admission."""
 
 
 class HintProvider(Protocol):
@@ -63,8 +64,8 @@ class HintProvider(Protocol):
     def remove_stale(self) -> None: ...
 
 
-class AskedHints:
-    """One provider's answer as it was given; kept when hints are recorded."""
+class RecordedHints:
+    """One provider's hints in one admission, kept when hints are recorded."""
 
     __slots__ = ("container", "hints", "provider")
 
@@ -74,9 +75,9 @@ class AskedHints:
         self.hints = hints
 
 
-def failed_hints(hints: Sequence[ProviderHints], container: str | None, *, single: bool) -> tuple[str, ...]:
-    """The resources whose hints no merge can satisfy, each with what is wrong; all of them where each by itself could
-    be aligned. Reads what the merge has asked of the hints already."""
+def explain_failed_hints(hints: Sequence[ProviderHints], container: str | None, *, single: bool) -> tuple[str, ...]:
+    """Return the resources whose hints no merge can satisfy, each with what is wrong; all of them where each by itself
+    could be aligned. Searches nothing: it reads what the merge has already computed on the hints."""
     named = {name: answer for given in hints for name, answer in (given or {}).items() if answer is not None}
     found = []
     for name, answer in named.items():
@@ -91,13 +92,14 @@ def failed_hints(hints: Sequence[ProviderHints], container: str | None, *, singl
     return tuple(found if container is None else (f"container {container}: {text}" for text in found))
 
 
-def _of(affinity: Hint, provider: str) -> Hint:
-    """What of an affinity is for a provider."""
+def _part_for(affinity: Hint, provider: str) -> Hint:
+    """Return the part of an affinity that concerns one provider."""
     return affinity.of(provider) if isinstance(affinity, SplitHint) else affinity
 
 
-def struck(hints: list[ProviderHints], provider: str, mask: Bits | None) -> bool:
-    """Takes a set of nodes out of one provider's hints; False where it is not there, or that provider gave none."""
+def strike(hints: list[ProviderHints], provider: str, mask: Bits | None) -> bool:
+    """Remove a set of nodes from one provider's hints; return False where it is not there, or that provider gave
+    none."""
     for place, answer in enumerate(hints):
         given = None if answer is None else answer.get(provider)
         if given is None:
@@ -123,23 +125,23 @@ def _has_preferred(answer: HintSet | list[Hint]) -> bool:
 
 
 class TopologyState(msgspec.Struct, frozen=True):
-    """Affinities by pod and container, and the container ids the runtime has."""
+    """Affinities by pod and container, and the runtime's container ids."""
 
     affinities: dict[str, dict[str, Hint]] = {}
     containers: ContainerIds = {}
 
     def store(self, uid: str, container: str, affinity: Hint) -> TopologyState:
-        """A container has this affinity; where each resource has one, that of the CPUs."""
+        """Store a container's affinity; where each resource has one, that of the CPUs."""
         if isinstance(affinity, SplitHint):
             affinity = Hint(affinity.mask, affinity.preferred)
         return TopologyState(put_in(self.affinities, uid, container, affinity), self.containers)
 
     def add_container(self, uid: str, container: str, container_id: str) -> TopologyState:
-        """A runtime id is known (cpu-topology 9.6)."""
+        """Add a runtime id (cpu-topology 9.6)."""
         return TopologyState(self.affinities, put_in(self.containers, uid, container_id, container))
 
     def remove_container(self, uid: str, container_id: str) -> TopologyState:
-        """A runtime id is forgotten, and with the last id of a container its affinity (cpu-topology 9.6)."""
+        """Remove a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
         name = self.containers.get(uid, {}).get(container_id)
         if name is None:
             return self
@@ -149,12 +151,13 @@ class TopologyState(msgspec.Struct, frozen=True):
         return TopologyState(drop_in(self.affinities, uid, name), containers)
 
     def forget(self, uid: str) -> TopologyState:
-        """Nothing is known of a pod any more; upstream keeps the affinities of refused pods (cpu-topology 11.13)."""
+        """Remove a pod; upstream keeps the affinities of refused pods (cpu-topology 11.13)."""
         return TopologyState(drop(self.affinities, uid), drop(self.containers, uid))
 
 
 class Proposer(Protocol):
-    """A provider whose plugins settle what a container gets before anybody allocates; the score says how well."""
+    """A provider whose plugins choose a container's CPUs before any provider allocates; `propose` returns their
+    score."""
 
     name: str
 
@@ -164,8 +167,8 @@ class Proposer(Protocol):
 
 
 class TopologyManager:
-    """`merger` None is policy `none`: no hints, no verdict. Stores one affinity per container. `proposer` None: nobody
-    settles anything beforehand."""
+    """Admits pods and stores one affinity per container. `merger` None is policy `none`: no hints, no verdict.
+    `proposer` None: no plugin chooses beforehand."""
 
     __slots__ = ("context", "merger", "proposer", "providers", "recorded", "scope", "state")
 
@@ -184,16 +187,17 @@ class TopologyManager:
         self.merger = merger
         self.scope = scope
         self.state = state or TopologyState()
-        self.recorded: list[AskedHints] | None = None
+        self.recorded: list[RecordedHints] | None = None
 
     def affinity(self, uid: str, container: str) -> Hint:
-        """The stored affinity; `NO_AFFINITY` where there is none (cpu-topology 9.6)."""
+        """Return the stored affinity; `NO_AFFINITY` where there is none (cpu-topology 9.6)."""
         return self.state.affinities.get(uid, {}).get(container, NO_AFFINITY)
 
     def admit(self, pod: AdmissionPod) -> None:
         """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
         self.context.metrics[_REQUESTS] += 1
         try:
+            # A stand-in for a claim of devices holds what the claim already has: there is nothing to align.
             if self.merger is None or pod.holds_claim:
                 for container in pod.containers:
                     self._allocate(pod, container, NO_AFFINITY)
@@ -206,6 +210,8 @@ class TopologyManager:
             if self.merger is not None:
                 self.context.metrics[_ERRORS] += 1
             kind, facts = error.refusal
+            # An error of a provider that upstream gives no reason gets the generic one, with the provider's text
+            # inside.
             if kind.reason:
                 raise
             raise AdmissionError(_NOT_ALLOCATED, **{**facts, "cause": kind.code, "problem": error.message}) from error
@@ -213,9 +219,9 @@ class TopologyManager:
     def _admit_container(self, pod: AdmissionPod, container: AdmissionContainer, merger: Merger) -> None:
         hints = [provider.container_hints(pod, container) for provider in self.providers]
         if self.proposer is None:
-            affinity = self._verdict(merger, pod, container.name, hints)
+            affinity = self._merge(merger, pod, container.name, hints)
         else:
-            affinity = self._settled(merger, pod, (container,), hints)
+            affinity = self._settle_with_plugins(merger, pod, (container,), hints)
         self.state = self.state.store(pod.uid, container.name, affinity)
         self._allocate(pod, container, affinity)
         if merger.single_numa_node:
@@ -224,14 +230,14 @@ class TopologyManager:
     def _admit_pod(self, pod: AdmissionPod, merger: Merger) -> None:
         hints = [provider.pod_hints(pod) for provider in self.providers]
         if self.proposer is None:
-            affinity = self._verdict(merger, pod, None, hints)
+            affinity = self._merge(merger, pod, None, hints)
         else:
-            affinity = self._settled(merger, pod, (None,) if pod.managed else pod.containers, hints)
+            affinity = self._settle_with_plugins(merger, pod, (None,) if pod.managed else pod.containers, hints)
         if pod.managed:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
             for provider in self.providers:
-                provider.allocate_pod(pod, _of(affinity, provider.name))
+                provider.allocate_pod(pod, _part_for(affinity, provider.name))
         else:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
@@ -239,10 +245,10 @@ class TopologyManager:
         if merger.single_numa_node:
             self.context.metrics[_ALIGNED["pod"]] += 1
 
-    def _verdict(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
+    def _merge(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
-                self.recorded.append(AskedHints(provider.name, container, answer))
+                self.recorded.append(RecordedHints(provider.name, container, answer))
         merged = merger.merge(hints, self.context.search_budget)
         if merged.agrees is not None:
             self.context.metrics[SCORED_MERGES[merged.agrees]] += 1
@@ -251,42 +257,43 @@ class TopologyManager:
         if not merged.admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
                 self.context.metrics[_MISALIGNED[self.scope]] += 1
-            self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
+            self.context.unaligned = explain_failed_hints(hints, container, single=merger.single_numa_node)
             raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)
         if not merged.parts:
             return merged.hint
         self.context.parts = {**self.context.parts, (pod.uid, container or ""): merged.parts}
         return SplitHint(merged.hint.mask, merged.hint.preferred, merged.parts)
 
-    def _settled(
+    def _settle_with_plugins(
         self,
         merger: Merger,
         pod: AdmissionPod,
         containers: Sequence[AdmissionContainer | None],
         hints: list[ProviderHints],
     ) -> Hint:
-        """The affinity under which the plugins have settled who gets which CPUs. A set of nodes for which they cannot
-        is struck from the CPU hints, and all is merged again. Raises `AdmissionError`."""
+        """Return an affinity under which the plugins can choose CPUs for every container. A set of nodes for which they
+        cannot is removed from the CPU hints, and everything is merged again. Raises `AdmissionError`."""
         assert self.proposer is not None
         named = containers[0].name if self.scope == "container" and containers[0] is not None else None
         first: AdmissionError | None = None
         for _ in range(_MOST_STRUCK):
             try:
-                affinity = self._verdict(merger, pod, named, hints)
+                affinity = self._merge(merger, pod, named, hints)
             except AdmissionError as error:
                 raise first or error from None
             try:
                 if self.proposer.hint_scores and not isinstance(affinity, SplitHint):
-                    affinity = self._best_scored(merger, pod, containers, hints, affinity)
+                    affinity = self._pick_by_score(merger, pod, containers, hints, affinity)
                 self.proposer.propose(pod, containers, affinity)
                 return affinity
             except AdmissionError as error:
+                # The first refusal is about the NUMA nodes that upstream would take, so it is the one to report.
                 first = first or error
-                if not struck(hints, self.proposer.name, affinity.mask):
+                if not strike(hints, self.proposer.name, affinity.mask):
                     raise
         raise first or AdmissionError(_NOT_ALIGNED)
 
-    def _best_scored(
+    def _pick_by_score(
         self,
         merger: Merger,
         pod: AdmissionPod,
@@ -294,9 +301,10 @@ class TopologyManager:
         hints: list[ProviderHints],
         winner: Hint,
     ) -> Hint:
-        """Of the sets of nodes that are as good as the winner but for their numbers, the one with the best score."""
+        """Return, of the sets of nodes that differ from the winner only in their numbers, the one with the best
+        score."""
         assert self.proposer is not None
-        tied = merger.tied(hints, winner)
+        tied = merger.list_tied(hints, winner)
         if len(tied) > _MOST_TIED:
             self.context.end_early("the NUMA nodes that the plugins like best")
         best, best_score = winner, -1
@@ -311,7 +319,7 @@ class TopologyManager:
         return best
 
     def _runs_already(self, pod: AdmissionPod, container: str | None) -> bool:
-        """True for what is admitted again after a restart, or for a resize, and holds all it asked for."""
+        """Whether this is readmitted after a restart, or for a resize, and holds everything it requests."""
         again = self.context.resizing or not self.context.sources_ready
         if not again or self.context.quirks.running_pods_can_be_refused:
             return False
@@ -327,9 +335,9 @@ class TopologyManager:
             provider.allocate(pod, container, affinity)
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
-        """Learn a runtime id (cpu-topology 9.6)."""
+        """Add a runtime id (cpu-topology 9.6)."""
         self.state = self.state.add_container(uid, container, container_id)
 
     def remove_container(self, uid: str, container_id: str) -> None:
-        """Forget a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
+        """Remove a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
         self.state = self.state.remove_container(uid, container_id)

@@ -1,4 +1,4 @@
-"""Merging the providers' hints into one (cpu-topology 9.3 to 9.5, 11.17).
+"""Merge the providers' hints into one (cpu-topology 9.3 to 9.5, 11.17).
 
 Upstream tries every combination of one hint per list. The same winner follows from two observations. A preferred winner
 is a mask that every resource prefers. Without one, the winner is the best of the masks that some combination reaches.
@@ -26,13 +26,13 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits
 _IMPOSSIBLE = Hint(None, False)
 _TOGETHER: Mapping[str, Bits] = MappingProxyType({})
 _FEW_NODES = 8
-"""Up to so many nodes all masks that hints can reach together are listed for ties."""
+"""Up to so many nodes, ties are listed among all masks that hints can reach together."""
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """The affinity to store and whether the pod may land; `proven`: no search was given up that might have found a
+    """The affinity to store and whether the pod is admitted; `proven`: no search was cut short that might have found a
     better set of nodes (docs/merge.md). `agrees`: where resources were weighed against each other, whether upstream
-    takes the same; `parts`: the nodes of each resource, where each has its own."""
+    chooses the same; `parts`: the nodes of each resource, where each has its own."""
 
     hint: Hint
     admitted: bool
@@ -42,16 +42,16 @@ class Merged(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> tuple[Hint, bool]:
-        """The affinity and whether the pod may land."""
+        """The affinity and whether the pod is admitted."""
         return self.hint, self.admitted
 
 
 class Merger:
     """Merges hints under one policy on one machine.
 
-    `numa` lists (node id, distances or None) in machine order. `closest` is the option prefer-closest-numa-nodes,
-    which single-numa-node ignores. With `distances_by_id`, distance lists are indexed by node id as upstream does.
-    `scored` has the last word where no set of nodes suits all.
+    `numa` lists (node id, distances or None) in machine order. `closest` is the option prefer-closest-numa-nodes, which
+    single-numa-node ignores. With `distances_by_id`, distance lists are indexed by node id as upstream does. `scored`
+    decides where no set of nodes suits all.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Merger:
             self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
     def merge(self, providers: Sequence[ProviderHints], search_budget: SearchBudget | None = None) -> Merged:
-        """The providers' answers as one; `search_budget` pays for the searches."""
+        """Merge the providers' hints; `search_budget` bounds the searches."""
         if self.policy == NONE:
             return Merged(NO_AFFINITY, True, True)
         walked = self._walk(providers) if self._may_crash else None
@@ -85,20 +85,21 @@ class Merger:
         if self.scored is not None and not best.preferred:
             chosen = self.scored.best(providers, best.mask, self._fit.key)
             agrees = chosen == best.mask
-            parts = self.scored.apart(providers, chosen, self._fit.key)
+            parts = self.scored.separate(providers, chosen, self._fit.key)
             best = Hint(parts.get("cpu", chosen), False)
+        # Upstream stores no affinity where the only mask left is the whole machine (cpu-topology 9.5).
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
         return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven, agrees, parts)
 
-    def unscored(self, providers: Sequence[ProviderHints]) -> Hint:
-        """What is taken where resources are not weighed against each other."""
+    def merge_unscored(self, providers: Sequence[ProviderHints]) -> Hint:
+        """Return the affinity that is chosen where resources are not weighed against each other."""
         walked = self._walk(providers) if self._may_crash else None
         return walked or self._fold(providers, SearchBudget())[0]
 
-    def tied(self, providers: Sequence[ProviderHints], winner: Hint) -> list[Bits]:
-        """The masks that are as good as the winner's in everything but their number, ascending; the winner's alone
-        where they cannot be listed."""
+    def list_tied(self, providers: Sequence[ProviderHints], winner: Hint) -> list[Bits]:
+        """Return the masks that equal the winner's in everything but their number, ascending; the winner's alone where
+        they cannot be listed."""
         answers = [hints for answer in providers for hints in (answer or {}).values() if hints is not None]
         mask = winner.mask
         if mask is None or not answers or self.all_nodes.bit_count() > ALL_LISTED:
@@ -131,7 +132,7 @@ class Merger:
         }
 
     def _walk(self, providers: Sequence[ProviderHints]) -> Hint | None:
-        """The winner as upstream finds it, where that may crash; None where the way is too long."""
+        """Return the winner as upstream finds it, where that may crash; None where the walk is too long."""
         lists = [
             list(hints) or [_IMPOSSIBLE]
             for answer in providers
@@ -151,43 +152,46 @@ class Merger:
                 if isinstance(hints, HintSet):
                     if hints.nodes or not hints.support & ~self.all_nodes:
                         sets.append(hints)
-                    else:  # held on a node that is not there (any more)
+                    else:  # held on a NUMA node that the machine no longer has
                         lists.append(list(hints))
                 elif hints is not None:
                     lists.append(hints or [_IMPOSSIBLE])
         if not lists:
-            return self._of_sets(sets, search_budget, impossible=False)
+            return self._merge_sets(sets, search_budget, impossible=False)
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
         if all(hints == [_IMPOSSIBLE] for hints in lists):
-            return self._of_sets(sets, search_budget, impossible=impossible)
-        return self._of_lists([*map(list, sets), *lists], _span(sets)), True
+            return self._merge_sets(sets, search_budget, impossible=impossible)
+        return self._merge_lists([*map(list, sets), *lists], _span(sets)), True
 
-    def _of_sets(self, sets: Sequence[HintSet], search_budget: SearchBudget, *, impossible: bool) -> tuple[Hint, bool]:
-        """The winner where every resource describes its hints; `impossible`: some resource has none."""
+    def _merge_sets(
+        self, sets: Sequence[HintSet], search_budget: SearchBudget, *, impossible: bool
+    ) -> tuple[Hint, bool]:
+        """Return the winner where all hints are rules, and whether it is proven; `impossible`: some resource has no
+        hint."""
         if not sets:
             return Hint(self.all_nodes, not impossible), True
         if self.single_numa_node:
-            return self._of_single_nodes(sets, impossible=impossible), True
-        best = intersect.NOT_FOUND if impossible else intersect.preferred(sets, self._fit, search_budget)
+            return self._merge_single_nodes(sets, impossible=impossible), True
+        best = intersect.NOT_FOUND if impossible else intersect.find_preferred(sets, self._fit, search_budget)
         found, proven = Hint(best.mask, True), best.proven
         if not best.mask:
-            best = intersect.nearest(sets, self.all_nodes, self._fit, search_budget)
+            best = intersect.find_nearest(sets, self.all_nodes, self._fit, search_budget)
             found, proven = Hint(best.mask or self.all_nodes, False), proven and best.proven
         if not proven and self.all_nodes.bit_count() <= search_budget.exact_nodes:
             lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
-            return self._of_lists(lists, _span(sets)), True
+            return self._merge_lists(lists, _span(sets)), True
         for one in sets:
             proven = proven and one.proven
         return found, proven
 
-    def _of_single_nodes(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
+    def _merge_single_nodes(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
         nodes = 0 if impossible else self.all_nodes
         for one in sets:
             nodes &= one.singles if one.prefers(one.singles & -one.singles) else 0
         return Hint(nodes & -nodes or self.all_nodes, nodes != 0)
 
-    def _of_lists(self, lists: list[list[Hint]], span: Span | None = None) -> Hint:
-        """The winner among listed hints; sets that hold `span` come first among the preferred ones."""
+    def _merge_lists(self, lists: list[list[Hint]], span: Span | None = None) -> Hint:
+        """Return the winner among listed hints; of the preferred masks, those that hold `span` come first."""
         if self.single_numa_node:
             lists = [[hint for hint in hints if _fits_one_node(hint)] for hints in lists]
         preferred = fold.common_preferred(lists, self.all_nodes)
@@ -214,7 +218,7 @@ def _fits_one_node(hint: Hint) -> bool:
 
 
 def _target(lists: Iterable[list[Hint]]) -> int:
-    """How many nodes a hint should have that not all resources prefer."""
+    """Return the number of nodes that a hint should have which not all resources prefer."""
     return max((_narrowest(hints) for hints in lists), default=0)
 
 

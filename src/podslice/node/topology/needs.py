@@ -1,4 +1,4 @@
-"""What a request needs from a set of NUMA nodes: so much of something in total."""
+"""Needs of a request: an amount that a set of NUMA nodes must supply in total."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from podslice.values.cpuset import Bits, iter_bits
 
 
 class Need(msgspec.Struct, eq=False):
-    """At least `amount` in total from the nodes of a set; `values` says what each node gives."""
+    """At least `amount` in total from the nodes of a set; `values` is the supply of each node."""
 
     values: Mapping[int, int]
     amount: int
@@ -19,21 +19,22 @@ class Need(msgspec.Struct, eq=False):
 
     @classmethod
     def nodes(cls, mask: Bits, amount: int) -> Need:
-        """At least `amount` nodes of `mask`."""
+        """Return the need for at least `amount` nodes of `mask`."""
         values = dict.fromkeys(iter_bits(mask), 1)
         return AllOf(values, amount, mask) if amount == len(values) else Need(values, amount)
 
-    def met_by(self, mask: Bits) -> bool:
-        """True when the nodes of `mask` give enough."""
-        return _given(self.values, mask) >= self.amount
+    def is_met_by(self, mask: Bits) -> bool:
+        """Whether the nodes of `mask` supply enough."""
+        return _supply(self.values, mask) >= self.amount
 
-    def beside(self, mask: Bits) -> Need:
-        """What is still needed when the nodes of `mask` are used anyway."""
-        return Need(self.values, self.amount - _given(self.values, mask))
+    def remaining_after(self, mask: Bits) -> Need:
+        """Return what is still needed when the nodes of `mask` are used anyway."""
+        return Need(self.values, self.amount - _supply(self.values, mask))
 
 
-def _given(values: Mapping[int, int], mask: Bits) -> int:
-    """What the nodes of a mask give; asked so often that a walk by `iter_bits` would show."""
+def _supply(values: Mapping[int, int], mask: Bits) -> int:
+    """Return the total supply of a mask's nodes. Called so often that a walk by `iter_bits` would show in the
+    benchmarks."""
     total = 0
     while mask:
         low = mask & -mask
@@ -43,20 +44,20 @@ def _given(values: Mapping[int, int], mask: Bits) -> int:
 
 
 class AllOf(Need, eq=False):
-    """All nodes of `mask`: no search has to decide about them."""
+    """The need for all nodes of `mask`: no search has to decide about them."""
 
     mask: Bits
 
-    def met_by(self, mask: Bits) -> bool:
+    def is_met_by(self, mask: Bits) -> bool:
         return not self.mask & ~mask
 
-    def beside(self, mask: Bits) -> Need:
+    def remaining_after(self, mask: Bits) -> Need:
         left = self.mask & ~mask
         return self if left == self.mask else AllOf(dict.fromkeys(iter_bits(left), 1), left.bit_count(), left)
 
 
-def settled(needs: Iterable[Need]) -> tuple[Bits, list[Need]]:
-    """The nodes that some needs name one by one, and what others need beside them."""
+def split_named(needs: Iterable[Need]) -> tuple[Bits, list[Need]]:
+    """Return the nodes that some needs name one by one, and the other needs that remain beside them."""
     named, others = 0, []
     for need in needs:
         if isinstance(need, AllOf):
@@ -64,7 +65,7 @@ def settled(needs: Iterable[Need]) -> tuple[Bits, list[Need]]:
         else:
             others.append(need)
     if named:
-        others = [left for need in others if (left := need.beside(named)).amount > 0]
+        others = [left for need in others if (left := need.remaining_after(named)).amount > 0]
     return named, others
 
 
@@ -76,40 +77,40 @@ class Reach(Need, eq=False):
 
     @classmethod
     def of(cls, devices: Mapping[int, Bits], amount: int) -> Reach:
-        """So many of the devices that are on each node."""
+        """Return the need for `amount` of the devices, which are given by node."""
         return cls({node: there.bit_count() for node, there in devices.items()}, amount, devices)
 
-    def reached(self, mask: Bits) -> Bits:
-        """The devices on the nodes of `mask`."""
+    def devices_on(self, mask: Bits) -> Bits:
+        """Return the devices on the nodes of `mask`."""
         reached = 0
         for node in iter_bits(mask):
             reached |= self.devices.get(node, 0)
         return reached
 
-    def met_by(self, mask: Bits) -> bool:
-        return self.reached(mask).bit_count() >= self.amount
+    def is_met_by(self, mask: Bits) -> bool:
+        return self.devices_on(mask).bit_count() >= self.amount
 
-    def beside(self, mask: Bits) -> Need:
-        reached = self.reached(mask)
+    def remaining_after(self, mask: Bits) -> Need:
+        reached = self.devices_on(mask)
         rest = {node: there & ~reached for node, there in self.devices.items()}
         return Reach.of(rest, self.amount - reached.bit_count())
 
 
 def all_met(needs: Iterable[Need], mask: Bits) -> bool:
-    """True when a set of nodes meets every need."""
+    """Whether a set of nodes meets every need."""
     for need in needs:  # noqa: SIM110 - a generator for each set of nodes takes longer than the answer
-        if not need.met_by(mask):
+        if not need.is_met_by(mask):
             return False
     return True
 
 
-def enough(nodes: Bits, needs: Iterable[Need]) -> Bits:
-    """Some of the `nodes` that meet all needs, found by adding the node that gives most of what is missing; all of them
-    where even those do not."""
+def pick_enough(nodes: Bits, needs: Iterable[Need]) -> Bits:
+    """Return some of the `nodes` that meet all needs, found by adding the node that supplies most of what is missing;
+    all of them where even those do not."""
     chosen = 0
     left = list(needs)
     while nodes & ~chosen:
-        left = [need for need in (need.beside(chosen) for need in needs) if need.amount > 0]
+        left = [need for need in (need.remaining_after(chosen) for need in needs) if need.amount > 0]
         if not left:
             break
         chosen |= 1 << max(iter_bits(nodes & ~chosen), key=lambda node: _share(left, node))
@@ -117,5 +118,5 @@ def enough(nodes: Bits, needs: Iterable[Need]) -> Bits:
 
 
 def _share(needs: Iterable[Need], node: int) -> tuple[float, int]:
-    """How much of what is missing a node gives; of equal nodes the lower one counts more."""
+    """Return the share of the missing amounts that a node supplies; of equal nodes the lower one counts more."""
     return sum([min(1.0, need.values.get(node, 0) / need.amount) for need in needs]), -node

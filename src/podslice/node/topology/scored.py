@@ -1,7 +1,7 @@
 """Best-effort that weighs resources against each other, where no set of NUMA nodes suits all (docs/scored.md).
 
-Upstream takes the set that the fewest nodes make up, then the lowest. Here each resource says how much of what it needs
-a set has, and the weighted sum decides.
+Upstream takes the set with the fewest nodes, then the lowest. Here each resource rates a set by the share of its need
+that the set has, and the weighted sum decides.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from itertools import accumulate, combinations
 from operator import add, itemgetter
 from typing import NamedTuple
 
-from podslice.node.topology.apart import Remoteness, Wanting, set_apart
 from podslice.node.topology.hint import Hint
 from podslice.node.topology.hintset import HintSet, ProviderHints
+from podslice.node.topology.per_resource import Remoteness, ResourceWorth, choose_masks
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 MILLION = 10**6
 DEVICES, MEMORY, HUGE_PAGES = "devices", "memory", "hugepages-"
-_FEW_NODES = 8
-_MOST = 512
+_FEW_NODES = 8  # up to so many nodes all sets are scored
+_MOST = 512  # beyond, so many sets of those that hints name
 _SMALL = 255
-"""Up to such a need what a set is worth is looked up."""
+"""Up to such a need the worth of a set is looked up in a table."""
 _SUMS = bytes(range(_SMALL)) + bytes([_SMALL]) * (_SMALL + 1)
-"""From a number on: that number more than each, at most `_SMALL`."""
+"""Translation tables: the slice that begins at n adds n to each byte, up to `_SMALL`."""
 SortKey = Callable[[Bits], tuple[int, Bits]]
 
 
 class Quality(NamedTuple):
-    """How well a set of NUMA nodes suits a resource, in millionths: what it has of the need, times the smallest number
-    of nodes over its own."""
+    """Rating of a set of NUMA nodes by one resource, in millionths: the share of the need it has, times the smallest
+    number of nodes over its own."""
 
     resource: str
     weight: int
@@ -37,7 +37,7 @@ class Quality(NamedTuple):
 
 
 class _Masks(NamedTuple):
-    """Sets of equally many nodes; `of` takes what a table by mask says of each."""
+    """Sets of equally many nodes; `of` picks their entries from a table by mask."""
 
     masks: Sequence[Bits]
     size: int
@@ -50,8 +50,8 @@ class _Masks(NamedTuple):
 
 
 class ScoredMerge:
-    """Scores sets of NUMA nodes; `weights` by resource, `devices` for all others. With `distances` by node (empty
-    where they are not known) each resource gets a set of its own, else all have one."""
+    """Scores sets of NUMA nodes; `weights` by resource, `devices` for all others. With `distances` by node (empty where
+    they are not known) each resource gets a set of its own, else all have one."""
 
     def __init__(
         self, weights: Mapping[str, int], nodes: Bits, distances: Mapping[int, Sequence[int]] | None = None
@@ -66,21 +66,21 @@ class ScoredMerge:
             self._listed = [_Masks.of_size([bits_of(some) for some in combinations(ids, size)]) for size in sizes]
 
     def best(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> Bits | None:
-        """The set with the highest score, of equal ones the one that upstream prefers; upstream's winner where nothing
-        scores."""
+        """Return the set with the highest score, of equal ones the one that upstream prefers; upstream's winner where
+        nothing scores."""
         supplies = self._supplies(providers)
         target = max((one.hints.narrowest.nodes for one in supplies if isinstance(one.hints, HintSet)), default=1)
         smallest = max((one.smallest for one in supplies), default=1)
         best: tuple[int, bool, int, tuple[int, Bits]] | None = None
         for some in self._by_size(supplies, winner):
             masks, size = some.masks, some.size
-            if best is not None and -best[0] > sum([one.weight * one.bound(size) for one in supplies]):
+            if best is not None and -best[0] > sum([one.weight * one.upper_bound(size) for one in supplies]):
                 if size >= smallest:
-                    return best[3][1]  # from here on larger sets are worth ever less
+                    return best[3][1]  # every larger set has a lower bound still
                 continue
             scores = [0] * len(masks)
             for one in supplies:
-                scores = one.added(scores, some)
+                scores = one.add_scores(scores, some)
             most = max(scores)
             if best is None or -best[0] <= most:
                 found = min([key(mask) for mask, score in zip(masks, scores, strict=True) if score == most])
@@ -88,9 +88,9 @@ class ScoredMerge:
                 best = mine if best is None else min(best, mine)
         return winner if best is None or not best[0] else best[3][1]
 
-    def apart(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> dict[str, Bits]:
-        """The set of each resource, beginning at the common one; memory and huge pages have one together. Nothing where
-        all resources have one set."""
+    def separate(self, providers: Sequence[ProviderHints], winner: Bits | None, key: SortKey) -> dict[str, Bits]:
+        """Return the set of each resource, beginning at the common one; memory and huge pages share one. Empty where
+        all resources share one set."""
         if self._remoteness is None or not winner:
             return {}
         supplies = self._supplies(providers)
@@ -99,18 +99,20 @@ class ScoredMerge:
         for one in supplies:
             groups.setdefault(MEMORY if _is_memory(one.name) else one.name, []).append(one)
         wanting = [
-            Wanting(name, mine[0].weight, {mask: sum([one.weighed(mask) for one in mine]) for mask in masks})
+            ResourceWorth(
+                name, mine[0].weight, {mask: sum([one.weighted_quality(mask) for one in mine]) for mask in masks}
+            )
             for name, mine in groups.items()
         ]
-        return set_apart(wanting, masks, winner, self._remoteness, key)
+        return choose_masks(wanting, masks, winner, self._remoteness, key)
 
     def qualities(self, providers: Sequence[ProviderHints], mask: Bits) -> tuple[Quality, ...]:
-        """How well a set suits each resource."""
+        """Return how each resource rates a set."""
         size = mask.bit_count()
         return tuple(Quality(one.name, one.weight, one.quality(mask, size)) for one in self._supplies(providers))
 
     def _supplies(self, providers: Sequence[ProviderHints]) -> list[_Supply]:
-        """What has a preference and can be had somewhere."""
+        """Return the resources that have a preference and can be satisfied somewhere."""
         return [
             _Supply(name, self._weight(name), hints, self._nodes.bit_length())
             for answer in providers
@@ -131,14 +133,14 @@ class ScoredMerge:
             return
         known = {winner} if winner else set[Bits]()
         for one in supplies:
-            known |= set(_few(one.hints))
+            known |= set(_main_masks(one.hints))
         pairs = {mask | other for mask in known for other in known if mask and other}
         found = sorted({mask & self._nodes for mask in pairs} - {0}, key=lambda mask: (mask.bit_count(), mask))[:_MOST]
         for size in sorted({mask.bit_count() for mask in found}):
             yield _Masks.of_size([mask for mask in found if mask.bit_count() == size])
 
 
-def _few(hints: HintSet | list[Hint]) -> Iterable[Bits]:
+def _main_masks(hints: HintSet | list[Hint]) -> Iterable[Bits]:
     if isinstance(hints, HintSet):
         best = hints.best()
         return [1 << node for node in iter_bits(hints.singles)] + ([best.hint.mask] if best and best.hint.mask else [])
@@ -146,7 +148,7 @@ def _few(hints: HintSet | list[Hint]) -> Iterable[Bits]:
 
 
 class _Supply:
-    """One resource: how much of what is needed each set of nodes has."""
+    """One resource's supply: how much of the need each set of nodes has."""
 
     def __init__(self, name: str, weight: int, hints: HintSet | list[Hint], width: int) -> None:
         self._width = width
@@ -165,8 +167,8 @@ class _Supply:
             self.smallest = min([hint.mask.bit_count() for hint in hints if hint.mask] or [1])
         self._given_by_mask = self._table()
 
-    def added(self, scores: list[int], some: _Masks) -> list[int]:
-        """The scores with what this resource thinks of each mask."""
+    def add_scores(self, scores: list[int], some: _Masks) -> list[int]:
+        """Return the scores plus this resource's rating of each mask."""
         given, size = self._given_by_mask, some.size
         if given is None:
             return [
@@ -176,12 +178,13 @@ class _Supply:
         worth = [self.weight * (MILLION * some * smallest // whole) for some in range(self._amount + 1)]
         return list(map(add, scores, map(worth.__getitem__, some.of(given))))
 
-    def weighed(self, mask: Bits) -> int:
-        """The quality of a set, times the weight."""
+    def weighted_quality(self, mask: Bits) -> int:
+        """Return the quality of a set, times the weight."""
         return self.weight * self.quality(mask, mask.bit_count())
 
     def _table(self) -> bytes | None:
-        """How much of what is needed each set of nodes has, where that is a sum of small numbers."""
+        """Return by mask how much of the need each set of nodes has, where that is a sum of small numbers; else
+        None."""
         values, amount = self._values, self._amount
         if values is None or amount > _SMALL or self._width > _FEW_NODES:
             return None
@@ -191,8 +194,8 @@ class _Supply:
             given += given.translate(_SUMS[more : more + _SMALL + 1]) if more else given
         return given.translate(_SUMS[:amount] + _SUMS[amount : amount + 1] * (_SMALL + 1 - amount))
 
-    def bound(self, size: int) -> int:
-        """No set of so many nodes is better."""
+    def upper_bound(self, size: int) -> int:
+        """Return an upper bound of the quality over all sets of `size` nodes."""
         smallest = min(self.smallest, size)
         if self._values is None:
             return MILLION * smallest // size
@@ -200,7 +203,7 @@ class _Supply:
         return MILLION * most * smallest // (self._amount * size)
 
     def quality(self, mask: Bits, size: int) -> int:
-        """In millionths: the share of the need, times the smallest number of nodes over this one."""
+        """Return in millionths the share of the need, times the smallest number of nodes over this one."""
         smallest = self.smallest if self.smallest < size else size
         if self._values is not None:
             values, given = self._values, 0
@@ -209,10 +212,10 @@ class _Supply:
                 given += values.get(low.bit_length() - 1, 0)
                 mask ^= low
             return MILLION * (given if given < self._amount else self._amount) * smallest // (self._amount * size)
-        return MILLION * smallest // size * self._partly(mask) // MILLION
+        return MILLION * smallest // size * self._partial_share(mask) // MILLION
 
-    def _partly(self, mask: Bits) -> int:
-        """The share of the need, in millionths, where that is not a sum over the nodes."""
+    def _partial_share(self, mask: Bits) -> int:
+        """Return the share of the need, in millionths, where that is not a sum over the nodes."""
         hints = self.hints
         if not isinstance(hints, HintSet):
             return MILLION if any(hint.mask == mask for hint in hints) else 0
@@ -221,7 +224,7 @@ class _Supply:
         if not self._amount or (_is_memory(self.name) and mask & ~hints.open_nodes):
             return 0
         need = hints.needs[0]
-        given = max(0, need.amount - need.beside(mask).amount)
+        given = max(0, need.amount - need.remaining_after(mask).amount)
         return MILLION * min(given, need.amount) // need.amount
 
 

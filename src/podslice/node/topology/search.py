@@ -1,9 +1,9 @@
-"""Finding sets of NUMA nodes without listing all of them.
+"""Find sets of NUMA nodes without listing all of them.
 
-Two questions come up again and again: how many nodes are at least needed (`fewest`), and which set of a given size has
-the lowest mask (`lowest`). Both searches decide node by node from the highest id down, and leave a node out first. They
-give up a branch as soon as even the largest remaining nodes could not fill a need. With one need that never takes back
-a decision; docs/merge.md has the costs of the rest.
+Two questions recur: how many nodes are needed at least (`fewest`), and which set of a given size has the lowest mask
+(`lowest`). Both searches decide node by node from the highest id down, and leave a node out first. They abandon a
+branch as soon as even the largest remaining nodes could not fill a need. With one need no decision is ever taken back;
+docs/merge.md has the costs of the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.node.topology.needs import Need, Reach, all_met, enough, settled
+from podslice.node.topology.needs import Need, Reach, all_met, pick_enough, split_named
 from podslice.values.cpuset import Bits, bits_of, iter_bits, lowest_bits
 
 EXACT_NODES = 16
@@ -28,36 +28,36 @@ _NODES_PER_STEP = 8
 
 
 class SearchBudget(msgspec.Struct, eq=False):
-    """What the searches of one admission may spend together: `left` more decisions, where a machine has more than
-    `exact_nodes` NUMA nodes. A search that finds it empty ends with the best it knows."""
+    """Decisions that the searches of one admission may still spend together (`left`), where a machine has more than
+    `exact_nodes` NUMA nodes. A search that finds it empty ends with the best result it has."""
 
     left: int = MOST_STEPS
     exact_nodes: int = EXACT_NODES
 
     def spend(self, steps: int = 1) -> bool:
-        """Make decisions; False when there were not as many left."""
+        """Spend so many decisions; return False when there were not as many left."""
         self.left -= steps
         return self.left >= 0
 
     def affords(self, steps: int) -> bool:
-        """Make so many decisions if as many are left, else none of them."""
+        """Spend so many decisions if as many are left, else none; return whether it did."""
         return self.left >= steps and self.spend(steps)
 
-    def ended_since(self, left: int) -> bool:
-        """True when something that began with `left` more decisions ended for want of them."""
+    def has_ended_since(self, left: int) -> bool:
+        """Whether a search that began with `left` decisions ended for lack of more."""
         return self.left < 0 and self.left != left
 
 
 def search_budget_over(nodes: Bits, search_budget: SearchBudget | None = None) -> SearchBudget:
-    """What pays for a search over the sets of some nodes. The sets of a few nodes are all looked at, whatever that
-    costs; those of many are paid from the search budget (by default the search's own)."""
+    """Return the budget of a search over the sets of some nodes. Few nodes are searched exhaustively, whatever that
+    costs; a search over many spends from `search_budget` (by default one of its own)."""
     if nodes.bit_count() <= (EXACT_NODES if search_budget is None else search_budget.exact_nodes):
         return SearchBudget(1 << 62)
     return SearchBudget() if search_budget is None else search_budget
 
 
 class Size(NamedTuple):
-    """A number of nodes that will do; `proven`: fewer do not."""
+    """A number of nodes that suffice; `proven`: fewer do not."""
 
     nodes: int
     proven: bool
@@ -67,29 +67,29 @@ ALONE = Size(1, True)
 
 
 class Span(NamedTuple):
-    """A set of nodes must touch exactly so many `sockets`; `sockets_of` by NUMA node."""
+    """The condition that a set of nodes is on exactly so many `sockets`; `sockets_of` by NUMA node."""
 
     sockets_of: dict[int, Bits]
     sockets: int
 
-    def touched(self, mask: Bits) -> Bits:
-        """The sockets that the nodes of a mask are on."""
+    def sockets_on(self, mask: Bits) -> Bits:
+        """Return the sockets that the nodes of a mask are on."""
         touched = 0
         for node in iter_bits(mask):
             touched |= self.sockets_of.get(node, 0)
         return touched
 
     def holds(self, mask: Bits) -> bool:
-        """True when the nodes of a mask are on exactly so many sockets."""
-        return self.touched(mask).bit_count() == self.sockets
+        """Whether the nodes of a mask are on exactly so many sockets."""
+        return self.sockets_on(mask).bit_count() == self.sockets
 
 
 def fewest(
     nodes: Bits, needs: Sequence[Need], at_least: int = 1, search_budget: SearchBudget | None = None
 ) -> Size | None:
-    """How many of `nodes` meet all needs at least; None when even all do not. `search_budget`: by default
+    """Return how many of `nodes` meet all needs at least; None when even all do not. `search_budget`: by default
     `search_budget_over`."""
-    named, others = settled(needs)
+    named, others = split_named(needs)
     known = named.bit_count()
     if named:
         if named & ~nodes:
@@ -111,9 +111,9 @@ def fewest(
     before = search_budget.left
     for count in range(size, len(ids)):
         if lowest(nodes, count, needs, search_budget) is not None:
-            return Size(known + count, not search_budget.ended_since(before))
-        if search_budget.ended_since(before):
-            return Size(known + max(at_least, enough(nodes, needs).bit_count()), False)
+            return Size(known + count, not search_budget.has_ended_since(before))
+        if search_budget.has_ended_since(before):
+            return Size(known + max(at_least, pick_enough(nodes, needs).bit_count()), False)
     return Size(known + len(ids), True)
 
 
@@ -127,16 +127,15 @@ def lowest(
     below: Bits | None = None,
     span: Span | None = None,
 ) -> Bits | None:
-    """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none, or the search budget is
-    empty first.
+    """Return the lowest mask of `size` of the `nodes` that meets all needs; None if there is none, or the search budget
+    runs out first.
 
-    `may_leave_out(set)` tells whether a set of nodes may be left out. It must be monotone: if it refuses a set, it
-    refuses every superset.
-    `below` restricts the search to lower masks, `span` to those that touch the right number of sockets.
+    `may_leave_out(set)` returns whether a set of nodes may be left out. It must be monotone: if it refuses a set, it
+    refuses every superset. `below` restricts the search to lower masks, `span` to those on the right number of sockets.
     """
     if nodes.bit_count() < size:
         return None
-    named, others = settled(needs)
+    named, others = split_named(needs)
     if named and may_leave_out is None and span is None:
         if named & ~nodes or named.bit_count() > size or (below is not None and below <= named):
             return None
@@ -193,13 +192,14 @@ class _Descent:
         bounds = [need for need in needs if need.additive]
         self.additive = len(bounds)
         if len(bounds) > 1:
-            bounds.append(_together(bounds, self.ids))
+            bounds.append(_combined_need(bounds, self.ids))
         self.lacking = tuple([need.amount for need in bounds])
         self.values = [tuple([need.values.get(node, 0) for need in bounds]) for node in self.ids]
         self.most = [_largest_sums([need.values.get(node, 0) for node in self.ids], size) for need in bounds]
-        self.reaches = [_Reaching(need, self.ids) for need in needs if isinstance(need, Reach)]
-        self.spans = [] if span is None else [_Spanning(span, self.ids, self.values)]
+        self.reaches = [_ReachBound(need, self.ids) for need in needs if isinstance(need, Reach)]
+        self.spans = [] if span is None else [_SpanBound(span, self.ids, self.values)]
         self.failed: set[tuple[object, ...]] = set()
+        # With these two, a state that failed once may succeed beside other chosen nodes.
         self.forgetful = may_leave_out is not None or below is not None
         self.cost = 1 + len(bounds) // 2 + len(self.reaches) * (2 + len(self.ids) // _NODES_PER_STEP)
 
@@ -207,7 +207,7 @@ class _Descent:
         return self._descend(len(self.ids), self.size, self.lacking, 0)
 
     def _descend(self, position: int, count: int, lacking: tuple[int, ...], chosen: Bits) -> Bits | None:
-        """Choose `count` of the nodes below `position`, beside `chosen`."""
+        """Choose `count` of the nodes below `position`, beside `chosen`; return the lowest completed mask or None."""
         if count == 0:
             return self._complete(lacking, chosen)
         for lack, most in zip(lacking, self.most, strict=True):
@@ -217,17 +217,18 @@ class _Descent:
             return None
         key: tuple[object, ...] = (position, count, lacking)
         for reach in self.reaches:
-            reached = reach.within_reach(position, count, chosen)
+            reached = reach.state_key(position, count, chosen)
             if reached is None:
                 return None
             key += reached
         for span in self.spans:
-            touched = span.within_reach(position, count, lacking, chosen)
+            touched = span.state_key(position, count, lacking, chosen)
             if touched is None:
                 return None
             key += touched
         if key in self.failed or not self.search_budget.spend(self.cost):
             return None
+        # Leaving the highest node out first makes the first mask found the lowest one.
         found = None
         if position > count and self._may_skip(position - 1, chosen):
             found = self._descend(position - 1, count, lacking, chosen)
@@ -246,7 +247,7 @@ class _Descent:
     def _complete(self, lacking: tuple[int, ...], chosen: Bits) -> Bits | None:
         if any(lack > 0 for lack in lacking[: self.additive]):
             return None
-        if not all(reach.need.met_by(chosen) for reach in self.reaches):
+        if not all(reach.need.is_met_by(chosen) for reach in self.reaches):
             return None
         if not all(span.span.holds(chosen) for span in self.spans):
             return None
@@ -257,8 +258,8 @@ class _Descent:
         return chosen
 
 
-class _Reaching:
-    """Bounds on the devices that can still be reached: all that remaining nodes have, and the largest gains."""
+class _ReachBound:
+    """Bounds on the devices that can still be reached: all those on the remaining nodes, and the largest gains."""
 
     def __init__(self, need: Reach, ids: Sequence[int]) -> None:
         self.need = need
@@ -267,9 +268,9 @@ class _Reaching:
         for devices in self.devices:
             self.union.append(self.union[-1] | devices)
 
-    def within_reach(self, position: int, count: int, chosen: Bits) -> tuple[int, int] | None:
-        """What distinguishes this state from others at this position, None if it cannot be completed."""
-        reached = self.need.reached(chosen)
+    def state_key(self, position: int, count: int, chosen: Bits) -> tuple[int, int] | None:
+        """Return what distinguishes this state from others at this position, None if it cannot be completed."""
+        reached = self.need.devices_on(chosen)
         amount = self.need.amount - reached.bit_count()
         if (self.union[position] & ~reached).bit_count() < amount:
             return None
@@ -279,8 +280,8 @@ class _Reaching:
         return reached & self.union[position], amount
 
 
-class _Spanning:
-    """Bounds where the number of sockets is fixed: once all are touched, only their nodes are left."""
+class _SpanBound:
+    """Bounds where the number of sockets is fixed: once all are in use, only their nodes are left."""
 
     def __init__(self, span: Span, ids: Sequence[int], values: Sequence[tuple[int, ...]]) -> None:
         self.span = span
@@ -293,9 +294,9 @@ class _Spanning:
         self.nodes_per_socket = max(counts, default=0)
         self.sockets_per_node = max((sockets.bit_count() for sockets in self.sockets), default=0)
 
-    def within_reach(self, position: int, count: int, lacking: tuple[int, ...], chosen: Bits) -> tuple[int, int] | None:
-        """What distinguishes this state from others at this position, None if it cannot be completed."""
-        touched = self.span.touched(chosen)
+    def state_key(self, position: int, count: int, lacking: tuple[int, ...], chosen: Bits) -> tuple[int, int] | None:
+        """Return what distinguishes this state from others at this position, None if it cannot be completed."""
+        touched = self.span.sockets_on(chosen)
         missing = self.span.sockets - touched.bit_count()
         if missing < 0 or missing > min(count * self.sockets_per_node, (self.union[position] & ~touched).bit_count()):
             return None
@@ -312,8 +313,9 @@ class _Spanning:
         return touched & self.union[position], missing
 
 
-def _together(needs: Sequence[Need], ids: Sequence[int]) -> Need:
-    """One need that follows from several, in shares of their amounts; it sees that no set is large in everything."""
+def _combined_need(needs: Sequence[Need], ids: Sequence[int]) -> Need:
+    """Return one need that follows from several, in shares of their amounts: it excludes sets that are large in one
+    thing only."""
     shares = {
         node: sum([-(-min(need.values.get(node, 0), need.amount) * _SCALE // need.amount) for need in needs])
         for node in ids
@@ -322,7 +324,7 @@ def _together(needs: Sequence[Need], ids: Sequence[int]) -> Need:
 
 
 def _largest_sums(values: Sequence[int], size: int) -> list[list[int]]:
-    """Entry [p][r]: the most that r of the first p values give together (all of them where p < r)."""
+    """Return entries [p][r]: the most that r of the first p values sum up to (all of them where p < r)."""
     sums = [[0] * (size + 1)]
     largest: list[int] = []
     for value in values:

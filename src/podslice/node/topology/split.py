@@ -1,6 +1,6 @@
-"""Which nodes can be kept out of an intersection (docs/merge.md).
+"""Decide which nodes can be kept out of an intersection (docs/merge.md).
 
-A node is kept out when at least one resource does without it. So a set of nodes can be kept out when it can be divided
+A node is kept out when at least one resource can spare it. So a set of nodes can be kept out when it can be divided
 among the resources such that each still has enough with the nodes it has left.
 """
 
@@ -17,37 +17,39 @@ _Spare = tuple[int, ...]
 
 
 class Split:
-    """Answers for the resources `opened`; "no" as well when the search budget ends."""
+    """Decides for the resources `opened`; the answer is False as well when the search budget runs out."""
 
     def __init__(self, opened: Sequence[HintSet], search_budget: SearchBudget) -> None:
-        self._resources = [_Sparing(one) for one in opened]
+        self._resources = [_Resource(one) for one in opened]
         self._search_budget = search_budget
         self._known: dict[Bits, bool] = {0: True}
 
-    def possible(self, left_out: Bits) -> bool:
-        """True when every node of `left_out` can be spared by some resource, all at the same time."""
+    def is_possible(self, left_out: Bits) -> bool:
+        """Whether every node of `left_out` can be spared by some resource, all at the same time."""
         answer = self._known.get(left_out)
         if answer is None:
             answer = self._known[left_out] = self._one_spares(left_out) or self._divide(left_out)
         return answer
 
     def _one_spares(self, left_out: Bits) -> bool:
-        return any(resource.spares(left_out) for resource in self._resources)
+        return any(resource.can_spare(left_out) for resource in self._resources)
 
     def _divide(self, left_out: Bits) -> bool:
         if len(self._resources) == 1:
             return False
-        nodes = sorted(iter_bits(left_out), key=self._dear, reverse=True)
+        # The most expensive nodes first: they leave the fewest ways, so a dead end shows early.
+        nodes = sorted(iter_bits(left_out), key=self._cost, reverse=True)
         return self._assign(nodes, 0, [(resource.spare, 0) for resource in self._resources], set())
 
-    def _dear(self, node: int) -> float:
-        """The least share of any resource's spare amount that a node takes."""
+    def _cost(self, node: int) -> float:
+        """Return the least share of any resource's spare amount that a node takes."""
         return min(resource.share(node) for resource in self._resources)
 
     def _assign(
         self, nodes: list[int], place: int, left: list[tuple[_Spare, Bits]], failed: set[tuple[object, ...]]
     ) -> bool:
-        """Divide the nodes from `place` on; `left` is what each resource can still spare, and what it already does."""
+        """Divide the nodes from `place` on; `left` is what each resource can still spare, and the nodes it spares
+        already."""
         if place == len(nodes):
             return True
         state = (place, *left)
@@ -56,7 +58,7 @@ class Split:
         node = nodes[place]
         tried = set()
         for index, resource in enumerate(self._resources):
-            after = resource.without(node, *left[index])
+            after = resource.spare_after(node, *left[index])
             if after is None or (resource.hints, after) in tried:
                 continue
             tried.add((resource.hints, after))
@@ -68,8 +70,8 @@ class Split:
         return False
 
 
-class _Sparing:
-    """What one resource can do without: `spare` amounts beyond its additive needs, with all its open nodes."""
+class _Resource:
+    """One resource's spare: amounts beyond its additive needs, with all its open nodes."""
 
     def __init__(self, one: HintSet) -> None:
         self.hints = id(one)
@@ -80,8 +82,8 @@ class _Sparing:
             [sum([need.values.get(node, 0) for node in iter_bits(self._open)]) - need.amount for need in self._needs]
         )
 
-    def spares(self, left_out: Bits) -> bool:
-        """True when the other nodes are enough."""
+    def can_spare(self, left_out: Bits) -> bool:
+        """Whether the other nodes suffice."""
         nodes = list(iter_bits(left_out))
         for need, spare in zip(self._needs, self.spare, strict=True):
             values = need.values
@@ -89,8 +91,9 @@ class _Sparing:
                 return False
         return all_met(self._others, self._open & ~left_out)
 
-    def without(self, node: int, spare: _Spare, left_out: Bits) -> tuple[_Spare, Bits] | None:
-        """What is spare when one more node is left out, None if it cannot be; sets only where amounts do not add up."""
+    def spare_after(self, node: int, spare: _Spare, left_out: Bits) -> tuple[_Spare, Bits] | None:
+        """Return what is spare when one more node is left out, None if it cannot be; the nodes left out are returned
+        only where amounts do not add up."""
         rest = tuple([left - need.values.get(node, 0) for left, need in zip(spare, self._needs, strict=True)])
         if rest and min(rest) < 0:
             return None
@@ -100,6 +103,6 @@ class _Sparing:
         return (rest, left_out) if all_met(self._others, self._open & ~left_out) else None
 
     def share(self, node: int) -> float:
-        """The largest part of a spare amount that a node takes."""
+        """Return the largest part of a spare amount that a node takes."""
         parts = [need.values.get(node, 0) / max(1, left) for need, left in zip(self._needs, self.spare, strict=True)]
         return max(parts, default=0.0)

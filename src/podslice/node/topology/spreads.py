@@ -1,4 +1,4 @@
-"""In how many ways nodes can be taken from groups of alike ones, the closest together first (docs/merge.md)."""
+"""Ways to take nodes from groups of interchangeable ones, the closest together first (docs/merge.md)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from podslice.node.topology.search import SearchBudget
 
 _LEAST_STEPS = 5
 _GROUPS_SQUARED_PER_STEP = 512
-"""A walk goes on with every number of nodes of one more group and looks at all other groups each time, so that it costs
-as much as several decisions about a node."""
+"""A walk continues with every number of nodes of one more group and computes a bound over all other groups each time,
+so one step of it costs as much as several decisions about a node."""
 _Chosen = tuple[tuple[int, int], ...]
 Way = tuple[int, tuple[int, ...]]
-"""The distance sum, and how many nodes come from each group."""
+"""The distance sum, and the number of nodes from each group."""
 
 
 class Spreads:
-    """Ways to take nodes from groups. Groups of a size, as far from everything as each other, are twins: only choices
+    """Ways to take nodes from groups. Groups of one size, as far from everything as each other, are twins: only choices
     whose numbers fall within twins are walked, the others follow by exchanging them.
 
     By group: `sizes`, `own` (a node to itself), `inner` (two nodes of a group, there and back), `cross` (nodes of two
@@ -27,7 +27,7 @@ class Spreads:
     """
 
     def __init__(self, sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> None:
-        self._order = _by_twins(sizes, own, inner, cross)
+        self._order = _group_twins(sizes, own, inner, cross)
         places = [place for twins in self._order for place in twins]
         self._places = places
         self.sizes = [sizes[place] for place in places]
@@ -36,15 +36,15 @@ class Spreads:
         self.cross = [[cross[place][other] for other in places] for place in places]
         self._follows = [index > 0 for twins in self._order for index in range(len(twins))]
 
-    def number(self, size: int) -> int:
-        """How many ways there are at most."""
+    def count_ways(self, size: int) -> int:
+        """Return how many ways there are at most."""
         ways = [1] + [0] * size
         for room in self.sizes:
             ways = [sum(ways[max(0, taken - room) : taken + 1]) for taken in range(size + 1)]
         return ways[size]
 
-    def listed(self, size: int) -> Iterator[Way]:
-        """Every way in the order of the constructor's groups, closest first, after listing all of them."""
+    def list_all(self, size: int) -> Iterator[Way]:
+        """Yield every way, closest first, after listing all of them; groups are in the constructor's order."""
         rooms = [*accumulate(reversed(self.sizes), initial=0)][::-1]
         found: list[tuple[int, _Chosen]] = []
 
@@ -67,11 +67,11 @@ class Spreads:
         found.sort(key=itemgetter(0))
         for cost, chosen in found:
             counts = dict(chosen)
-            yield from self._exchanged(cost, tuple([counts.get(index, 0) for index in range(len(self.sizes))]))
+            yield from self._exchange_twins(cost, tuple([counts.get(index, 0) for index in range(len(self.sizes))]))
 
     def walk(self, size: int, most: int, search_budget: SearchBudget) -> Iterator[Way]:
-        """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the search
-        budget goes."""
+        """Yield the ways with a distance sum up to `most`, closest first, without listing the others; within the search
+        budget."""
         nearest = [self._nearest(group) for group in range(len(self.sizes))]
         start = tuple([2 * own for own in self.own])
         steps = _LEAST_STEPS + len(self.sizes) ** 2 // _GROUPS_SQUARED_PER_STEP
@@ -80,23 +80,23 @@ class Spreads:
             _, cost, counts, costs = heappop(heap)
             index = len(counts)
             if index == len(self.sizes):
-                yield from self._exchanged(cost, counts)
+                yield from self._exchange_twins(cost, counts)
                 continue
             missing = size - sum(counts)
             for count in range(self._most(index, counts, missing) + 1):
-                after = cost + self._added(counts, count)
+                after = cost + self._added_distance(counts, count)
                 following = (*counts, count)
                 row = self.cross[index]
                 joined = costs if not count else tuple([c + 2 * count * r for c, r in zip(costs, row, strict=True)])
-                rest = self._at_least(following, joined, missing - count, nearest)
+                rest = self._lower_bound(following, joined, missing - count, nearest)
                 if rest is not None and 2 * after + rest <= 2 * most:
                     heappush(heap, (2 * after + rest, after, following, joined))
 
     def _most(self, index: int, counts: tuple[int, ...], missing: int) -> int:
         return min(self.sizes[index], missing, counts[-1] if self._follows[index] else missing)
 
-    def _added(self, counts: tuple[int, ...], count: int) -> int:
-        """The distance sum that `count` nodes of the next group add."""
+    def _added_distance(self, counts: tuple[int, ...], count: int) -> int:
+        """Return the distance sum that `count` nodes of the next group add."""
         if not count:
             return 0
         index = len(counts)
@@ -104,18 +104,18 @@ class Spreads:
         return count * added + count * (count - 1) // 2 * self.inner[index]
 
     def _nearest(self, group: int) -> list[int]:
-        """Entry r: the sum of the distances from a node of a group to the r nodes nearest to it."""
+        """Return entries r: the sum of the distances from a node of a group to the r nodes nearest to it."""
         distances = [self.inner[group]] * (self.sizes[group] - 1)
         for other, size in enumerate(self.sizes):
             if other != group:
                 distances += [self.cross[group][other]] * size
         return list(accumulate(sorted(distances), initial=0))
 
-    def _at_least(
+    def _lower_bound(
         self, counts: tuple[int, ...], costs: tuple[int, ...], missing: int, nearest: list[list[int]]
     ) -> int | None:
-        """Twice the sum that the missing nodes add at least, None if there are not as many: their distances to what is
-        chosen (`costs`, twice), and half of those to their nearest neighbours."""
+        """Return twice the least sum that the missing nodes can add, None if there are not as many: their distances to
+        the chosen nodes (`costs`, twice), and half of those to their nearest neighbours."""
         if not missing:
             return 0
         index = len(counts)
@@ -130,8 +130,8 @@ class Spreads:
         found.sort()
         return sum(found[:missing])
 
-    def _exchanged(self, cost: int, counts: tuple[int, ...]) -> Iterator[Way]:
-        """The ways that follow from one by exchanging twins."""
+    def _exchange_twins(self, cost: int, counts: tuple[int, ...]) -> Iterator[Way]:
+        """Yield the ways that follow from one by exchanging twins."""
         if len(self._order) == len(counts):
             yield cost, counts
             return
@@ -148,7 +148,7 @@ class Spreads:
             yield cost, tuple(found)
 
 
-def _by_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> list[list[int]]:
+def _group_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> list[list[int]]:
     ordered: list[list[int]] = []
     for group, size in enumerate(sizes):
         for twins in ordered:
@@ -164,7 +164,7 @@ def _by_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[li
 
 
 def _arrangements(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """All distinct orders of some numbers."""
+    """Yield all distinct orders of some numbers."""
     if not counts:
         yield ()
         return

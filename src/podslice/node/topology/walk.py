@@ -1,9 +1,9 @@
-"""Merging where a comparison can crash: upstream's walk over all choices, one comparison after the other.
+"""Merge where a comparison can crash: upstream's walk over all choices, one comparison after the other.
 
 With `prefer-closest-numa-nodes` upstream reads a node's distances by NUMA id, so lists that are shorter than the ids
 crash it (quirk `distances_by_node_id`). It crashes only when it compares two masks with as many nodes. Which masks it
-compares depends on the order of the walk, not only on the winner. What a part of a choice and the best hint so far lead
-to is computed once.
+compares depends on the order of the walk, not only on the winner. The result for a partial choice and the best hint so
+far is computed once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIFFERENT = -1
 
 
 class TooLongError(Exception):
-    """The walk was given up."""
+    """Raised when the walk takes too many steps."""
 
 
 class Walk:
@@ -34,13 +34,15 @@ class Walk:
         self._steps = 0
 
     def best(self) -> Hint:
-        """The winner. Raises `UpstreamDefectError` where upstream crashes and `TooLongError` after too many steps."""
+        """Return the winner. Raises `UpstreamDefectError` where upstream crashes and `TooLongError` after too many
+        steps."""
         found = self._descend(0, self._all_nodes, None, None)
         return found or Hint(self._all_nodes, False)
 
     def _descend(self, place: int, mask: Bits, common: Bits | None, best: Hint | None) -> Hint | None:
-        """The best hint after all choices that begin with hints whose intersection is `mask`. `common` is the mask of
-        all of these hints, None if none has any, and `_DIFFERENT` where the choice can no longer be preferred."""
+        """Return the best hint after all choices that begin with hints whose intersection is `mask`. `common` is the
+        mask that all of these hints share, None if none has any, and `_DIFFERENT` where the choice can no longer be
+        preferred."""
         if place == len(self._lists):
             return self._better(best, Hint(mask, common != _DIFFERENT))
         key = (place, mask, common, best)

@@ -51,9 +51,9 @@ class Distributor:
         search = Combinations(work, Deal(count, self._group), self._packer.quirks, search_budget)
         choice = self._choose(search, count)
         if choice is None:
-            return Pick(self._packer.take(available, count), not search_budget.ended_since(before))
+            return Pick(self._packer.take(available, count), not search_budget.has_ended_since(before))
         self._hand_out(work, choice, search)
-        return Pick(work.result, not search_budget.ended_since(before))
+        return Pick(work.result, not search_budget.has_ended_since(before))
 
     def _choose(self, search: Combinations, count: int) -> Choice | None:
         """Return the best combination of the fewest nodes that can hold the request, None if there is none."""

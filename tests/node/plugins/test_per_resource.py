@@ -15,8 +15,8 @@ from podslice.advise.explain.table import to_text
 from podslice.config.policy import TopologyRules
 from podslice.machine.devices import inventory_from_data
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.node.topology.apart import Remoteness
 from podslice.node.topology.merge import Merger
+from podslice.node.topology.per_resource import Remoteness
 from podslice.node.topology.scored import ScoredMerge
 from podslice.values.cpuset import bits_of
 from tests.node.plugins.test_scored import DEVICES, FREE, GPU, NODES, answers, asking, device_node

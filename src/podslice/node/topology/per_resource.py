@@ -1,7 +1,7 @@
-"""A set of NUMA nodes for each resource, where none suits all (docs/scored.md).
+"""Choose a set of NUMA nodes for each resource, where none suits all (docs/scored.md).
 
-Every resource moves from the common set to one that suits it better, as long as what it gains is more than what the
-distance to the others costs. It goes resource by resource, the heaviest first, so that the answer is always the same.
+Every resource moves from the common set to one that suits it better, as long as its gain exceeds the cost of the
+distance to the others. Resources move one at a time, the heaviest first, so that the result is deterministic.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 from podslice.values.cpuset import Bits, iter_bits
 
 MILLION = 10**6
-_LOCAL = 10
+_LOCAL = 10  # the distance of a node to itself, by ACPI
 _MOST_ROUNDS = 4
 
 
-class Wanting(NamedTuple):
-    """Resources that have one set of nodes together: what each set is worth to them, weighed, in millionths."""
+class ResourceWorth(NamedTuple):
+    """Resources that share one set of nodes: the weighted worth of each set to them, in millionths."""
 
     name: str
     weight: int
@@ -25,8 +25,9 @@ class Wanting(NamedTuple):
 
 
 class Remoteness:
-    """How far sets of NUMA nodes are from each other: 0 where they are as near as a node is to itself, a million for
-    the two nodes that are farthest apart. `distances` by node id, and within by place in ascending order of ids."""
+    """Distances between sets of NUMA nodes, in millionths: 0 where they are as near as a node is to itself, a million
+    for the two nodes that are farthest apart. `distances` by node id, and within a row by place in ascending order of
+    ids."""
 
     def __init__(self, distances: Mapping[int, Sequence[int]]) -> None:
         ids = sorted(distances)
@@ -39,12 +40,12 @@ class Remoteness:
         self._span = farthest - 2 * _LOCAL
 
     @property
-    def known(self) -> bool:
-        """The machine tells nodes that are far from each other from near ones."""
+    def is_known(self) -> bool:
+        """Whether the machine distinguishes near nodes from far ones."""
         return self._span > 0
 
     def of(self, mask: Bits, masks: Sequence[Bits]) -> list[int]:
-        """How far each of some sets is from one, in millionths."""
+        """Return the distance of each of `masks` from one set, in millionths."""
         rows = [self._both[node] for node in iter_bits(mask)]
         to_node = {node: sum([row[node] for row in rows]) for node in self._both}
         found = []
@@ -55,15 +56,15 @@ class Remoteness:
         return found
 
 
-def set_apart(
-    wanting: Sequence[Wanting],
+def choose_masks(
+    wanting: Sequence[ResourceWorth],
     masks: Sequence[Bits],
     winner: Bits,
     remoteness: Remoteness,
     key: Callable[[Bits], tuple[int, Bits]],
 ) -> dict[str, Bits]:
-    """The set of each resource, all beginning at the winner; of equally good ones the one that it has, else the
-    smallest, then the one that upstream prefers."""
+    """Return the set of each resource, all beginning at `winner`. Among equally good sets a resource keeps the one it
+    has, else takes the smallest, then the first by `key`."""
     chosen = {one.name: winner for one in wanting}
     order = sorted(wanting, key=lambda one: (-one.weight, one.name))
     far: dict[Bits, list[int]] = {}
@@ -71,7 +72,7 @@ def set_apart(
         before = dict(chosen)
         for one in order:
             gains = [one.worth[mask] for mask in masks]
-            for other in order if remoteness.known else ():
+            for other in order if remoteness.is_known else ():
                 if other is not one:
                     there, price = chosen[other.name], min(one.weight, other.weight)
                     if there not in far:
