@@ -7,10 +7,12 @@ READY := $(VENV)/.ready
 # Without bytecode on disk every test worker and every podslice process compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick stress-test lint check-proto bench replay judge predict e2e e2e-full lock man dist image clean
+UNIT := not process and not conformance
+
+.PHONY: help demo test quick test-process test-conformance stress-test lint check-proto bench replay judge predict e2e e2e-full lock man dist image clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "podslice needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
@@ -24,11 +26,17 @@ demo: $(READY) ## Set up, then decide about an embedded example and about this m
 	$(BIN)/podslice topology
 	$(BIN)/podslice admit examples/small.yaml
 
-test: $(READY) ## Set up, then run all tests, one process more than there are cores: some wait for real programs
-	$(BIN)/python -m pytest -q -n $$(( $$(nproc) + 1 ))
+test: $(READY) ## Set up, then run the unit tests: no test of them starts a process
+	$(BIN)/python -m pytest -q -n auto -m '$(UNIT)'
 
-quick: $(READY) ## Run the fast tests, in less than a minute
-	$(BIN)/python -m pytest -q -n auto -m 'not slow'
+quick: $(READY) ## Run the fast unit tests, in less than a minute
+	$(BIN)/python -m pytest -q -n auto -m '$(UNIT) and not slow'
+
+test-process: $(READY) ## Run the tests that start processes: podslice itself, openssl, groff; one more at once than there are cores
+	$(BIN)/python -m pytest -q -n $$(( $$(nproc) + 1 )) -m 'process and not conformance'
+
+test-conformance: $(READY) ## Run the tests that need Kubernetes' programs or the judge; they skip without
+	$(BIN)/python -m pytest -q -n $$(( $$(nproc) + 1 )) -m conformance
 
 stress-test: $(READY) ## Run all tests three times beside a load of four busy processes per core
 	@set -e; pids=; \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,44 @@ if os.environ.get("CI"):
 _SHARED = Path(os.environ.get("PODSLICE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
+_CONFORMANCE = {"programs", "cluster", "plane", "judge", "node_programs"}
+"""Fixtures that start Kubernetes' own programs or the judge."""
+_PROCESS = {"certificates"}
+"""Fixtures that run another program, such as openssl."""
+_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system")
+"""Audit events of Python that say that a process starts."""
+_unit_test = ""
+"""The test that runs now, where it belongs to the unit tests."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs Kubernetes' own programs or the judge is a conformance test: their fixtures say it."""
+    """A test is of the suite of its fixtures: one that uses Kubernetes' programs is a conformance test."""
     for item in items:
-        if {"programs", "cluster", "plane", "judge", "node_programs"} & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if _CONFORMANCE & fixtures:
             item.add_marker(pytest.mark.conformance)
+        elif _PROCESS & fixtures:
+            item.add_marker(pytest.mark.process)
+
+
+def _forbid_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _STARTS and _unit_test:
+        raise RuntimeError(f"{_unit_test} starts a process ({event} {arguments[:1]}): mark it `process`")
+
+
+sys.addaudithook(_forbid_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A unit test starts no process: it fails when it tries, also in a fixture that it is the first to use."""
+    global _unit_test
+    is_unit = item.get_closest_marker("process") is None and item.get_closest_marker("conformance") is None
+    _unit_test = item.nodeid if is_unit else ""
+    try:
+        return (yield)
+    finally:
+        _unit_test = ""
 
 
 @pytest.fixture(scope="session")

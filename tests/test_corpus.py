@@ -13,6 +13,7 @@ INPUTS = sorted(path for name in TARGETS for path in (CORPUS / name).iterdir())
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.slow
 def test_input(path: Path) -> None:
     """No untyped error and no hang on a kept input."""
     TARGETS[path.parent.name](path.read_bytes())

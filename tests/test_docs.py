@@ -140,6 +140,7 @@ def test_the_picture_is_what_its_command_draws(tmp_path: Path, monkeypatch: pyte
     assert drawn.read_bytes() == (ROOT / "docs" / "node.svg").read_bytes()
 
 
+@pytest.mark.process
 def test_hardware_packed_by_a_script_is_a_snapshot(tmp_path: Path) -> None:
     """What docs/start.md lets a node pack is read as the machine it came from, and nothing is left there."""
     assert "    ssh node7 sh -s < deploy/capture.sh > node7.tar.gz\n" in (ROOT / "docs" / "start.md").read_text("utf-8")

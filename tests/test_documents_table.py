@@ -19,6 +19,7 @@ def functions(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:tests|src)/[^`]+)`", TEXT))))
+@pytest.mark.slow
 def test_files_and_tests_exist(name: str) -> None:
     """Every source file, test file and test function of the table is there."""
     file, _, function = name.partition("::")

@@ -99,6 +99,7 @@ def kinds() -> Iterator[tuple[str, str]]:
                 yield node.func.id, node.args[0].value
 
 
+@pytest.mark.slow
 def test_nobody_searches_a_sentence() -> None:
     """No module finds out from the words of a message what happened."""
     found = {
@@ -151,6 +152,7 @@ def test_the_reader_lets_pass(text: str) -> None:
     assert looked_into(text) == []
 
 
+@pytest.mark.slow
 def test_codes_tell_refusals_apart() -> None:
     """A code of a refusal stands at one kind, but those that several sentences of upstream share by name."""
     counted = Counter(code for name, code in kinds() if name == "RefusalKind")

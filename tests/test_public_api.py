@@ -50,6 +50,7 @@ def test_signatures_name_public_types(name: str) -> None:
     assert name in dir(podslice)
 
 
+@pytest.mark.process
 def test_files_and_hosts_are_imported_on_use() -> None:
     """Importing the library neither reads YAML nor touches the operating system's modules of ours."""
     program = (

@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from podslice.values.gates import GATES
 from podslice.values.quirks import Quirks
 
@@ -45,6 +47,7 @@ def asked() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_quirk_is_asked_at_one_place() -> None:
     """Behaviours part at one place for each quirk; the exceptions are listed, each with its reason and its number."""
     several = {name: places for name, places in asked().items() if len(places) > 1}
@@ -53,6 +56,7 @@ def test_a_quirk_is_asked_at_one_place() -> None:
     }, several
 
 
+@pytest.mark.slow
 def test_no_quirk_is_idle() -> None:
     """Every quirk changes something: it is asked, or decides about a gate."""
     gates = {gate.later for gate in GATES.values() if gate.later}

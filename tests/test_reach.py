@@ -50,6 +50,7 @@ def sources() -> Iterator[tuple[str, ast.AST]]:
         yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_only_drivers_reach_into_a_kubelet() -> None:
     """Outside of what decides, the trials and the replay nothing reaches through `.kubelet` or `.manager`."""
     found = [
@@ -61,6 +62,7 @@ def test_only_drivers_reach_into_a_kubelet() -> None:
     assert not found
 
 
+@pytest.mark.slow
 def test_what_can_be_given_away_is_written_once() -> None:
     """ASSIGNABLE, the shared pool without the reserved CPUs, has one place."""
     assert [name for name, tree in sources() for _ in subtractions(tree)] == ["node/cpu/state.py"]

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("elastic-tests", "cluster-tests", "policies-tests", "dra-tests")
 ROWS = {
@@ -96,6 +98,7 @@ def test_a_row_without_its_test_is_noticed() -> None:
         assert Row("", "a", f"`{wrong}`").lost == [f"`{wrong}`"]
 
 
+@pytest.mark.slow
 def test_every_row_has_its_tests() -> None:
     """Every row names tests that are there, says something else than the others of its table, and none of the numbered
     examples and properties is missing."""

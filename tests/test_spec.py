@@ -76,6 +76,7 @@ def test_citations_are_found() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.slow
 def test_every_citation_resolves(folder: str) -> None:
     """What docstrings and comments cite is a heading, or a numbered step, of docs/spec."""
     texts = [(path, text) for path in SOURCES if path.is_relative_to(ROOT / folder) for text in prose(path)]

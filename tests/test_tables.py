@@ -47,6 +47,7 @@ def test_options_are_those_of_the_table() -> None:
         assert set(mentioned) <= set(CPU_POLICY_OPTIONS)
 
 
+@pytest.mark.slow
 def test_options_are_spelled_where_they_mean_something() -> None:
     """No file lists options by itself; these name some for what those options do."""
     assert spelled(set(CPU_POLICY_OPTIONS)).keys() == {
@@ -80,11 +81,13 @@ def test_whatif_compares_what_can_be_switched_on() -> None:
     )
 
 
+@pytest.mark.slow
 def test_reasons_are_spelled_once() -> None:
     """A reason of a refusal is a word of `values/reasons.py` and nowhere spelled again."""
     assert spelled(REASONS) == {"values/reasons.py": REASONS}
 
 
+@pytest.mark.slow
 def test_state_files_are_named_once() -> None:
     """Nobody spells the name of a state file or of a file in one; all read `node/checkpoints/names.py`."""
     state_files = {*names.MANAGER_STATE_FILES, names.ALLOCATED_STATE_FILE, names.ACTUATED_STATE_FILE}

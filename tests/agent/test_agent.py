@@ -501,6 +501,7 @@ def test_observe_changes_nothing(tmp_path: Path) -> None:
     in_world(tmp_path, test, observe=True)
 
 
+@pytest.mark.slow
 def test_hook_is_fast_with_100_pods(tmp_path: Path) -> None:
     """CreateContainer through the wire with 100 pods running, half of whose creations move the others."""
 

@@ -21,7 +21,7 @@ from podslice.service.trust import trust_as_go
 from tests.agent.test_apiserver import pod
 from tests.clock import PATIENCE
 
-pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
+pytestmark = [pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates"), pytest.mark.process]
 
 
 def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None:

@@ -27,6 +27,8 @@ from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake
 from tests.clock import PATIENCE, until
 
+pytestmark = pytest.mark.process
+
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 FORBIDDEN = 'pods is forbidden: User "a:b" cannot list resource "pods" in API group "" at the cluster scope'
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]

@@ -245,6 +245,7 @@ def test_release_namespace_is_used() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)")
+@pytest.mark.process
 def test_unit_is_understood_and_confined(tmp_path: Path) -> None:
     """systemd knows every line of the unit, and finds the service less exposed than 4 of 10."""
     unit = tmp_path / "podslice-agent.service"

@@ -92,6 +92,7 @@ def test_an_explainer_that_fails() -> None:
     assert troubles == ["RecursionError: too deep"]
 
 
+@pytest.mark.slow
 def test_many_at_once() -> None:
     """Of more than 64 that wait the oldest are told of without a fix; nobody is left out."""
     heard, _ = told(full_node(), *((f"p{number}", REFUSAL) for number in range(70)))

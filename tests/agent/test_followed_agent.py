@@ -25,6 +25,7 @@ NODE = "followed"
 pytestmark = [
     pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)"),
     pytest.mark.slow,
+    pytest.mark.process,
 ]
 
 

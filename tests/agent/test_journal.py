@@ -105,6 +105,7 @@ def test_a_changed_machine_and_a_silent_change_are_told(tmp_path: Path) -> None:
     assert [type(one.event) for one in node.news()] == [StateTold, PodAdmitted]
 
 
+@pytest.mark.slow
 def test_what_the_agent_refuses_by_itself_is_told(tmp_path: Path) -> None:
     """A pod that is too large to be asked about is told as refused, once, and changes nothing."""
     node = Followed(tmp_path)

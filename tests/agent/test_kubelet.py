@@ -209,6 +209,7 @@ def over_tls(folder: Path, test: Callable[[HTTPSKubelet, Callable[..., HTTPKubel
 
 
 @needs_openssl
+@pytest.mark.process
 def test_kubelet_is_read_over_tls(tmp_path: Path) -> None:
     """With its authority or its own certificate a kubelet is trusted, by another or none it is not; a rotated token is
     read again."""
@@ -233,6 +234,7 @@ def test_kubelet_is_read_over_tls(tmp_path: Path) -> None:
 
 
 @needs_openssl
+@pytest.mark.process
 def test_name_in_the_certificate(tmp_path: Path) -> None:
     """A kubelet's own certificate names the node, not the address it is read at."""
 
@@ -249,6 +251,7 @@ def test_name_in_the_certificate(tmp_path: Path) -> None:
 
 @needs_openssl
 @pytest.mark.parametrize("token", ["", "a\nb", "gr\xfcn", None])
+@pytest.mark.process
 def test_no_token_is_a_typed_error(tmp_path: Path, token: str | None) -> None:
     """A token that is missing, or none, is a failed try and reaches nobody."""
 
@@ -264,6 +267,7 @@ def test_no_token_is_a_typed_error(tmp_path: Path, token: str | None) -> None:
 
 @needs_openssl
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind":"Status","code":500}', b'{"items":' + b"[" * 40_000])
+@pytest.mark.process
 def test_bad_answer_is_a_typed_error(tmp_path: Path, body: bytes) -> None:
     """What is not a list of pods is a failed try."""
 

@@ -119,6 +119,7 @@ def test_pods_come_change_and_go(tmp_path: Path, service: str) -> None:
     following(tmp_path, test, service=service)
 
 
+@pytest.mark.slow
 def test_250_pods_and_a_reader_that_is_busy(tmp_path: Path) -> None:
     """A full node's pods change while nobody reads what the kubelet tells: nothing of it is lost, and of each pod the
     last word counts."""

@@ -22,6 +22,8 @@ from tests.agent.test_daemon import RESOURCES, settings
 from tests.clock import PATIENCE, until
 from tests.service.fake_runtime import FakeRuntime
 
+pytestmark = pytest.mark.process
+
 POD_LEVEL = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
 
 

@@ -97,6 +97,7 @@ def test_failed_before_there_is_a_sandbox(tmp_path: Path) -> None:
     on_node(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_was_faster(tmp_path: Path) -> None:
     """Where the kubelet's sandbox comes first its containers are refused, also while the pod ends and when there is
     room again; with the sandbox everything is forgotten."""
@@ -481,6 +482,7 @@ def printed(arguments: list[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 def test_status_shows_who_waits_who_is_refused_and_who_failed(tmp_path: Path) -> None:
     """`podslice status` has a line for each with its age, our why below it, for whom it waits or what would help."""
 

@@ -130,6 +130,7 @@ def test_other_settings_wait_for_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_the_signal(tmp_path: Path) -> None:
     """SIGHUP to the process: a bad policy file is named in the log and the agent goes on; the mended one counts, and
     says on the log what changed."""

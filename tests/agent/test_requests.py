@@ -29,10 +29,10 @@ from podslice.values.errors import InputError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.test_daemon import RESOURCES, api_pod, with_agent
-from tests.cli.test_cli import run as command
 from tests.clock import until
 from tests.read_documents import read_document
 from tests.service.fake_runtime import FakeRuntime
+from tests.shell import podslice_process as command
 
 STATUS = AgentStatus("n", "m", "r", True, False, 0.0, "", "", None, (), (), "")
 
@@ -239,6 +239,7 @@ async def _run(folder: Path, fake: FakeRuntime, api: FakeApiServer, uid: str, cp
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_from_the_plan_to_the_pod_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan on the agent's own node, carry it out, take it back: the command says each move, the result is a document,
     and the agent counts and tells. The same plan a second time is stale."""

@@ -557,6 +557,7 @@ async def _wider(world: Elastic) -> None:
     [pytest.param(_small, _grow, id="grow"), pytest.param(_large, _shrink, id="shrink"),
      pytest.param(_pair, _move, id="move"), pytest.param(_bubble, _wider, id="bubble")],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_kill_at_any_write_ends_as_done_or_never_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Story, story: Story
 ) -> None:

@@ -165,6 +165,7 @@ def test_an_object_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("told", "namespace"), [("", "other"), ("own\n", "own")])
+@pytest.mark.slow
 def test_an_agent_keeps_both(told: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Lease is in the namespace that the pod's service account tells; without one, in that of the settings."""
     if told:

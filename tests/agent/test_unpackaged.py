@@ -25,6 +25,7 @@ def unpackaged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", missing)
 
 
+@pytest.mark.slow
 def test_a_followed_agent_starts(tmp_path: Path) -> None:
     """With `cluster` and a NodeResourceTopology to write, the agent serves and tells a service what it is."""
 

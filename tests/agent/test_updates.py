@@ -45,6 +45,7 @@ class Cgroups:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_cgroups_lead_and_the_ledger_follow(tmp_path: Path, seed: int) -> None:
     """Whatever comes and goes, every cgroup is right before the next call, those we cannot see with the next answer,
     and some answers later the runtime knows all of it."""

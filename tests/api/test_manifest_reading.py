@@ -10,7 +10,7 @@ import pytest
 from podslice import InputError, InputErrors, load_pods
 from podslice.api.pod.field_table import API_VERSIONS, field_table
 from podslice.api.pod.unknown_fields import unknown_fields
-from tests.cli.test_cli import run
+from tests.shell import podslice as run
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - {name: c, image: i, resources: %s}\n"
 NODE = ("--from", "pack:1 numa:1(memory=8GiB) core:4 pu:1", "--set", "cpuManagerPolicy=static",

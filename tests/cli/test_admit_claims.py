@@ -42,6 +42,7 @@ def test_example() -> None:
     assert "default/big    train" not in result.output
 
 
+@pytest.mark.slow
 def test_explained() -> None:
     """`explain` tells of claims what `admit` does, and the story of pods whose claims can be had."""
     arguments = ("explain", str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE)

@@ -18,9 +18,9 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.values.errors import InputError
 from tests.agent.claimhelpers import Desk, claim
 from tests.agent.helpers import MACHINE as DESK_MACHINE
-from tests.cli.test_cli import run
 from tests.conftest import make_pod
 from tests.read_documents import read_document
+from tests.shell import podslice as run
 
 MACHINE = "pack:1 numa:2(memory=8GB) core:4 pu:2"
 SETTINGS = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.read_documents import read_document
+from tests.shell import ROOT, Answer, podslice_process
+from tests.shell import podslice as run
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "podslice", *arguments], input=stdin, capture_output=True, text=True, cwd=ROOT
-    )
-
-
-def admit_example(*more: str) -> subprocess.CompletedProcess[str]:
+def admit_example(*more: str) -> Answer:
     return run("admit", "examples/pods.yaml", "--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml", *more)
 
 
@@ -69,10 +62,11 @@ def test_topology_outputs(output: str) -> None:
     assert result.stdout
 
 
+@pytest.mark.process
 def test_topology_converts() -> None:
     """A machine goes from one format to another and back."""
     text = run("topology", "--from", "pack:2 numa:2 core:2 pu:2", "-o", "yaml").stdout
-    assert run("topology", "--from", "/dev/stdin", "-o", "synthetic", stdin=text).stdout == (
+    assert podslice_process("topology", "--from", "/dev/stdin", "-o", "synthetic", stdin=text).stdout == (
         "pack:2 numa:2(memory=1073741824) core:2 pu:2\n"
     )
 

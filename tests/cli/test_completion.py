@@ -86,6 +86,7 @@ def test_bash_gets_what_follows_the_equals_sign() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.process
 def test_bash_really_completes(tmp_path: Path) -> None:
     """The function that bash is given offers the values, and no space after a field that wants a value."""
     (tmp_path / "podslice").write_text(f'#!/bin/sh\nexec {sys.executable} -m podslice "$@"\n')
@@ -120,6 +121,7 @@ def test_every_command_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
+@pytest.mark.process
 def test_pages_are_good_roff(path: str) -> None:
     """Lines that begin with a dot are requests we mean, nothing but ASCII, and groff has nothing to say."""
     text = PAGES[path]

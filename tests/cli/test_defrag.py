@@ -9,9 +9,9 @@ import pytest
 from podslice import Node
 from podslice.node.checkpoints.names import CPU_STATE_FILE
 from tests.advise.defrag.nodes import pod
-from tests.cli.test_cli import run
 from tests.conftest import make_node
 from tests.read_documents import read_document
+from tests.shell import podslice as run
 
 MACHINE = "pack:2 numa:1(memory=64GiB) core:8 pu:2"
 NODE = (

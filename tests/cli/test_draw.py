@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from podslice.draw.command import current_text, follow, stamps
-from tests.cli.test_cli import run
 from tests.conftest import make_node, make_pod
+from tests.shell import podslice as run
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import run
 from tests.read_documents import read_document
 from tests.render.test_pictures import Validator
+from tests.shell import podslice as run
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from podslice import NodeStore, load_gallery, load_kubelet_config, load_pods
-from tests.cli.test_cli import ROOT, run
+from tests.shell import ROOT
+from tests.shell import podslice as run
 
 NONE = ("examples/small.yaml", "--machine", "xeon-6338-2s")
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import pytest
 import yaml
 
 from tests.read_documents import read_document
+from tests.shell import Answer, podslice
 
 ROOT = Path(__file__).parents[2]
 POD = """\
@@ -35,15 +33,8 @@ items:
 """
 
 
-def run(*arguments: str, stdin: str = POD, columns: int = 100) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "podslice", "inspect", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": str(columns)},
-    )
+def run(*arguments: str, stdin: str = POD, columns: int = 100) -> Answer:
+    return podslice("inspect", *arguments, stdin=stdin, COLUMNS=str(columns))
 
 
 @pytest.mark.slow

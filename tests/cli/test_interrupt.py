@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PODS = str(Path(__file__).parents[2] / "examples" / "pods.yaml")
 AFTER_ENTRY = """
 import atexit, builtins, os, runpy, signal, sys

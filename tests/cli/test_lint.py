@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import yaml
 from podslice.advise.lint.registry import RULES
 from podslice.reading.yaml import Positions
 from tests.read_documents import read_document
+from tests.shell import Answer, podslice
 
 ROOT = Path(__file__).parents[2]
 POD = """\
@@ -42,15 +40,8 @@ reservedSystemCPUs: "0,2"
 """
 
 
-def run(*arguments: str, stdin: str = "", columns: int = 100) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "podslice", "lint", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": str(columns)},
-    )
+def run(*arguments: str, stdin: str = "", columns: int = 100) -> Answer:
+    return podslice("lint", *arguments, stdin=stdin, COLUMNS=str(columns))
 
 
 def test_table(tmp_path: Path) -> None:

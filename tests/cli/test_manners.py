@@ -194,6 +194,7 @@ def test_sentences_are_broken() -> None:
     assert wrapped("\x1b[31mone two\x1b[0m three", 12) == "\x1b[31mone two\x1b[0m\n  three"
 
 
+@pytest.mark.process
 def test_full_disk_and_closed_pipe() -> None:
     """Output that cannot be written is one line; a reader that leaves early is not an error worth a word."""
     command = [sys.executable, "-m", "podslice", "topology", *MACHINE, "-o", "json"]
@@ -209,6 +210,7 @@ def test_full_disk_and_closed_pipe() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_shell_completion() -> None:
     """The shell completes commands, options and the names of machines."""
 
@@ -279,6 +281,7 @@ def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("copies", [1, 100])
+@pytest.mark.process
 def test_cases_that_are_none(
     podslice: Shell, tmp_path: Path, case: dict[str, object], problem: str, copies: int
 ) -> None:

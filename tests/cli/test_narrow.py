@@ -62,6 +62,7 @@ def on_terminal(*arguments: str, columns: int = 40, errors: bool = False, **envi
     ],
     ids=lambda words: " ".join(words[:2]),
 )
+@pytest.mark.process
 def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...]) -> None:
     """At 40 columns tables fold or become paragraphs, maps and lists break; no line is longer."""
     lines = ESCAPE.sub("", on_terminal(*arguments)).splitlines()
@@ -69,6 +70,7 @@ def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...]) -> None:
     assert [line for line in lines if len(line) > 40] == []
 
 
+@pytest.mark.process
 def test_warnings_break_at_the_width_of_standard_error() -> None:
     """A long warning is several lines of at most 40 columns, the words of which are all there."""
     lines = ESCAPE.sub("", on_terminal("admit", "examples/pods.yaml", *NODE, errors=True)).splitlines()
@@ -80,6 +82,7 @@ def test_warnings_break_at_the_width_of_standard_error() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_simple_terminals_get_no_escapes() -> None:
     """TERM=dumb and NO_COLOR print plain text; other terminals get colours."""
     command = ("admit", "examples/small.yaml", "--machine", "raspberry-pi-5")

@@ -16,7 +16,7 @@ from podslice.advise.explain.command import explain
 from podslice.cli.output import write_text
 from podslice.cli.progress import progress
 from podslice.values.errors import InputError
-from tests.cli.test_cli import run
+from tests.shell import podslice as run
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 

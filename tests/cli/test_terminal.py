@@ -14,7 +14,7 @@ from podslice.machine.gallery import load_gallery
 from podslice.render.ansi import style, to_terminal, visible
 from podslice.render.table import format_table
 from podslice.values.quantity import Quantity
-from tests.cli.test_cli import run
+from tests.shell import podslice as run
 
 EVIL = "x\x1b[2J\x1b]0;pwn\x07\r\u202e\x9b31m\x7f"
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -10,8 +10,8 @@ from podslice import KubeletConfig, Node
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.status.command import show_status
 from podslice.status.status import AgentStatus, ContainerReport, PodReport
-from tests.cli.test_cli import run
 from tests.conftest import make_pod
+from tests.shell import podslice as run
 
 
 @pytest.mark.slow

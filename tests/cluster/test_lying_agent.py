@@ -141,6 +141,7 @@ def other_nodes_pods(scene: LyingScene, uid: str) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("which", range(4))
+@pytest.mark.slow
 def test_about_pods_of_other_nodes(which: int) -> None:
     """A pod on its way to the honest node stays so, bound or not, whatever another agent says became of it: nobody else
     is promised its CPUs, and it is confirmed by its own node."""

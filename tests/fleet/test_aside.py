@@ -27,7 +27,7 @@ from podslice.values.errors import InputError
 from tests.clock import until
 from tests.fleet.test_equivalence import KINDS, scenario, study_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 
 @pytest.fixture(autouse=True)

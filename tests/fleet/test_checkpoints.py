@@ -62,6 +62,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_cell_goes_on_from_any_checkpoint(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left between any two events and taken up by a new process, a cell comes to the same in every figure."""
     monkeypatch.setattr(run, "_REPORT_EVERY", 1)
@@ -162,6 +163,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert said in problem
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_inside_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of a cell keeps it; --resume takes it up and makes the same bytes, the checkpoint goes."""
     file = write_scenario(tmp_path / "s")
@@ -189,6 +191,7 @@ def test_an_interrupted_run_goes_on_inside_its_cell(tmp_path: Path, monkeypatch:
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_costs_only_its_cell(tmp_path: Path) -> None:
     """It is said, the cell begins anew and comes to the same."""
     file = write_scenario(tmp_path / "s")
@@ -233,6 +236,7 @@ def test_a_run_that_was_killed_before_it_was_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_kills_at_any_moment(tmp_path: Path) -> None:
     """Killed between any two events, and before any call that a file is written with, runs end with the same bytes
     (`python -m tests.fleet.kills` does it as often as you like)."""
@@ -242,6 +246,7 @@ def test_kills_at_any_moment(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_kills_at_random_moments(tmp_path: Path) -> None:
     """A process that is killed again and again, each time somewhere inside a cell, in the end has the bytes of one that
     was left alone."""
@@ -284,6 +289,7 @@ pool.simulate(pool.Task({scenario!r}, {folder!r}, {key!r}, checkpoint={path!r}, 
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_a_worker_that_is_to_stop_keeps_its_cell(tmp_path: Path) -> None:
     """SIGTERM, which a run that is interrupted sends to its workers, ends a worker between two events; the next run
     goes on from there."""

@@ -30,6 +30,7 @@ def test_thresholds_come_back() -> None:
     assert gc.get_threshold() == before
 
 
+@pytest.mark.slow
 def test_what_is_left_in_cycles_does_not_grow_with_the_pods() -> None:
     """Refusals and answers are not in cycles: three times the pods leave no more to collect at once."""
     kind = fleets.fleet_class(memory_manager_policy="Static")

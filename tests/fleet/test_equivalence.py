@@ -94,6 +94,7 @@ def test_configurations_are_compared_as_kubelets_have_them(tmp_path: Path) -> No
     assert len(merged(tmp_path, scenario(same, seeds=[1, 2]))) == 2
 
 
+@pytest.mark.process
 def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) -> None:
     """`--verify` simulates each cell; what is kept is the same file by file, for one and for two workers."""
     kubelets = {

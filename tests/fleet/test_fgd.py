@@ -110,6 +110,7 @@ def test_what_agrees_and_what_does_not(tmp_path: Path) -> None:
     assert len(kept.read_text().splitlines()) == 12
 
 
+@pytest.mark.process
 def test_workers_change_nothing(tmp_path: Path) -> None:
     """Two processes come to what one comes to."""
     folder = artifact(tmp_path / "a")

@@ -145,6 +145,7 @@ def test_a_budget_chooses_the_victims_of_a_node() -> None:
     assert DisruptionBudget(selector=Selector(), max_unavailable="50%").disruptions_allowed(5, 4) == 2
 
 
+@pytest.mark.slow
 def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Victims are looked for on nodes that changed since none would help: the same result as when all are looked at,
     with fewer looks."""
@@ -222,6 +223,7 @@ def test_looking_at_some_nodes_only() -> None:
     assert result.summary["bound"] == 60
 
 
+@pytest.mark.slow
 def test_loops_where_few_nodes_are_looked_at() -> None:
     """A pod that no node takes loops although each try sees other nodes; one that some node takes is bound at last."""
     small = fleet_class("pack:2 numa:1(memory=16GiB) core:4 pu:1", name="small")
@@ -261,6 +263,7 @@ def looks(patch: pytest.MonkeyPatch) -> list[int]:
         ("most-allocated", 130, 1),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_have_changed_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, ties: Any, patience: int, policy: Any, nodes: int, percentage: int
 ) -> None:

@@ -44,6 +44,7 @@ def test_the_most_is_found(most: int, found: int) -> None:
     assert most_growth(lambda percent: False) == NOT_AS_IT_IS
 
 
+@pytest.mark.process
 def test_a_cluster_with_room_for_half_as_many(tmp_path: Path) -> None:
     """Seven CPUs are free on one NUMA node and eight on the other, so each of six nodes takes two pods of seven: eight
     come, four nodes would do, and twelve would fit. Thirteen are too many."""

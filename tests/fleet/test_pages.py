@@ -67,6 +67,7 @@ class Page(HTMLParser):
             self._heading = False
 
 
+@pytest.mark.slow
 def test_the_page_has_the_answer_and_seven_plots(run: Path) -> None:
     """One file that loads nothing, of at most 2 MiB, the answer before anything else, numbers behind every plot."""
     assert fleet("report", run).exit_code == 0
@@ -106,6 +107,7 @@ def test_compare_ranks_by_what_is_asked_for(run: Path) -> None:
     assert "'speed' is no figure" in str(wrong.exception)
 
 
+@pytest.mark.slow
 def test_runs_of_other_pods_are_not_compared(run: Path, tmp_path: Path) -> None:
     """Two runs are compared if their pods are the same, and refused if not."""
     same = {**SCENARIO, "name": "same", "schedulers": {"packing": {"fit": "MostAllocated"}}}
@@ -194,6 +196,7 @@ def test_nodes_go_in_one_order_of_the_seed() -> None:
     assert sorted(removal_order(50, 1)) == list(range(50))
 
 
+@pytest.mark.process
 def test_plan_of_a_scenario(tmp_path: Path, run: Path) -> None:
     """Fewer nodes are enough for light pods, and the page shows it; too much work is a no that names the shapes."""
     (tmp_path / "scenario.yaml").write_text(json.dumps({**SCENARIO, "seeds": [1]}))
@@ -215,6 +218,7 @@ def test_plan_of_a_scenario(tmp_path: Path, run: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_a_plan_by_several_processes(tmp_path: Path) -> None:
     """Two processes find what one finds, for every configuration and each of three seeds."""
     path = tmp_path / "scenario.yaml"

@@ -77,6 +77,7 @@ def test_a_class_may_go_whole_by_weight(scenario: Path) -> None:
     assert "6 of the 6 nodes of class small fewer (6 to 6)" in " ".join(found.stdout.split())
 
 
+@pytest.mark.process
 def test_two_processes_find_the_same_of_classes(scenario: Path) -> None:
     """However many find it."""
     one, two = (fleet("plan", scenario, "--by-class", "--workers", count, "-o", "json").stdout for count in (1, 2))

@@ -228,6 +228,7 @@ def test_a_pipe_that_nobody_reads_loses_words(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_workers_tell_and_the_bytes_stay(tmp_path: Path) -> None:
     """Two processes tell shares of their cells; the run is the same as one that tells nothing."""
     path = tmp_path / "scenario.yaml"

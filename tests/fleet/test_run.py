@@ -31,6 +31,7 @@ def facts(result: CellResult) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("policy", ["least-allocated", "most-allocated", "first-fit", "random", "best-fit"])
 @pytest.mark.parametrize("seen", ["kube", "exact"])
+@pytest.mark.slow
 def test_results_do_not_depend_on_what_is_remembered(policy: Any, seen: Any) -> None:
     """Room for hardly any answer or for all, verified or not: the same result."""
     fleet, workload = fleet_of(5), churn(SHAPES, 300)

@@ -107,6 +107,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_tables_are_described(finished: Path) -> None:
     """Every table is there with its columns in their order, each with a type that its cells have, and a meaning; the
     document is of its schema."""
@@ -168,6 +169,7 @@ def test_every_configuration_meets_the_same_pods(finished: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "hashing"), [(2, "0"), (5, "77")])
+@pytest.mark.process
 def test_the_same_bytes_whoever_simulates(finished: Path, tmp_path: Path, workers: int, hashing: str) -> None:
     """Two and five processes with other hash seeds leave the bytes that one process left."""
     found = podslice("run", finished / "scenario.yaml", "--out", tmp_path / "run", "--workers", workers,
@@ -177,6 +179,7 @@ def test_the_same_bytes_whoever_simulates(finished: Path, tmp_path: Path, worker
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_killed_runs_go_on_to_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     """A run that is killed again and again, at any moment, ends with the bytes of one that was not."""
     chance = random.Random(5)
@@ -217,6 +220,7 @@ def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "tell"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+@pytest.mark.process
 def test_an_interrupted_run_says_how_to_go_on(
     tmp_path: Path, number: signal.Signals, tell: Callable[[int, int], None]
 ) -> None:
@@ -235,6 +239,7 @@ def test_an_interrupted_run_says_how_to_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_workers_end_when_the_run_is_killed(tmp_path: Path) -> None:
     """The first process is killed and tells nobody: no worker stays."""
     with long_run(tmp_path) as process:
@@ -271,6 +276,7 @@ def test_a_run_is_not_mixed_with_another(finished: Path, scenario: Path) -> None
     assert "is a run of another scenario" in str(other.exception)
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the disk is full the run ends in one line; with room again --resume goes on."""
     kept: list[Path] = []

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections import Counter
 
+import pytest
+
 from podslice.fleet.engine.shapes import NodeTaint, PodToleration, SchedulerRequests
 from podslice.fleet.engine.streams import IndexedStream, draw_below, shuffle, stream
 from podslice.fleet.engine.workload import NEVER, Workload
@@ -24,6 +26,7 @@ print(things, [draw_below(stream(7, "plan"), 100), ties.draw_below(1000, 3, 1), 
 SHOWN = "[5, 3, 1, 0, 2, 7, 4, 6] [55, 436, 721]"
 
 
+@pytest.mark.process
 def test_chance_is_the_same_everywhere() -> None:
     """Whatever Python hashes names to, a seed and a purpose give these numbers."""
     for seed in ("0", "1"):

@@ -11,6 +11,8 @@ import pytest
 
 from tests.fleet.test_runs import fleet
 
+pytestmark = pytest.mark.process
+
 PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 
 

@@ -42,6 +42,7 @@ def test_the_example_of_the_specification() -> None:
     st.frozensets(st.integers(131, 136), max_size=2),
     st.lists(st.tuples(st.integers(0, 255), st.integers(0, 12)), max_size=6),
 )
+@pytest.mark.slow
 def test_killed_anywhere(lists: dict[int, str], managed: frozenset[int], life: list[tuple[Bits, int]]) -> None:
     """After any sequence of owners, with the agent killed before any store or write and started again, all files hold
     their first values once nobody owns CPUs; no mask is ever empty or names CPUs that are offline (P1, P2, P6)."""

@@ -6,6 +6,7 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,6 +161,7 @@ SAMPLES = st.builds(
 
 
 @given(st.lists(SAMPLES, min_size=2, max_size=6))
+@pytest.mark.slow
 def test_counters_only_grow(life: list[NodeSample]) -> None:
     """Whatever comes, goes or is set back, no counter that we keep goes down."""
     series: dict[Who, dict[Key, float]] = {}

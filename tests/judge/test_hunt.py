@@ -37,6 +37,7 @@ def judge(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", DRAW)
+@pytest.mark.slow
 def test_cases_are_drawn_again(kind: str) -> None:
     """A seed draws the same cases each time, other numbers draw others, and podslice can run them all."""
     cases = drawn(Batch(kind, 7, 0, 6))
@@ -122,6 +123,7 @@ def test_smallest_case() -> None:
     assert small == {"ops": [{"op": "restart"}], "kubelet": {}}
 
 
+@pytest.mark.process
 def test_finding_the_judge(tmp_path: Path) -> None:
     """The variable names a binary, a folder or a packed binary, which is unpacked into the user's cache once."""
     environment = {"HOME": str(tmp_path / "home")}

@@ -234,6 +234,7 @@ def test_unreachable(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @needs_openssl
+@pytest.mark.process
 def test_certificates(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An authority that is unknown, another name, a server without TLS: each has its own remedy; right ones are
     accepted, by file, by data, under another name, or unseen."""
@@ -263,6 +264,7 @@ def test_certificates(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.Monkey
         assert "does not speak TLS" in use(f"https://127.0.0.1:{plain.server_address[1]}")
 
 
+@pytest.mark.process
 def test_credential_plugin(plugin: Plugin, api: FakeAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program beside the kubeconfig prints the token, and is asked again when that is not accepted any more; one that
     fails, is missing or prints something else is told, with its own hint."""

@@ -16,6 +16,8 @@ from podslice.host.machine_files import parse_machine
 from podslice.values.errors import InputError
 from tests.bounded import podslice, refused
 
+pytestmark = pytest.mark.process
+
 FORMS = ("tar", "tar.xz", "tar.gz", "tar.bz2")
 ZEROS = bytes(1 << 20)
 

@@ -21,8 +21,8 @@ from podslice.machine.readers.synthetic import from_synthetic
 from podslice.reading.yaml import load_documents
 from podslice.topology.command import topology
 from podslice.values.errors import InputError
-from tests.cli.test_cli import run as podslice
 from tests.read_documents import read_document
+from tests.shell import podslice
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=8GB) core:2 pu:1")
 INTEL = {"vendor": "0x8086", "numa_node": "1"}
@@ -145,6 +145,7 @@ def test_table_and_mistakes(tmp_path: Path) -> None:
         run("--devices", "--sysfs", str(archive), "-o", "synthetic")
 
 
+@pytest.mark.slow
 def test_captured_gpus(shared: Path) -> None:
     """On a captured POWER machine six GPUs lie near two NUMA nodes; on a captured Xeon ten ports of NICs do."""
     folder = shared / "topologies" / "snapshots"

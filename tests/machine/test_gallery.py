@@ -44,6 +44,7 @@ def test_distances_are_plausible(name: str) -> None:
 
 @every_machine
 @pytest.mark.parametrize("form", ["yaml", "json", "machineinfo"])
+@pytest.mark.slow
 def test_round_trip(name: str, form: DumpFormat) -> None:
     """A kubelet sees the same machine after it was written and read in any form."""
     machine = load_gallery(name)

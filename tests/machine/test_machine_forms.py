@@ -318,6 +318,7 @@ def test_full_form_round_trip(machine: Machine, form: Any) -> None:
 
 
 @pytest.mark.parametrize("name", gallery_names())
+@pytest.mark.slow
 def test_machineinfo_keeps_caches(name: str) -> None:
     """Written and read, a real machine's MachineInfo is the same text, caches included."""
     text = dump_machine(load_gallery(name), "machineinfo")

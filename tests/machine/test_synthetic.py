@@ -132,6 +132,7 @@ shapes = st.fixed_dictionaries(
 
 
 @given(shapes, st.data())
+@pytest.mark.slow
 def test_round_trip(shape: dict[str, object], data: st.DataObject) -> None:
     """A regular machine written as synthetic description and read again means the same to a kubelet."""
     per_socket = int(str(shape["numaPerSocket"])) * int(str(shape["coresPerNuma"]))

@@ -144,6 +144,7 @@ def test_the_topology_manager_is_told_as_the_kubelet_spells_it() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 30), max_size=8))
+@pytest.mark.slow
 def test_available_is_allocatable_less_what_is_owned(asked: list[int]) -> None:
     """Whatever pods come, the zones together miss exactly the CPUs that somebody owns."""
     config = KubeletConfig(**{**STATIC, "topology_manager_policy": "best-effort"})

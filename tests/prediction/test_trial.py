@@ -226,6 +226,7 @@ def test_what_a_kubelet_lacked(line: str, short: str) -> None:
     assert ("max_user_instances" in found) == ("inotify" in short)
 
 
+@pytest.mark.process
 def test_inotify_instances_that_are_taken() -> None:
     """A user who has taken all of them is told so, before any kubelet is started; those tried are given back."""
     code = (

@@ -102,6 +102,7 @@ def settled(state: NodeState) -> NodeState:
 @pytest.mark.parametrize("profile", PROFILES)
 @given(steps=STEPS, wish=WISHES, kind=KINDS)
 @settings(max_examples=60)
+@pytest.mark.slow
 def test_a_decision_on_a_value_is_that_of_the_node(profile: str, steps: Steps, wish: Wish, kind: Kind) -> None:
     """After any history: the same answer and the same next state, and the state that was asked is what it was."""
     node = node_of(profile, kind)
@@ -149,6 +150,7 @@ def test_a_release_of_a_value_is_that_of_the_node(profile: str, steps: Steps, ki
 
 @given(steps=STEPS, wish=WISHES, kind=KINDS)
 @settings(max_examples=100)
+@pytest.mark.slow
 def test_a_release_undoes_a_decision(steps: Steps, wish: Wish, kind: Kind) -> None:
     """A pod that comes and goes again leaves the node as it was."""
     node = node_of("podslice", kind)
@@ -172,6 +174,7 @@ def _called_back(said: object) -> object:
 @pytest.mark.parametrize("profile", PROFILES)
 @given(steps=STEPS, kind=KINDS)
 @settings(max_examples=60)
+@pytest.mark.slow
 def test_other_names_change_names_only(profile: str, steps: Steps, kind: Kind) -> None:
     """Pods and containers that are called otherwise, in another order of names, get the same."""
     plain, renamed = node_of(profile, kind), node_of(profile, kind)
@@ -196,6 +199,7 @@ def test_a_digester_remembers_and_agrees(profile: str, steps: Steps, kind: Kind)
 
 @given(steps=STEPS, kind=KINDS)
 @settings(max_examples=40)
+@pytest.mark.slow
 def test_a_restart_keeps_what_pods_have(steps: Steps, kind: Kind) -> None:
     """A kubelet that restarts on the files of a state refuses nobody, and all have what they had."""
     node = node_of("podslice", kind)
@@ -265,6 +269,7 @@ print(*digest(node.state))
 """
 
 
+@pytest.mark.process
 def test_digests_are_the_same_everywhere() -> None:
     """Whatever Python hashes names to, the digests of a known state are these."""
     for seed in ("0", "1"):

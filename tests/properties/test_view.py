@@ -82,6 +82,7 @@ def agrees(node: Node) -> None:
     managed=st.booleans(),
 )
 @settings(max_examples=60)
+@pytest.mark.slow
 def test_a_view_is_the_node_when_it_was_taken(
     profile: str,
     steps: list[tuple[list[str | None], list[tuple[str | None, bool]], str | None, list[int], bool]],

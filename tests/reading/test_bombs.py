@@ -12,6 +12,8 @@ from podslice.reading.yaml import load_documents
 from podslice.values.errors import InputError
 from tests.bounded import podslice, refused
 
+pytestmark = pytest.mark.process
+
 PODS = str(Path(__file__).parents[2] / "examples" / "pods.yaml")
 MACHINE = ("--machine", "xeon-6338-2s")
 

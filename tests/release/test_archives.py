@@ -13,6 +13,8 @@ from release.smoke import find_python, smoke_tests
 
 from release import smoke
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.slow
 def test_a_build_can_be_repeated(tmp_path: Path) -> None:

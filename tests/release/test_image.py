@@ -50,6 +50,7 @@ def test_digest_of_an_archive(tmp_path: Path) -> None:
     assert archive_digest(tmp_path / "a.tar") == "sha256:" + "1" * 64
 
 
+@pytest.mark.process
 def test_failures_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_page_is_valid_and_self_contained(cpus: int) -> None:
 
 
 @pytest.mark.parametrize("name", gallery_names())
+@pytest.mark.slow
 def test_every_machine_can_be_drawn(name: str) -> None:
     """Every ready-made machine has a picture in all forms."""
     machine = load_gallery(name)

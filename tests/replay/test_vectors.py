@@ -23,6 +23,7 @@ def check(path: Path, start: int, step: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_sample(kind: str) -> None:
     """Every case of the shipped sample is decided as upstream decided it."""
     assert check(SAMPLE / f"{kind}.jsonl.gz", 0, 1) > 100

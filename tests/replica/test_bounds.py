@@ -8,6 +8,7 @@ import tracemalloc
 import weakref
 
 import msgspec
+import pytest
 from e2e.hollow_nodes import HollowNode, node_rules
 
 from podslice.machine.readers.synthetic import from_synthetic
@@ -19,6 +20,7 @@ from podslice.replica.talk import to_bytes
 _MACHINE = "pack:4 numa:2(memory={}kiB) core:16 pu:2"
 
 
+@pytest.mark.slow
 def test_rules_go_with_their_replica() -> None:
     """Of a hundred machines that were told the rules of the last few are kept, and those that somebody has."""
     rulebook = Rulebook(kept=4)
@@ -38,6 +40,7 @@ def test_rules_go_with_their_replica() -> None:
     assert held is seen[0]()
 
 
+@pytest.mark.slow
 def test_specifications_have_a_budget() -> None:
     """A thousand specifications of nearly 64 KiB leave no more than the budget of them."""
     common = Common()

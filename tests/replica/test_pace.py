@@ -53,6 +53,7 @@ def test_nobody_is_silent_before_it_can_know_better() -> None:
     assert pace.patience(100.0 + slow) == STALE_SECONDS
 
 
+@pytest.mark.process
 def test_an_agent_keeps_the_pace_it_is_told(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

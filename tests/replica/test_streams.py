@@ -144,6 +144,7 @@ def met(service: Service, agent: Agent, name: str = "n1") -> bool:
     return entry is not None and service.journals.fresh(name) and entry.replica.digest == digest(agent.node.state)
 
 
+@pytest.mark.process
 def test_events_arrive_and_digests_meet(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podslice import KubeletConfig, Node, load_machine, pod_from_dict
-from tests.cli.test_cli import run
+from tests.shell import podslice as run
 
 POD = """
 apiVersion: v1

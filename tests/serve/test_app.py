@@ -12,10 +12,10 @@ from podslice import InputError, Node
 from podslice.serve.app import App
 from podslice.service.http.guard import LARGEST_BODY, Request
 from podslice.service.http.page_server import PageServer, check_binding
-from tests.cli.test_cli import run
 from tests.clock import PATIENCE
 from tests.conftest import make_node, make_pod
 from tests.render.test_pictures import Validator
+from tests.shell import podslice as run
 
 POD = """
 apiVersion: v1

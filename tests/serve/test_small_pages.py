@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import run
 from tests.cli.test_draw import one_running
 from tests.serve.browser import CHROMIUM, Browser
+from tests.shell import podslice as run
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")

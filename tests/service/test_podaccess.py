@@ -31,6 +31,7 @@ def service_account(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("host", "server"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
+@pytest.mark.process
 def test_where_it_is(tmp_path: Path, host: str, server: str) -> None:
     """The environment names the server; its certificate must be of the cluster's authority."""
     found = pod_access({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}, service_account(tmp_path))
@@ -74,6 +75,7 @@ def test_a_token_that_was_rotated(tmp_path: Path) -> None:
 
 
 @needs_openssl
+@pytest.mark.process
 def test_asking_from_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection takes the pod's way before any configuration, shows the token, and reads a rotated one again."""
     account = service_account(tmp_path)

@@ -206,6 +206,7 @@ CHILD = """
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_sigkill(tmp_path: Path) -> None:
     """A real child process, really killed, leaves a directory that loads with every pod it had reported."""
     choose = random.Random(7)

@@ -209,6 +209,7 @@ def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tupl
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["x/gpu", "x/<nic>"]), st.integers(0, 15)), max_size=25)
 )
+@pytest.mark.slow
 def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tuple[str, str, int]]) -> None:
     """After every change of records and health, the encoder writes what a new one and the plain function write."""
     records: Records = {}

@@ -60,6 +60,7 @@ def test_faults_are_named_as_go_names_them(text: str, fault: str) -> None:
 
 
 @given(_JSON)
+@pytest.mark.slow
 def test_valid_json_has_no_fault(value: object) -> None:
     """Whatever the standard library writes is valid, and survives parsing and writing."""
     text = json.dumps(value)

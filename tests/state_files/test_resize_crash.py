@@ -81,6 +81,7 @@ def play(store: NodeStore, sizes: list[Pod], other: Pod = OWNER) -> None:
 
 
 @pytest.mark.parametrize("sizes", HISTORIES)
+@pytest.mark.slow
 def test_every_kill_point(sizes: list[Pod], tmp_path: Path) -> None:
     """Killed before or after any write, a node starts with exactly what it had where the old size was granted, with
     what it was to have where the new one was, and the other pod stays where it is."""

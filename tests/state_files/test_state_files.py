@@ -129,6 +129,7 @@ def test_damage_is_never_silent() -> None:
     assert refused > 4000
 
 
+@pytest.mark.slow
 def test_verify_never_fails() -> None:
     """Whatever bytes come, verifying them gives a verdict."""
     choose = random.Random(2)

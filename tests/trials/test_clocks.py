@@ -93,6 +93,7 @@ def _looks(path: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_wall_clock_only_tells() -> None:
     """Whoever waits, counts or limits does it by a clock that nobody sets; a module that takes the time of day is
     listed with what it is for."""

@@ -236,6 +236,7 @@ def test_connections_have_a_bound(tmp_path: Path) -> None:
 @pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 @pytest.mark.slow
 @pytest.mark.parametrize("flood", [*FLOODS, None])
+@pytest.mark.process
 def test_floods_of_the_service(tmp_path: Path, flood: Flood | None) -> None:
     """The same for the streams of agents, over TLS; without a flood, connections on which nothing is said."""
     certificates = make(tmp_path, name="DNS:localhost")

@@ -28,6 +28,8 @@ from tests.bounded import podslice, refused
 from tests.clock import PATIENCE
 from tests.service.fake_runtime import FakeRuntime
 
+pytestmark = pytest.mark.process
+
 MIB = 1 << 20
 MACHINE = ("--from", "pack:2 numa:1(memory=64GB) core:8 pu:2")
 

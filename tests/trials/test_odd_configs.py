@@ -34,6 +34,7 @@ USERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", USERS)
+@pytest.mark.process
 def test_an_odd_user(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """What cannot be a user is said, without the token that it may have, and nothing is sent."""
     with odd_server(lambda path, send: send(http(200, PODS))) as server:
@@ -120,6 +121,7 @@ def login(folder: Path, script: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.process
 def test_an_odd_credential_plugin(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """One that prints garbage, too much or nothing, or ends badly."""
     script, said = PRINTED[name]
@@ -128,6 +130,7 @@ def test_an_odd_credential_plugin(plugin: Plugin, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("script", ["time.sleep(100)", "sys.stdout.close(); os.close(1); time.sleep(100)"])
+@pytest.mark.process
 def test_a_credential_plugin_that_hangs(
     plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:

@@ -183,6 +183,7 @@ def test_names_that_are_none(tmp_path: Path, resource: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SERVERS, "silence"])
+@pytest.mark.slow
 def test_a_garbage_plugin(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that registers and then answers garbage, or nothing, is refused; another one of the same name is not."""
     monkeypatch.setattr(deviceplugins, "DIAL_SECONDS", 0.3)

@@ -344,6 +344,7 @@ def test_an_odd_secret(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
+@pytest.mark.process
 def test_tls(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate of nobody known: nothing is asked, so nothing is told."""
     context = make(tmp_path / "certs", name="DNS:kubernetes").server()

@@ -168,6 +168,7 @@ SERVERS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.slow
 def test_a_garbage_kubelet(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers are a short typed error to our own client; once a real one is there again, it is asked."""
     monkeypatch.setattr(kubeletresources, "CALL_SECONDS", 0.15)

@@ -11,7 +11,7 @@ from podslice import KubeletConfig, Node, StartError
 from podslice.machine.gallery import load_gallery
 from podslice.values.gate_table import NEWEST, OLDEST, gate_states, gate_warnings, unknown_gate_hint
 from podslice.values.gates import GATES, FeatureGates, GateError
-from tests.cli.test_cli import run
+from tests.shell import podslice as run
 
 ON = ("admit", "examples/small.yaml", "--from", "pack:1 numa:1(memory=8GiB) core:4 pu:1")
 

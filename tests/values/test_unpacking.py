@@ -18,6 +18,7 @@ def test_what_fits_is_unpacked() -> None:
         unpack(zlib.compress(b"a" * 100), 99)
 
 
+@pytest.mark.slow
 def test_a_bomb_costs_nothing() -> None:
     """256 MiB in 256 KiB are refused with little memory."""
     bomb = zlib.compress(b"\0" * (256 << 20), 9)

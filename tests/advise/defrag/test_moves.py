@@ -61,6 +61,7 @@ def test_plans_are_as_short_as_brute_force_finds(seed: int, machine: str) -> Non
 
 
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.slow
 def test_plans_work_on_the_node_itself(seed: int) -> None:
     """Every plan, applied move by move to the production state, keeps the files faultless and admits the pod."""
     node, pods = fragmented(seed, SMALL, pods=40, sizes="1124", memory=seed % 2 == 0, leave=4)

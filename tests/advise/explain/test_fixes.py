@@ -276,6 +276,7 @@ def test_looking_for_fixes_can_be_given_up() -> None:
     assert Explainer(Trial.of(node)).explain(pod).fixes
 
 
+@pytest.mark.slow
 def test_fixes_of_very_many_containers_are_in_proportion() -> None:
     """Each trial looks at all containers, so the more there are the fewer are edited."""
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from podslice import InputError
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
@@ -31,6 +33,7 @@ def recorded() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
                 yield entry["case"], entry["result"]["created"]
 
 
+@pytest.mark.slow
 def test_page_agrees_with_recorded_creations() -> None:
     """The page says of every recorded pod what the API server said: accepted or not, and the QoS class."""
     compared = 0

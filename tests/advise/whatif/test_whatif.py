@@ -14,10 +14,10 @@ from podslice.advise.whatif.compare import CRITERIA, Outcome, Scenario, evaluate
 from podslice.advise.whatif.table import best_text
 from podslice.api.pod.spec import pod_from_dict
 from podslice.machine.readers.synthetic import from_synthetic
-from tests.cli.test_cli import run
 from tests.conftest import make_pod
 from tests.read_documents import read_document
 from tests.render.test_pictures import Validator
+from tests.shell import podslice as run
 
 MACHINE = from_synthetic("pack:1 numa:2(memory=32GB) l3:2 core:2 pu:2")
 

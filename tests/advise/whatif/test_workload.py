@@ -15,9 +15,9 @@ from podslice.advise.whatif.workload import Admit, Counts, Leave, Resize, Step, 
 from podslice.advise.whatif.workload_file import load_workload
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.values.quantity import Quantity
-from tests.cli.test_cli import run
 from tests.node.resize.test_exclusive import ALLOW, ELASTIC, MACHINE, held, node, one
 from tests.read_documents import read_document
+from tests.shell import podslice as run
 
 KIND = {"apiVersion": "podslice.io/v1alpha1", "kind": "ResizeWorkload"}
 EXAMPLE = Path(__file__).parents[3] / "examples" / "elastic"

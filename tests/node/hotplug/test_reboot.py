@@ -295,6 +295,7 @@ def _first(ranks: dict[int, CPUIdentity], cpu: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.slow
 def test_any_reboot_starts(tmp_path: Path, seed: int) -> None:
     """Whatever the machine is after a reboot, the node starts, keeps itself in order and is the same after another
     start in the new boot; files that are kept are those of whole owners in their old places."""

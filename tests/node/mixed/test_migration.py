@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import run
 from tests.node.mixed.helpers import TWO_NODES
 from tests.read_documents import read_document
+from tests.shell import podslice as run
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "mixed"
 NODE = ("--from", TWO_NODES, "--config", str(EXAMPLES / "openshift-kubelet.yaml"))

@@ -330,6 +330,7 @@ ASKS = st.lists(
 
 @settings(deadline=None, max_examples=80)
 @given(ASKS, st.sampled_from(["none", "best-effort", "restricted"]), st.sampled_from(["", "8-15", "20-23"]))
+@pytest.mark.slow
 def test_what_always_holds(asks: list[tuple[int, str, bool]], policy: str, isolated: str) -> None:
     """Required wishes are never violated, `minShared` holds, and nobody who shares runs on nothing, on owned CPUs, or
     on isolated ones as long as there are others; the state files are those of a kubelet."""

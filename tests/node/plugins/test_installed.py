@@ -122,6 +122,7 @@ def test_a_factory_that_fails(installed: Path, name: str, problem: str) -> None:
         ("quietly", 2, ""),
     ],
 )
+@pytest.mark.process
 def test_check(installed: Path, name: str, code: int, said: str) -> None:
     """The check names plugins that are impure, slow or break their contract."""
     ran = subprocess.run(

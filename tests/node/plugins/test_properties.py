@@ -110,6 +110,7 @@ def test_picks_are_what_was_asked_for(machine: str, policy: str, counts: list[in
     st.sampled_from(MACHINES), st.sampled_from(POLICIES), COUNTS, st.integers(0, 1 << 20), st.integers(1, 7),
     st.booleans(), st.sampled_from(["container", "pod"]),
 )  # fmt: skip
+@pytest.mark.slow
 def test_only_ties_are_broken(
     machine: str, policy: str, before: list[int], seed: int, count: int, scores: bool, scope: str
 ) -> None:
@@ -163,6 +164,7 @@ def test_the_same_twice(names: list[str], machine: str, counts: list[int], score
 
 @settings(deadline=None, max_examples=40)
 @given(st.sampled_from(MACHINES), st.sampled_from(POLICIES), COUNTS)
+@pytest.mark.slow
 def test_an_empty_profile_is_none(machine: str, policy: str, counts: list[int]) -> None:
     """`static` alone, a plugin that overrides nothing, and no plugins at all decide alike."""
     plain = Node(from_synthetic(machine), config(topology_manager_policy=policy))
@@ -278,6 +280,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.process
 def test_the_same_under_other_hashes() -> None:
     """Processes that hash otherwise, and keep what they are given in another order, decide alike."""
     root = Path(__file__).parents[3]
@@ -305,6 +308,7 @@ class ByPoints(Base):
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(MACHINES), st.randoms(use_true_random=False), st.integers(1, 5), st.booleans())
+@pytest.mark.slow
 def test_picks_follow_renumbered_machines(machine: str, r: Random, count: int, whole: bool) -> None:
     """Where CPUs have other numbers, and plugins leave no ties to numbers, the same CPUs are picked."""
     made = from_synthetic(machine)

@@ -118,6 +118,7 @@ def by_hand(given_: list[ProviderHints], free: list[int], devices: list[int], cp
 
 @settings(deadline=None, max_examples=150)
 @given(NODES, FREE, DEVICES, st.integers(1, 20), st.integers(1, 3), st.integers(1, 20), st.integers(1, 20))
+@pytest.mark.slow
 def test_the_best_of_all_masks(
     nodes: int, free: list[int], devices: list[int], cpus: int, wanted: int, cpu_weight: int, device_weight: int
 ) -> None:

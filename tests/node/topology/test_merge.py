@@ -120,6 +120,7 @@ def outcome(merger: Merger, providers: list[ProviderHints]) -> tuple[Hint, bool]
 
 
 @given(problem=problems(), policy=st.sampled_from(["best-effort", "restricted"]), gap=st.integers(0, 2))
+@pytest.mark.slow
 def test_walk_equals_the_cross_product(
     problem: tuple[int, list[list[int]], list[list[Hint]]], policy: str, gap: int
 ) -> None:
