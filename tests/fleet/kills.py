@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from podslice.fleet.scheduler.queue import PodQueue
-from podslice.fleet.workers import keeper
+from podslice.fleet.workers import checkpoint_file
 from tests.fleet.test_runs import files_of, fleet
 
 _EVENTS, _CALLS = 2500, 24
@@ -70,7 +70,7 @@ def _attempt(file: Path, out: Path, chance: Random) -> bool:
     countdown = _Countdown(chance.randrange(1, _CALLS if in_files else _EVENTS))
     child = os.fork()
     if not child:
-        keeper.EVERY = 0.0
+        checkpoint_file.EVERY = 0.0
         if in_files:
             for name in ("open", "write", "fsync", "replace"):
                 setattr(os, name, countdown.before(getattr(os, name)))

@@ -26,7 +26,7 @@ from podslice.fleet.scenario.run import resolve_defaults
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.scheduler.queue import PodQueue
-from podslice.fleet.workers.keeper import CellKeeper
+from podslice.fleet.workers.checkpoint_file import CheckpointFile
 from podslice.fleet.workers.pool import Task, simulate
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
 from tests.fleet.kills import campaign, write_scenario
@@ -130,14 +130,14 @@ def test_whole_states_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_checkpoint_is_kept_every_minute(tmp_path: Path) -> None:
     """Not before a minute has passed, and then with a checksum."""
     now = [0.0]
-    one = CellKeeper(tmp_path / "a.ckpt", "id", clock=lambda: now[0])
+    one = CheckpointFile(tmp_path / "a.ckpt", "id", clock=lambda: now[0])
     for second in (10, 59):
         now[0] = second
         one.offer(lambda: b"early")
     assert not (tmp_path / "a.ckpt").exists()
     now[0] = 61
     one.offer(lambda: b"state")
-    assert CellKeeper(tmp_path / "a.ckpt", "id").begun() == (b"state", "")
+    assert CheckpointFile(tmp_path / "a.ckpt", "id").load() == (b"state", "")
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_a_damaged_checkpoint_is_passed_over(
 ) -> None:
     """Nothing is begun from it, and why is said."""
     path = tmp_path / "a.ckpt"
-    one = CellKeeper(path, "id", clock=iter([0.0, 100.0, 100.0]).__next__)
+    one = CheckpointFile(path, "id", clock=iter([0.0, 100.0, 100.0]).__next__)
     one.offer(lambda: b"state")
     path.write_bytes(spoil(path.read_bytes()))
-    data, problem = CellKeeper(path, identity).begun()
+    data, problem = CheckpointFile(path, identity).load()
     assert data == b""
     assert said in problem
 
@@ -168,16 +168,16 @@ def test_an_interrupted_run_goes_on_inside_its_cell(tmp_path: Path, monkeypatch:
     """Ctrl-C in the middle of a cell keeps it; --resume takes it up and makes the same bytes, the checkpoint goes."""
     file = write_scenario(tmp_path / "s")
     assert fleet("run", file, "--out", tmp_path / "whole", "--workers", 1).exit_code == 0
-    offered = CellKeeper.offer
+    offered = CheckpointFile.offer
     count = [0]
 
-    def interrupted(one: CellKeeper, take: Callable[[], bytes]) -> None:
+    def interrupted(one: CheckpointFile, take: Callable[[], bytes]) -> None:
         count[0] += 1
         if count[0] == 5:
             os.kill(os.getpid(), signal.SIGINT)
         offered(one, take)
 
-    monkeypatch.setattr(CellKeeper, "offer", interrupted)
+    monkeypatch.setattr(CheckpointFile, "offer", interrupted)
     result = fleet("run", file, "--out", tmp_path / "run", "--workers", 1)
     assert result.exit_code == 130, result.output
     assert "interrupted; --resume goes on with" in result.output
@@ -207,16 +207,16 @@ def test_a_damaged_checkpoint_costs_only_its_cell(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
-from podslice.fleet.workers import keeper
-keeper.EVERY = 0.0
+from podslice.fleet.workers import checkpoint_file
+checkpoint_file.EVERY = 0.0
 writes = [0]
-write = keeper.write_atomically
+write = checkpoint_file.write_atomically
 def counted(path, data):
     writes[0] += 1
     if writes[0] == {number}:
         {how}
     write(path, data)
-keeper.write_atomically = counted
+checkpoint_file.write_atomically = counted
 from podslice.entry import main
 sys.argv = ["podslice", "fleet", "run", {file!r}, "--out", {out!r}, "--workers", "1", "--resume"]
 main()
@@ -272,17 +272,17 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
 
 WORKER = """
 import sys, time
-from podslice.fleet.workers import keeper, pool
-offer = keeper.CellKeeper.offer
+from podslice.fleet.workers import checkpoint_file, pool
+offer = checkpoint_file.CellKeeper.offer
 def waits(one, take):
-    if not keeper._STOPPING.asked:
+    if not checkpoint_file._STOPPING.asked:
         print("runs", flush=True)
-    while not keeper._STOPPING.asked:
+    while not checkpoint_file._STOPPING.asked:
         time.sleep(1e-3)
     print("is to stop", flush=True)
     sys.stdin.readline()
     offer(one, take)
-keeper.CellKeeper.offer = waits
+checkpoint_file.CellKeeper.offer = waits
 pool._begin_worker()
 pool.simulate(pool.Task({scenario!r}, {folder!r}, {key!r}, checkpoint={path!r}, identity={identity!r}))
 """
@@ -307,5 +307,5 @@ def test_a_worker_that_is_to_stop_keeps_its_cell(tmp_path: Path) -> None:
         worker.terminate()  # as a pool does whose other worker has ended
         worker.communicate("go on\n")
         assert worker.returncode == 1
-    assert CellKeeper(tmp_path / "a.ckpt", "id").begun()[0]
+    assert CheckpointFile(tmp_path / "a.ckpt", "id").load()[0]
     assert simulate(task).data == simulate(task._replace(checkpoint="")).data

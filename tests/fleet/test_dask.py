@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from podslice.fleet.scenario.store import RunStore
-from podslice.fleet.workers.far import dask_executor, said
+from podslice.fleet.workers.dask_client import dask_executor, translate_error
 from podslice.fleet.workers.pool import Task, simulate
 from podslice.values.errors import InputError
-from tests.fleet.test_aside import is_running
+from tests.fleet.test_helper_pool import is_running
 from tests.fleet.test_runs import SCENARIO, files_of, podslice
 
 pytestmark = [
@@ -194,11 +194,11 @@ def children(process: int) -> set[int]:
 )  # fmt: skip
 def test_a_cluster_at_fault(problem: Exception, said_of_it: str) -> None:
     """One line each; what a cell itself raises stays what it is."""
-    found = said(problem, "tcp://host:1")
+    found = translate_error(problem, "tcp://host:1")
     assert isinstance(found, InputError)
     assert said_of_it in str(found)
     own = InputError("its own")
-    assert said(own, "tcp://host:1") is own
+    assert translate_error(own, "tcp://host:1") is own
 
 
 def test_a_worker_of_another_release() -> None:

@@ -18,7 +18,7 @@ from podslice.fleet.scenario.codec import encode
 from podslice.fleet.scenario.equivalence import group_equivalent
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import RunStore
-from podslice.fleet.workers.pool import simulated
+from podslice.fleet.workers.pool import simulate_cell
 from tests.fleet.test_runs import SCENARIO, files_of, fleet
 
 STATIC = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1", "memory": "1Gi"}}
@@ -43,14 +43,14 @@ def scenario(kubelets: dict[str, Any], **told: Any) -> dict[str, Any]:
     return data
 
 
-def study_of(folder: Path, data: dict[str, Any]) -> Study:
+def load_study(folder: Path, data: dict[str, Any]) -> Study:
     path = folder / "scenario.yaml"
     path.write_text(json.dumps(data))
     return Study(load_scenario(path), folder)
 
 
 def merged(folder: Path, data: dict[str, Any]) -> list[set[str]]:
-    study = study_of(folder, data)
+    study = load_study(folder, data)
     return [{cell.kubelet for cell in same} for same in group_equivalent(study, study.cells).values()]
 
 
@@ -59,9 +59,9 @@ def test_scope_makes_no_difference_to_pods_of_one_container(tmp_path: Path, kind
     """Simulated both ways, every byte of the outcomes is the same; pods are refused where a policy refuses."""
     pod = {**KINDS[kind], "topologyManagerScope": "pod"}
     data = scenario({"container": {"set": KINDS[kind]}, "pod": {"set": pod}})
-    study = study_of(tmp_path, data)
+    study = load_study(tmp_path, data)
     assert [len(same) for same in group_equivalent(study, study.cells).values()] == [2]
-    first, second = (simulated(study, cell.key) for cell in study.cells)
+    first, second = (simulate_cell(study, cell.key) for cell in study.cells)
     assert encode(first) == encode(second)
     refuses = kind.startswith(("restricted", "single"))
     assert (first.result.summary["refused_attempts"] > 0) == refuses
@@ -74,9 +74,9 @@ def test_scope_counts_where_pods_have_several_containers(tmp_path: Path) -> None
         "pod": {"set": {**KINDS["single"], "topologyManagerScope": "pod"}},
     }
     data = scenario(kubelets, transforms={"two": {"sidecars": {"count": 1, "cpu": 2, "as": "padded"}}})
-    study = study_of(tmp_path, data)
+    study = load_study(tmp_path, data)
     assert len(group_equivalent(study, study.cells)) == 2
-    first, second = (simulated(study, cell.key) for cell in study.cells)
+    first, second = (simulate_cell(study, cell.key) for cell in study.cells)
     assert encode(first) != encode(second)
     data = scenario(kubelets)
     data["workload"][0]["reading"] = {"containers": [{"name": "app"}, {"name": "proxy", "cpu": 1, "memory": "1Gi"}]}
@@ -101,7 +101,7 @@ def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) ->
         "container": {"set": KINDS["single"]},
         "pod": {"set": {**KINDS["single"], "topologyManagerScope": "pod"}},
     }
-    study_of(tmp_path, scenario(kubelets))
+    load_study(tmp_path, scenario(kubelets))
     path = tmp_path / "scenario.yaml"
     told = fleet("run", path, "--dry-run")
     assert "1 of the cells must come to the same as others and are not simulated" in told.output
@@ -126,9 +126,9 @@ def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(plan, "_size_cell", looking)
     terms, listener = plan.PlanTerms(5.0, 300_000), RunProgress(2, "none")
-    both = plan.plan_nodes(study_of(tmp_path, scenario(kubelets)), terms, listener)
+    both = plan.plan_nodes(load_study(tmp_path, scenario(kubelets)), terms, listener)
     assert looked == ["container"]
     assert [one.name for one in both.configurations] == ["container", "pod"]
-    alone = plan.plan_nodes(study_of(tmp_path, scenario({"pod": kubelets["pod"]})), terms, listener)
+    alone = plan.plan_nodes(load_study(tmp_path, scenario({"pod": kubelets["pod"]})), terms, listener)
     assert looked == ["container", "pod"]
     assert {one.by_seed for one in both.configurations} == {alone.configurations[0].by_seed}

@@ -15,9 +15,9 @@ from podslice.fleet.engine.options import CellOptions
 from podslice.fleet.engine.run import run_cell
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scenario.plan import PlanTerms, plan_nodes
-from podslice.fleet.workers.shares import SharePipe, ShareTeller, tell_through
+from podslice.fleet.workers.progress import ProgressPipe, ProgressReporter, report_through
 from tests.fleet.fleets import churn, fleet_of, shape
-from tests.fleet.test_equivalence import study_of
+from tests.fleet.test_equivalence import load_study
 from tests.fleet.test_runs import SCENARIO, files_of, fleet
 
 
@@ -62,7 +62,7 @@ def test_progress_in_lines() -> None:
     told = Told(3)
     for at, key in ((4.0, "a"), (12.0, "b"), (13.0, "c")):
         told.now = at
-        told.progress.done(key)
+        told.progress.count(key)
     assert told.lines == [
         "podslice: 0 of 3 cells",
         "podslice: 2 of 3 cells, about 6 s left",
@@ -75,7 +75,7 @@ def test_one_long_cell_is_told() -> None:
     told = Told(1)
     for second in range(31):
         told.now = float(second)
-        told.progress.share("now~kube~s1", second / 100)
+        told.progress.report("now~kube~s1", second / 100)
     assert told.lines == [
         "podslice: 0 of 1 cells",
         "podslice: 0 of 1 cells, about 90 s left; now~kube~s1 10 %",
@@ -89,21 +89,21 @@ def test_lines_name_the_furthest_cells() -> None:
     comes late."""
     told = Told(6)
     for place in range(6):
-        told.progress.share(f"c{place}", 0.0)
-        told.progress.share(f"c{place}", place / 10)
-    told.progress.done("c5")
-    told.progress.share("c5", 0.9)
+        told.progress.report(f"c{place}", 0.0)
+        told.progress.report(f"c{place}", place / 10)
+    told.progress.count("c5")
+    told.progress.report("c5", 0.9)
     told.now = 10.0
-    told.progress.idle()
+    told.progress.tick()
     assert told.lines[-1] == ("podslice: 1 of 6 cells, about 20 s left; c4 40 %, c3 30 %, c2 20 %, c1 10 % and 1 more")
 
 
 def test_what_a_checkpoint_had_took_no_time() -> None:
     """A cell that goes on at 80 % and is at 90 % after ten seconds needs ten more, not one."""
     told = Told(1, "json")
-    told.progress.share("a", 0.8)
+    told.progress.report("a", 0.8)
     told.now = 10.0
-    told.progress.share("a", 0.9)
+    told.progress.report("a", 0.9)
     assert told.documents[-1]["secondsLeft"] == 10.0
 
 
@@ -111,8 +111,8 @@ def test_equivalence_are_no_work() -> None:
     """Cells that are not simulated count as done, and not for the time that is left."""
     told = Told(4, "json", work={"a", "c"})
     told.now = 5.0
-    told.progress.done("a")
-    told.progress.done("b")
+    told.progress.count("a")
+    told.progress.count("b")
     assert told.documents[-1] == {
         "done": 2, "total": 4, "cell": "b", "secondsLeft": 5.0, "share": 0.5, "shares": {}
     }  # fmt: skip
@@ -121,10 +121,10 @@ def test_equivalence_are_no_work() -> None:
 def test_progress_in_json() -> None:
     """A line for every cell, and every second one with the shares of cells in work."""
     told = Told(2, "json")
-    told.progress.share("a", 0.25)
+    told.progress.report("a", 0.25)
     told.now = 1.0
-    told.progress.share("b", 0.5)
-    told.progress.done("a")
+    told.progress.report("b", 0.5)
+    told.progress.count("a")
     assert [(one["done"], one["share"], one["shares"]) for one in told.documents] == [
         (0, 0.0, {}),
         (0, 0.375, {"a": 0.25, "b": 0.5}),
@@ -137,13 +137,13 @@ def test_progress_as_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     told = Told(2, terminal=True)
-    told.progress.share("now~kube~s1", 0.0)
+    told.progress.report("now~kube~s1", 0.0)
     told.now = 1.0
-    told.progress.share("now~kube~s1", 0.5)
+    told.progress.report("now~kube~s1", 0.5)
     assert "50 % now~kube~s1" in told.stream.text
     assert "25 % 0 of 2 cells, about 3 s left" in told.stream.text
     told.now = 2.0
-    told.progress.done("now~kube~s1")
+    told.progress.count("now~kube~s1")
     assert "50 % 1 of 2 cells" in told.stream.text
     told.progress.end()
     assert told.stream.text.endswith("\x1b[2K")
@@ -203,7 +203,7 @@ def test_words_are_half_a_second_apart() -> None:
     """The first one is told at once, what comes between is not."""
     now = [0.0]
     found: list[tuple[str, float]] = []
-    teller = ShareTeller("a", lambda key, share: found.append((key, share)), lambda: now[0])
+    teller = ProgressReporter("a", lambda key, share: found.append((key, share)), lambda: now[0])
     for step in range(10):
         now[0] = step / 10
         teller(step / 10)
@@ -212,19 +212,19 @@ def test_words_are_half_a_second_apart() -> None:
 
 def test_a_pipe_that_nobody_reads_loses_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker does not wait for who listens, and what is heard is whole; without a listener it works on."""
-    monkeypatch.setattr("podslice.fleet.workers.shares._WAY", type("Way", (), {})())
-    pipe = SharePipe()
-    tell_through(pipe.writer)
+    monkeypatch.setattr("podslice.fleet.workers.progress._SINK", type("Sink", (), {})())
+    pipe = ProgressPipe()
+    report_through(pipe.writer)
     for number in range(20_000):
-        ShareTeller("a key with spaces")(number / 20_000)
-    heard = list(pipe.heard())
+        ProgressReporter("a key with spaces")(number / 20_000)
+    heard = list(pipe.read_new())
     assert 100 < len(heard) < 20_000
     assert {key for key, _ in heard} == {"a key with spaces"}
     assert [share for _, share in heard] == sorted(share for _, share in heard)
-    ShareTeller("b")(0.5)
-    assert list(pipe.heard()) == [("b", 0.5)]
+    ProgressReporter("b")(0.5)
+    assert list(pipe.read_new()) == [("b", 0.5)]
     pipe.close()
-    ShareTeller("c")(0.5)
+    ProgressReporter("c")(0.5)
 
 
 @pytest.mark.slow
@@ -247,17 +247,17 @@ def test_workers_tell_and_the_bytes_stay(tmp_path: Path) -> None:
 
 def test_a_plan_tells_shares_too(tmp_path: Path) -> None:
     """Of a cell whose nodes are looked for the share rises from question to question, and then it is done."""
-    study = study_of(tmp_path, {**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}})
+    study = load_study(tmp_path, {**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}})
     said: list[tuple[str, float]] = []
 
     class Listener:
-        def share(self, key: str, share: float) -> None:
+        def report(self, key: str, share: float) -> None:
             said.append((key, share))
 
-        def idle(self) -> None:
+        def tick(self) -> None:
             """Nothing happens in one process."""
 
-        def done(self, key: str) -> None:
+        def count(self, key: str) -> None:
             said.append((key, -1.0))
 
     plan_nodes(study, PlanTerms(5.0, 300_000), Listener())

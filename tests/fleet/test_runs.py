@@ -32,8 +32,8 @@ from podslice.fleet.scenario.run import read_inputs
 from podslice.fleet.scenario.scenario_file import API_VERSION, load_scenario
 from podslice.fleet.scenario.store import RunStore
 from podslice.fleet.traces.rows import open_rows
-from podslice.fleet.workers.helper import unpacked
-from podslice.fleet.workers.pool import Task, simulate, simulated
+from podslice.fleet.workers.helper import unpack_files
+from podslice.fleet.workers.pool import Task, simulate, simulate_cell
 from podslice.values.errors import InputError
 from tests.read_documents import read_document
 
@@ -387,7 +387,7 @@ def test_a_damaged_trace_is_known_before_any_cell(scenario: Path, tmp_path: Path
 def test_outcomes_survive_their_encoding(scenario: Path) -> None:
     """What is decoded is what was encoded; other bytes are refused."""
     study = Study(load_scenario(scenario), scenario.parent)
-    outcome = simulated(study, study.cells[3].key)
+    outcome = simulate_cell(study, study.cells[3].key)
     data = encode(outcome)
     again = decode(data)
     assert encode(again) == data
@@ -409,7 +409,7 @@ def test_every_remembered_answer_can_be_computed_again(scenario: Path) -> None:
     """With --verify 1 every remembered answer is compared, and the outcome is the same."""
     study = Study(load_scenario(scenario), scenario.parent)
     key = study.cells[-1].key
-    assert encode(simulated(study, key, 1)) == encode(simulated(study, key, 0))
+    assert encode(simulate_cell(study, key, 1)) == encode(simulate_cell(study, key, 0))
 
 
 def test_files_travel_to_workers_elsewhere(scenario: Path, tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_files_travel_to_workers_elsewhere(scenario: Path, tmp_path: Path) -> No
     files, depth = read_inputs(study)
     assert (files, depth) == ([("../kubelet.yaml", kubelet.encode())], 1)
     there = simulate(Task(text, str(near), study.cells[0].key))
-    elsewhere = simulate(Task(text, str(unpacked(pickle.dumps((depth, files)), far)), study.cells[0].key))
+    elsewhere = simulate(Task(text, str(unpack_files(pickle.dumps((depth, files)), far)), study.cells[0].key))
     assert there.data == elsewhere.data != b""
     assert [str(path.relative_to(far)) for path in far.rglob("*") if path.is_file()] == ["kubelet.yaml"]
     (near / "s.yaml").write_text(text.replace("../kubelet.yaml", str(near.parent / "kubelet.yaml")))

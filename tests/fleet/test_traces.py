@@ -13,7 +13,7 @@ from podslice.cli.main import cli
 from podslice.fleet.engine.streams import stream
 from podslice.fleet.traces.columns import amount, known_format, read_mapping
 from podslice.fleet.traces.rows import MAX_LINE
-from podslice.fleet.traces.sample import chosen
+from podslice.fleet.traces.sample import sample_rows
 from podslice.fleet.traces.trace import TraceNode, TracePod, open_trace
 from podslice.fleet.traces.trace_facts import describe
 from podslice.fleet.traces.trace_write import write_trace
@@ -292,4 +292,4 @@ def test_amounts_are_exact() -> None:
 
 def test_all_of_few_rows_are_chosen() -> None:
     """Where there are no more rows than wanted, all are taken, in their order."""
-    assert chosen(stream(1, "sample"), range(5), 9) == [0, 1, 2, 3, 4]
+    assert sample_rows(stream(1, "sample"), range(5), 9) == [0, 1, 2, 3, 4]

@@ -47,10 +47,10 @@ def import_(*, folder: Path, out: Path, anonymise: bool, since: str) -> None:
 
     Exit codes: 0 imported, 2 bad input.
     """
-    _tell(import_cluster(folder, out, anonymise=anonymise, since=since), out)
+    _print(import_cluster(folder, out, anonymise=anonymise, since=since), out)
 
 
-def _tell(found: Imported, out: Path) -> None:
+def _print(found: Imported, out: Path) -> None:
     machines = ", ".join(f"{_SOURCES[source]} for {count}" for source, count in sorted(found.by_source.items()))
     echo(f"{counted(found.nodes, 'node')}: machines {machines}")
     if found.since:

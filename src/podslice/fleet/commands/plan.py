@@ -28,10 +28,10 @@ from podslice.values.errors import InputError
               help="Demand that may stay unmet.")  # fmt: skip
 @click.option("--patience", default="60s", show_default=True, metavar="TIME",
               help="Demand that has not run this long after its arrival is unmet.")  # fmt: skip
-@click.option("--growth", is_flag=True, help="Find too how many percent more pods all nodes would take.")
-@click.option("--by-class", is_flag=True, help="Find too how many nodes of each class may go while all others stay.")
+@click.option("--growth", is_flag=True, help="Also find how many percent more pods all nodes would take.")
+@click.option("--by-class", is_flag=True, help="Also find how many nodes of each class can go while all others stay.")
 @click.option("--weight", "weights", multiple=True, metavar="CLASS=N",
-              help="Let classes go together: N of them for N' of another; those without stay. Repeat it.")  # fmt: skip
+              help="Remove classes together, N nodes of one for N' of another; others stay. Repeat it.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes; as many as CPUs by default.")
 @click.option("--out", metavar="RUN", type=click.Path(path_type=Path, file_okay=False),
               help="A run whose page shows the plan.")  # fmt: skip
@@ -50,8 +50,8 @@ def plan(
     form_of_progress: str,
     output: str,
 ) -> None:
-    """Find the least number of nodes for every configuration of a scenario, over its seeds. Nodes go away in a random
-    order, the same for all configurations: of all classes alike, or as --weight says.
+    """Find the least number of nodes for every configuration of a scenario, over its seeds. Nodes are removed in a
+    random order, the same for all configurations: of all classes alike, or by --weight.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""How far a run is: bars on a terminal, a line every ten seconds elsewhere, or JSON lines, all on standard error."""
+"""Progress of a run: bars on a terminal, a line every ten seconds elsewhere, or JSON lines, all on standard error."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PROGRESS = click.option("--progress", "form_of_progress", type=click.Choice(["auto", "bar", "lines", "json", "none"]),
-                        default="auto", show_default=True, help="How to tell how far it is.")  # fmt: skip
+                        default="auto", show_default=True, help="How to show progress.")  # fmt: skip
 _EVERY = {"bar": 0.2, "lines": 10.0, "json": 1.0}
-"""Seconds between two words, by form."""
+"""Seconds between two reports, by form."""
 _MOST_BARS = 16
 _MOST_NAMED = 4
 _LEAST_WORK = 0.001
-"""Of a cell: with less done nobody can say how long the rest takes."""
+"""Share of a cell below which the remaining time is not estimated."""
 
 
 class RunProgress:
-    """Tells how many cells are done, how far those in work are, and how long the rest will take, if it goes on so. As a
+    """Shows how many cells are done, the shares of those at work, and the remaining time at the present speed. As a
     context it begins and ends.
 
-    `work`: keys of what is simulated, where this is not what is counted: of twins one is, a configuration is many."""
+    `work`: keys of what is simulated, where that is not what is counted: of equivalent cells one is simulated, and a
+    configuration is many cells.
+    """
 
     def __init__(
         self,
@@ -50,14 +52,14 @@ class RunProgress:
         self._work = work
         self._works = total if work is None else len(work)
         self._shares: dict[str, float] = {}
-        """Of what is in work."""
-        self._given: dict[str, float] = {}
-        """What was there already when it came: a checkpoint's."""
+        """Shares of the simulations at work."""
+        self._initial: dict[str, float] = {}
+        """Shares at the first report: what a checkpoint has already."""
         self._finished: set[str] = set()
         self._done = 0
         self._last_key = ""
         self._begun = clock()
-        self._told = float("-inf")
+        self._last_report = float("-inf")
         self._bars: _Bars | None = None
 
     def __enter__(self) -> Self:
@@ -68,39 +70,39 @@ class RunProgress:
         self.end()
 
     def begin(self) -> None:
-        """The first word."""
+        """Show the first report."""
         if self._form == "bar":
             self._bars = _Bars(self._stream)
-        self._tell()
+        self._report()
 
-    def share(self, key: str, share: float) -> None:
-        """So much of a thing that is simulated is done, from 0 to 1."""
+    def report(self, key: str, share: float) -> None:
+        """Set the share of a simulation that is done, from 0 to 1."""
         if key in self._finished:
             return
         if share >= 1.0:
             self.finish(key)
             return
-        self._given.setdefault(key, share)
+        self._initial.setdefault(key, share)
         self._shares[key] = max(share, self._shares.get(key, 0.0))
-        self.idle()
+        self.tick()
 
     def finish(self, key: str) -> None:
-        """A thing that is simulated is done."""
-        self._given.setdefault(key, 0.0)
+        """Mark a simulation as done."""
+        self._initial.setdefault(key, 0.0)
         self._shares.pop(key, None)
         self._finished.add(key)
 
-    def done(self, key: str) -> None:
-        """A cell is done, or whatever else is counted."""
+    def count(self, key: str) -> None:
+        """Count a cell, or whatever else is counted, as done."""
         if self._work is None or key in self._work:
             self.finish(key)
         self._done += 1
         self._last_key = key
         if self._form == "json" or self._done == self._total or self._is_due():
-            self._tell()
+            self._report()
 
     def note(self, text: str) -> None:
-        """Something to know about the run."""
+        """Show a line about the run."""
         if self._form == "json":
             self._write(json.dumps({"note": text}) + "\n")
         elif self._bars is not None:
@@ -108,36 +110,36 @@ class RunProgress:
         elif self._form == "lines":
             self._write(f"podslice: {text}\n")
 
-    def idle(self) -> None:
-        """Time passes."""
+    def tick(self) -> None:
+        """Show a report if it is time."""
         if self._is_due():
-            self._tell()
+            self._report()
 
     def end(self) -> None:
-        """No more is told."""
+        """Remove the bars."""
         if self._bars is not None:
             self._bars.end()
             self._bars = None
 
     def _is_due(self) -> bool:
-        return self._clock() - self._told >= _EVERY.get(self._form, float("inf"))
+        return self._clock() - self._last_report >= _EVERY.get(self._form, float("inf"))
 
-    def _tell(self) -> None:
-        self._told = self._clock()
-        left = self._left()
+    def _report(self) -> None:
+        self._last_report = self._clock()
+        left = self._seconds_left()
         counted = f"{self._done} of {self._total} {self._what}"
         if self._form == "json":
             shares = {key: round(share, 4) for key, share in self._shares.items()}
-            told = {"done": self._done, "total": self._total, "cell": self._last_key, "secondsLeft": left,
-                    "share": round(self._whole(), 4), "shares": shares}  # fmt: skip
-            self._write(json.dumps(told) + "\n")
+            facts = {"done": self._done, "total": self._total, "cell": self._last_key, "secondsLeft": left,
+                    "share": round(self._share_done(), 4), "shares": shares}  # fmt: skip
+            self._write(json.dumps(facts) + "\n")
         elif self._form == "lines":
-            self._write(f"podslice: {counted}{_left_text(left)}{self._named()}\n")
+            self._write(f"podslice: {counted}{_time_left_text(left)}{self._work_text()}\n")
         elif self._bars is not None:
-            self._bars.show(self._whole(), f"{counted}{_left_text(left)}", self._shares)
+            self._bars.show(self._share_done(), f"{counted}{_time_left_text(left)}", self._shares)
 
-    def _named(self) -> str:
-        """What is in work, the furthest first."""
+    def _work_text(self) -> str:
+        """Return the simulations at work, the furthest first."""
         if not self._shares:
             return ""
         ordered = sorted(self._shares.items(), key=lambda one: (-one[1], one[0]))
@@ -145,17 +147,18 @@ class RunProgress:
         more = len(ordered) - _MOST_NAMED
         return f"; {named}" + (f" and {more} more" if more > 0 else "")
 
-    def _whole(self) -> float:
-        """How much of all is done."""
+    def _share_done(self) -> float:
+        """Return the share of all work that is done."""
         return (len(self._finished) + sum(self._shares.values())) / self._works if self._works else 1.0
 
-    def _left(self) -> float | None:
-        """Seconds, if the rest goes as what was made in this run."""
-        there = len(self._finished) + sum(self._shares.values())
-        made = there - sum(self._given.values())
+    def _seconds_left(self) -> float | None:
+        """Return the remaining seconds at the speed of this run, None where too little is done."""
+        reached = len(self._finished) + sum(self._shares.values())
+        # What a checkpoint had already took no time in this run.
+        made = reached - sum(self._initial.values())
         if made < _LEAST_WORK:
             return None
-        return round((self._clock() - self._begun) / made * max(self._works - there, 0.0), 1)
+        return round((self._clock() - self._begun) / made * max(self._works - reached, 0.0), 1)
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
@@ -163,7 +166,7 @@ class RunProgress:
 
 
 class _Bars:
-    """A bar for all, and one for each cell in work."""
+    """One bar for the whole run, and one for each cell at work."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -183,7 +186,7 @@ class _Bars:
         self._progress.start()
 
     def show(self, whole: float, text: str, shares: dict[str, float]) -> None:
-        """How far all is, and what is in work."""
+        """Update all bars."""
         self._progress.update(self._all, completed=whole, description=text)
         shown = list(shares)[:_MOST_BARS]
         for key in [key for key in self._of if key not in shown]:
@@ -195,11 +198,11 @@ class _Bars:
         self._progress.refresh()
 
     def note(self, text: str) -> None:
-        """A line above them, which stays."""
+        """Print a line above the bars, which stays."""
         self._progress.console.print(f"podslice: {text}", markup=False, highlight=False)
 
     def end(self) -> None:
-        """They are wiped."""
+        """Remove the bars."""
         self._progress.stop()
 
 
@@ -207,12 +210,12 @@ def _percent(share: float) -> str:
     return f"{int(100 * share)} %"
 
 
-def _left_text(left: float | None) -> str:
+def _time_left_text(left: float | None) -> str:
     return "" if not left else f", about {span_text(left)} left"
 
 
 def span_text(seconds: float) -> str:
-    """A time for people: `40 s`, `3 min`, `2.5 h`."""
+    """Return a time for people: `40 s`, `3 min`, `2.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""`podslice fleet run`: make the cells of a scenario."""
+"""`podslice fleet run`: simulate the cells of a scenario."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PROBE = 500
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
-              help="Where the run is kept; the default is NAME-run beside the scenario.")  # fmt: skip
+              help="Folder of the run; the default is NAME-run beside the scenario.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes; as many as CPUs by default.")
 @click.option("--dask", default="", metavar="ADDRESS", help="Workers of a Dask cluster instead, as tcp://host:8786.")
-@click.option("--resume", is_flag=True, help="Go on with the run that is there; cells that are whole are kept.")
+@click.option("--resume", is_flag=True, help="Continue an existing run; whole cells are kept.")
 @click.option("--only", default="", metavar="TEXT", help="Only cells with this in their key.")
 @click.option("--verify", type=click.IntRange(0), metavar="N",
               help="Compute every N-th remembered answer again and compare; 1 is all, 0 none. Cells that must come "
@@ -39,7 +39,7 @@ _PROBE = 500
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True,
               help="Form of the tables.")  # fmt: skip
 @click.option("--print", "print_only", is_flag=True, help="Print the scenario with all defaults, and its id.")
-@click.option("--dry-run", is_flag=True, help="Say what would be simulated, and how long it takes.")
+@click.option("--dry-run", is_flag=True, help="Print what would be simulated, and how long it takes.")
 @PROGRESS
 @quiet_option
 def run(
@@ -84,18 +84,18 @@ def run(
         raise InputError("no configuration starts on all classes of nodes", source=str(file))
     processes = min(workers or cores, max(len(plan.missing), 1))
     if dry_run:
-        _tell_plan(study, plan.missing, processes, assumptions(study))
+        _print_plan(study, plan.missing, processes, assumptions(study))
         return
     store.begin(identity(study, plan), resolved_yaml(study.scenario), resume=resume)
     copy_inputs(study, store)
     with terminable():
-        _make(study, store, plan.missing, workers=processes, dask=dask, verify=verify, told=form_of_progress)
+        _simulate(study, store, plan.missing, workers=processes, dask=dask, verify=verify, form=form_of_progress)
         _finish(store, form)
     if plan.not_started:
         sys.exit(1)
 
 
-def _make(
+def _simulate(
     study: Study,
     store: RunStore,
     cells: tuple[FleetCell, ...],
@@ -103,8 +103,9 @@ def _make(
     workers: int,
     dask: str,
     verify: int | None,
-    told: str,
+    form: str,
 ) -> None:
+    """Simulate cells with progress, and save them."""
     from podslice.fleet.scenario.equivalence import group_equivalent
     from podslice.fleet.scenario.run import make_tasks, open_executor, simulate_cells, sort_longest_first
 
@@ -113,12 +114,12 @@ def _make(
     tasks = make_tasks(study, firsts, store, verify=verify, sent=bool(dask))
     try:
         with (
-            RunProgress(len(cells), told, work=same.keys()) as progress,
+            RunProgress(len(cells), form, work=same.keys()) as progress,
             open_executor(study, workers, dask) as executor,
         ):
             for answer in simulate_cells(executor, tasks, store, study.id, progress, same):
                 print_warnings((answer.warning,) if answer.warning else ())
-                progress.done(answer.key)
+                progress.count(answer.key)
     except KeyboardInterrupt:
         echo(f"podslice: interrupted; --resume goes on with {store.folder}", err=True)
         sys.exit(INTERRUPTED)
@@ -133,8 +134,8 @@ def _finish(store: RunStore, form: str) -> None:
     echo(f"\npodslice fleet report {store.folder} makes a page of it; tables are in {store.folder}/tables", err=True)
 
 
-def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed: tuple[str, ...]) -> None:
-    """What would be simulated, and how long it takes: a part of one cell is, to know."""
+def _print_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed: tuple[str, ...]) -> None:
+    """Print what would be simulated, and how long it takes, estimated from a part of one cell."""
     from podslice.fleet.scenario.equivalence import group_equivalent
 
     scenario = study.scenario
@@ -153,14 +154,14 @@ def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed
     made = len(group_equivalent(study, cells))
     if made < len(cells):
         echo(f"{len(cells) - made} of the cells must come to the same as others and are not simulated")
-    pods, seconds = _probed(study, cells[0])
+    pods, seconds = _measure_speed(study, cells[0])
     whole = seconds * pods * made
     echo(f"pods in a cell: {pods}; at {1e6 * seconds:.0f} µs each on this machine, about {span_text(whole / workers)} "
          f"with {counted(workers, 'worker')}")  # fmt: skip
 
 
-def _probed(study: Study, cell: FleetCell) -> tuple[int, float]:
-    """Pods of a cell, and seconds for each of the first of them."""
+def _measure_speed(study: Study, cell: FleetCell) -> tuple[int, float]:
+    """Return the number of pods of a cell, and seconds for each of the first ones."""
     from podslice.fleet.engine.run import run_cell
     from podslice.fleet.engine.workload import Workload
 

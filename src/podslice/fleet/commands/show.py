@@ -21,7 +21,7 @@ from podslice.values.errors import InputError
 @click.option("--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False),
               help="Write a page with the picture.")  # fmt: skip
 def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None:
-    """Show a node of a run as it was at the end: its CPUs and whose they are, as `podslice draw` shows a node.
+    """Show a node of a run as it was at the end: its CPUs and their owners, as `podslice draw` shows a node.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None
 
 
 def _list(key: str, store: RunStore) -> None:
-    """The nodes with the most CPUs stranded for the mix."""
+    """Print the nodes with the most CPUs stranded for the mix."""
     from podslice.render.table import print_table
 
     outcome = store.read_outcome(key)

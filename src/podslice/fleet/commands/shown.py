@@ -1,4 +1,4 @@
-"""A run on a terminal: one table, configurations as rows, then three sentences."""
+"""A run on a terminal: one table with configurations as rows, then three sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ROWS = 16
 
 
 def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = CRITERIA) -> None:
-    """Print it; `wide` shows every figure of every configuration."""
+    """Print a summary; `wide` shows every figure of every configuration."""
     echo(f"{summary.name}: {counted(len(summary.candidates), 'configuration')}, {counted(summary.seeds, 'seed')}\n")
     names = list(BY_NAME) if wide else [criteria[0], *(name for name in _COLUMNS if name != criteria[0])][:_MOST]
     names = [name for name in names if any(one.over(name) for one in summary.candidates)]
@@ -41,7 +41,7 @@ def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = 
 
 
 def _best(candidates: Sequence[Configuration], name: str) -> float | None:
-    """The best mean of a figure, where more or less of it is better and the candidates differ."""
+    """Return the best mean of a figure; None where neither more nor less is better, or all are equal."""
     if BY_NAME[name].less is None:
         return None
     means = {round(found.mean, 1) for one in candidates if (found := one.over(name)) is not None}

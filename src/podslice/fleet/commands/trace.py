@@ -1,4 +1,4 @@
-"""`podslice fleet trace`: what is in a trace, and traces in other forms."""
+"""`podslice fleet trace`: describe traces, and write them in other forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podslice.cli.output import OUTPUT, emit, prose_width, with_options
 from podslice.fleet.documents import TraceCheck, TraceDescription, TraceProblem
 from podslice.fleet.engine.streams import stream
 from podslice.fleet.traces.columns import read_mapping
-from podslice.fleet.traces.sample import chosen
+from podslice.fleet.traces.sample import sample_rows
 from podslice.fleet.traces.trace import OpenTrace, TraceNode, TracePod, open_trace
 from podslice.fleet.traces.trace_facts import PodListFacts, TraceFacts, describe
 from podslice.fleet.traces.trace_write import write_trace
@@ -73,7 +73,7 @@ _out_option = click.option(
 @_trace_options
 @OUTPUT("table")
 def describe_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None, output: str) -> None:
-    """Say what a trace has, what it has not, and what everybody who uses it must know.
+    """Say what a trace has, what it lacks, and what its users must know.
 
     \b
     Examples:
@@ -117,8 +117,8 @@ def check_trace(*, file: Path, columns: tuple[str, ...], rows_are: str | None, o
         verdict = f"{len(problems)} wrong" if problems else "nothing is wrong"
         echo(f"{file}: {known}, {counted(rows, 'row')}, {verdict}")
     else:
-        told = tuple(TraceProblem(one.problem, one.remedy) for one in problems[:_MOST_PROBLEMS])
-        emit(TraceCheck(str(file), known, rows, len(problems), told), output)
+        first = tuple(TraceProblem(one.problem, one.remedy) for one in problems[:_MOST_PROBLEMS])
+        emit(TraceCheck(str(file), known, rows, len(problems), first), output)
     if problems:
         sys.exit(1)
 
@@ -182,7 +182,7 @@ def sample_trace(
         if first is not None:
             rows = islice(rows, first)
         if count is not None:
-            rows = iter(chosen(stream(seed, "sample"), rows, count))
+            rows = iter(sample_rows(stream(seed, "sample"), rows, count))
         _write(out, opened, rows)
 
 

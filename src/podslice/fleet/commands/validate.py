@@ -1,4 +1,4 @@
-"""`podslice fleet validate`: does the engine reproduce what others published?"""
+"""`podslice fleet validate`: compare the engine with published results."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def validate_fgd(
     left = sum(run not in kept.curves for run in runs)
     with RunProgress(left, form_of_progress, what="runs") as progress:
         for run in run_all(folder, runs, kept, workers):
-            progress.done(f"{run.workload} {run.policy} {run.seed}")
+            progress.count(f"{run.workload} {run.policy} {run.seed}")
     verdict = compare(traces, {run: kept.curves[run] for run in runs})
     if output == "table":
         _print(verdict)
@@ -114,9 +114,11 @@ def _print(verdict: FGDVerdict) -> None:
         cells = [f"{mine[at].ours:.2f} ({mine[at].published:.2f})" for at in _SHOWN]
         worst = max(mine.values(), key=lambda point: abs(point.difference))
         outside = sum(not point.inside for point in mine.values())
-        said = style("agrees", fg="green") if not outside else style(f"{outside} of {len(POINTS)} outside", fg="red")
+        agreement = (
+            style("agrees", fg="green") if not outside else style(f"{outside} of {len(POINTS)} outside", fg="red")
+        )
         seeds = str(mine[_SHOWN[0]].seeds)
-        rows.append([workload, policy, seeds, *cells, f"{worst.difference:+.2f} at {worst.percent} %", said])
+        rows.append([workload, policy, seeds, *cells, f"{worst.difference:+.2f} at {worst.percent} %", agreement])
     headings = ["Pods", "Policy", "Seeds", *(f"At {at} %" for at in _SHOWN), "Largest difference", "Verdict"]
     echo(format_table(headings, rows, right=(2, 3, 4), bold=True))
     echo("GPUs allocated in percent, published in brackets.")

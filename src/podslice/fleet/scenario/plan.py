@@ -27,8 +27,8 @@ from podslice.fleet.scenario.sizing import (
     weighted_order,
 )
 from podslice.fleet.traces.growth import GrowingWorkload, most_growth
-from podslice.fleet.workers.pool import local_executor, run_tasks, study_of
-from podslice.fleet.workers.shares import ShareListener, ShareTeller
+from podslice.fleet.workers.pool import load_study, local_executor, run_tasks
+from podslice.fleet.workers.progress import ProgressListener, ProgressReporter
 from podslice.values.errors import InputError, PodsliceError
 
 _NEARLY = 0.99
@@ -84,17 +84,17 @@ class CellSize(NamedTuple):
 def size_cell(task: SizeTask) -> CellSize:
     """Size a cell in a worker process."""
     try:
-        study = study_of(task.scenario, task.folder)
+        study = load_study(task.scenario, task.folder)
         cell = next(one for one in study.cells if one.key == task.key)
-        return _size_cell(study, cell, task.terms, ShareTeller(task.key))
+        return _size_cell(study, cell, task.terms, ProgressReporter(task.key))
     except PodsliceError as error:
         return CellSize(task.key, 0, problem=str(error))
 
 
-class PlanListener(ShareListener, Protocol):
+class PlanListener(ProgressListener, Protocol):
     """Gets the progress of a plan."""
 
-    def done(self, key: str) -> None:
+    def count(self, key: str) -> None:
         """Called when all cells of a configuration are sized."""
 
 
@@ -115,7 +115,7 @@ def plan_nodes(study: Study, terms: PlanTerms, listener: PlanListener, *, worker
         by_key[size.key] = size
         left[name_of[size.key]] -= 1
         if not left[name_of[size.key]]:
-            listener.done(name_of[size.key])
+            listener.count(name_of[size.key])
     varying = _varying_parts(by_name)
     totals = Counter(study.cluster.classes[node.kind].name for node in study.cluster.nodes)
     anomalies: list[str] = []
@@ -155,23 +155,23 @@ def group_cells(study: Study) -> dict[str, tuple[FleetCell, ...]]:
     return group_equivalent(study, study.cells)
 
 
-def _size_all(study: Study, terms: PlanTerms, workers: int, listener: ShareListener) -> Iterator[CellSize]:
+def _size_all(study: Study, terms: PlanTerms, workers: int, listener: ProgressListener) -> Iterator[CellSize]:
     """Yield the sizes of all cells as they are found; equivalent cells are sized once."""
     same = group_cells(study)
     firsts = [cells[0] for cells in same.values()]
     for found in _size_distinct(study, firsts, terms, min(workers, len(same)), listener):
-        listener.share(found.key, 1.0)
+        listener.report(found.key, 1.0)
         for cell in same.get(found.key, ()):
             yield found._replace(key=cell.key)
 
 
 def _size_distinct(
-    study: Study, cells: Sequence[FleetCell], terms: PlanTerms, workers: int, listener: ShareListener
+    study: Study, cells: Sequence[FleetCell], terms: PlanTerms, workers: int, listener: ProgressListener
 ) -> Iterator[CellSize]:
     """Yield the sizes of these cells as they are found."""
     if workers <= 1:
         for cell in cells:
-            yield _size_cell(study, cell, terms, ShareTeller(cell.key, listener.share))
+            yield _size_cell(study, cell, terms, ProgressReporter(cell.key, listener.report))
         return
     scenario, folder = json.dumps(msgspec.to_builtins(study.scenario)), str(study.inputs.folder.absolute())
     tasks = [SizeTask(scenario, folder, cell.key, terms) for cell in cells]

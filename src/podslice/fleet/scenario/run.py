@@ -19,10 +19,10 @@ from podslice.fleet.scenario.cluster import ClassStartError
 from podslice.fleet.scenario.scenario import FleetScenario
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.fleet.scenario.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
-from podslice.fleet.workers.far import dask_executor
-from podslice.fleet.workers.keeper import stoppable
+from podslice.fleet.workers.checkpoint_file import stoppable
+from podslice.fleet.workers.dask_client import dask_executor
 from podslice.fleet.workers.pool import CellAnswer, Task, local_executor, run_tasks, simulate
-from podslice.fleet.workers.shares import ShareListener
+from podslice.fleet.workers.progress import ProgressListener
 from podslice.reading.yaml import dump
 from podslice.render.prose import counted
 from podslice.values.errors import InputError
@@ -272,14 +272,14 @@ def simulate_cells(
     tasks: list[Task],
     store: RunStore,
     identity: str,
-    listener: ShareListener,
+    listener: ProgressListener,
     same: Mapping[str, Sequence[FleetCell]],
 ) -> Iterator[CellAnswer]:
     """Simulate cells and save each, with its equivalent ones (`same`); report progress to `listener`. Raises
     `InputError` for a cell that cannot be simulated or saved."""
     answers: Iterator[CellAnswer]
     if executor is None:
-        answers = (simulate(task, listener.share) for task in tasks)
+        answers = (simulate(task, listener.report) for task in tasks)
     else:
         answers = run_tasks(executor, simulate, tasks, listener)
     for answer in answers:

@@ -1,4 +1,4 @@
-"""Some rows of many, each as likely, read one by one."""
+"""A uniform sample of rows that are read one by one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from podslice.fleet.engine.streams import draw_below
 T = TypeVar("T")
 
 
-def chosen(chance: Random, items: Iterable[T], count: int) -> list[T]:
-    """So many of the items in their own order, all of them where there are no more."""
+def sample_rows(chance: Random, items: Iterable[T], count: int) -> list[T]:
+    """Return `count` of the items in their own order, all of them where there are no more (reservoir sampling)."""
     kept: list[tuple[int, T]] = []
     for number, item in enumerate(items):
         if len(kept) < count:

@@ -1,7 +1,7 @@
-"""Cyclic garbage is looked for less often while a cell is simulated.
+"""Less frequent garbage collection while a cell is simulated.
 
 A simulation keeps millions of values, none of which are in cycles; a collector that walks over all of them whenever a
-quarter more came to be takes a fifth of the time and finds nothing.
+quarter more were created takes a fifth of the time and finds nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _THRESHOLDS = 200_000, 50, 50
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Within it, only what piles up by the hundred thousand is looked through."""
+    """Raise the thresholds of the cyclic garbage collector within the context."""
     before = gc.get_threshold()
     gc.set_threshold(*_THRESHOLDS)
     try:

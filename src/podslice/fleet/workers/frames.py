@@ -1,4 +1,4 @@
-"""Values between a process and the one that works for it, over a socket: its length in eight bytes, and its pickle."""
+"""Frames between a process and its helper over a socket: the length in eight bytes, and a pickle."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 _LENGTH = struct.Struct(">Q")
 _AT_ONCE = 1 << 18
-"""Bytes asked for at a time."""
+"""Bytes requested from the socket at a time."""
 
 
-def packed(value: object) -> bytes:
-    """A frame."""
+def pack(value: object) -> bytes:
+    """Return a value as a frame."""
     data = pickle.dumps(value)
     return _LENGTH.pack(len(data)) + data
 
 
-def received(sock: socket.socket) -> Any:
-    """The next value. Raises `EOFError` where nobody sends any more."""
+def receive(sock: socket.socket) -> Any:
+    """Return the next value. Raises `EOFError` where the socket is closed."""
     size = _LENGTH.unpack(_exactly(sock, _LENGTH.size))[0]
     return pickle.loads(_exactly(sock, size))
 
@@ -35,13 +35,13 @@ def _exactly(sock: socket.socket, size: int) -> bytearray:
     return found
 
 
-async def arrived(sock: socket.socket) -> Any:
-    """The next value of a socket that does not block. Raises `EOFError` where nobody sends any more."""
-    size = _LENGTH.unpack(await _all_of(sock, _LENGTH.size))[0]
-    return pickle.loads(await _all_of(sock, size))
+async def receive_async(sock: socket.socket) -> Any:
+    """Return the next value of a non-blocking socket. Raises `EOFError` where the socket is closed."""
+    size = _LENGTH.unpack(await _exactly_async(sock, _LENGTH.size))[0]
+    return pickle.loads(await _exactly_async(sock, size))
 
 
-async def _all_of(sock: socket.socket, size: int) -> bytearray:
+async def _exactly_async(sock: socket.socket, size: int) -> bytearray:
     loop, found = asyncio.get_running_loop(), bytearray()
     while len(found) < size:
         data = await loop.sock_recv(sock, min(size - len(found), _AT_ONCE))

@@ -1,6 +1,6 @@
-"""A process that works for another one: it answers what comes on standard input, which is a socket, until it closes.
+"""The helper process: it answers requests on standard input, which is a socket, until that closes.
 
-`python -m podslice.fleet.workers.helper` is what `Helper` of `podslice.fleet.workers.aside` starts.
+`HelperProcess` of `helper_pool` starts it as `python -m podslice.fleet.workers.helper`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from podslice.fleet.workers.frames import packed, received
-from podslice.fleet.workers.shares import tell_with
+from podslice.fleet.workers.frames import pack, receive
+from podslice.fleet.workers.progress import set_reporter
 
 _EVERY = 2.0
-"""Seconds between two words about a cell: from here each is a message of three processes."""
+"""Seconds between two reports of a cell: from here each is a message through three processes."""
 
 
-def unpacked(data: bytes, into: Path) -> Path:
-    """Write files, which are pickled: how many folders their names go up, and pairs of name and contents. The folder
-    that the names are from, so far down that all files are in the one that is given."""
+def unpack_files(data: bytes, into: Path) -> Path:
+    """Write pickled files below `into`, and return the folder that their names are relative to.
+
+    The pickle has how many folders up the names go, and pairs of name and contents. The folder is so far down that all
+    files are inside `into`.
+    """
     depth, pairs = pickle.loads(data)
     folder = into.joinpath(*["in"] * depth)
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,15 +41,15 @@ def unpacked(data: bytes, into: Path) -> Path:
 
 
 def _serve(asker: socket.socket) -> None:
-    """Answer until nobody asks any more."""
+    """Answer until the socket closes."""
     kept: tempfile.TemporaryDirectory[str] | None = None
     folder = ""
     while True:
         try:
-            kind, data = received(asker)
+            kind, data = receive(asker)
             if kind == "files":
                 kept = tempfile.TemporaryDirectory(prefix="podslice-fleet-")  # the one before goes with its name
-                folder = str(unpacked(data, Path(kept.name)))
+                folder = str(unpack_files(data, Path(kept.name)))
                 continue
             work, argument = pickle.loads(data)
             if kept is not None:
@@ -56,13 +59,14 @@ def _serve(asker: socket.socket) -> None:
             return
         except Exception as error:
             answer = b"", error
-        asker.sendall(packed(("answer", *answer)))
+        asker.sendall(pack(("answer", *answer)))
 
 
-def _end_with(asker: socket.socket) -> None:
-    """Whoever asks may be gone while an answer is worked out: then nobody wants it."""
+def _end_with_parent(asker: socket.socket) -> None:
+    """End this process when the other end of the socket closes, also in the middle of work."""
     poll = select.poll()
     poll.register(asker, 0)
+    # Registered for no event: it returns only when the other end hangs up.
     poll.poll()
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -72,19 +76,19 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Answer what comes on standard input; what work prints goes to standard error."""
+    """Serve standard input; output of the work goes to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     asker = socket.socket(fileno=os.dup(0))
     os.dup2(2, 1)
 
-    def tell(key: str, share: float) -> None:
-        """Where there is no room for it, as three quarters of the buffer are taken, it is lost."""
+    def report(key: str, share: float) -> None:
+        """Send the progress; drop it where the socket has no room for it, as three quarters of its buffer are used."""
         if select.select((), (asker,), (), 0)[1]:
-            asker.sendall(packed(("share", key, share)))
+            asker.sendall(pack(("share", key, share)))
 
-    tell_with(tell, every=_EVERY)
-    threading.Thread(target=_end_with, args=(asker,), daemon=True).start()
+    set_reporter(report, every=_EVERY)
+    threading.Thread(target=_end_with_parent, args=(asker,), daemon=True).start()
     _serve(asker)
 
 

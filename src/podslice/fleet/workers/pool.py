@@ -1,7 +1,7 @@
-"""Cells on processes: of this machine, or elsewhere (`far`).
+"""Cells on processes of this machine, or on remote workers (`dask_client`).
 
-The seam is `concurrent.futures.Executor`; a task is a scenario and the key of a cell, and its answer is bytes. What a
-cell comes to depends on nothing else, so it does not matter who makes it, beside whom, or in which order.
+The seam is `concurrent.futures.Executor`; a task is a scenario and the key of a cell, and its answer is bytes. A cell's
+result depends on nothing else, so it does not matter which process makes it, or in which order.
 """
 
 from __future__ import annotations
@@ -37,24 +37,35 @@ from podslice.fleet.engine.shapes import WHOLE_GPU
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.codec import CellOutcome, ClassFacts, ShapeFacts, encode
 from podslice.fleet.scenario.scenario_file import scenario_from_data
+from podslice.fleet.workers.checkpoint_file import CheckpointFile, stop_worker_at
 from podslice.fleet.workers.collecting import rare_collections
-from podslice.fleet.workers.keeper import CellKeeper, stop_worker_at
-from podslice.fleet.workers.shares import ShareListener, SharePipe, ShareTeller, Tell, TellsShares, tell_through
+from podslice.fleet.workers.progress import (
+    ProgressListener,
+    ProgressPipe,
+    ProgressReporter,
+    Report,
+    ReportsProgress,
+    report_through,
+)
 from podslice.values.errors import InputError, PodsliceError
 from podslice.version import running_version
 
 _PATIENCE = 2.0
-"""Seconds that workers have to keep a checkpoint when they are to stop."""
+"""Seconds that workers have to write a checkpoint when they are to stop."""
 TaskT = TypeVar("TaskT")
 AnswerT = TypeVar("AnswerT")
 _TICK = 0.25
-"""Seconds after which who waits is told that nothing happened."""
+"""Seconds of waiting after which the listener is called although nothing happened."""
 
 
 class Task(NamedTuple):
-    """One cell to simulate. `scenario`: JSON; `folder`: where its files are, which workers of other machines set;
-    `verify`: as of `CellOptions`, None for the default; `checkpoint`: where the cell keeps itself while it runs, empty
-    for nowhere, and `identity`: of the scenario; `release`: of podslice, where the worker may have another one."""
+    """One cell to simulate.
+
+    - `scenario`: JSON; `folder`: where its files are, which remote workers set.
+    - `verify`: as of `CellOptions`, None for the default.
+    - `checkpoint`: path of the checkpoint, "" for none; `identity`: of the scenario.
+    - `release`: of podslice, where the worker may have another one.
+    """
 
     scenario: str
     folder: str
@@ -66,7 +77,8 @@ class Task(NamedTuple):
 
 
 class CellAnswer(NamedTuple):
-    """A cell's outcome as bytes, or in a line why there is none; `warning`: a line about it all the same."""
+    """A cell's outcome as bytes, or in a line why there is none (`problem`); `warning`: a line about a cell that has
+    one."""
 
     key: str
     data: bytes
@@ -75,40 +87,41 @@ class CellAnswer(NamedTuple):
     warning: str = ""
 
 
-def simulate(task: Task, tell: Tell | None = None) -> CellAnswer:
-    """Make a cell, or the rest of one that has a checkpoint. What a worker does; without `tell` it tells how far it is
-    as its process does."""
+def simulate(task: Task, report: Report | None = None) -> CellAnswer:
+    """Simulate a cell, or the rest of one that has a checkpoint. Without `report` the process' own way to report is
+    used."""
     if task.release not in ("", running_version()):
         problem = f"its worker has podslice {running_version()} and the run {task.release}: install the same there"
         return CellAnswer(task.key, b"", {}, problem)
-    keeper = CellKeeper(Path(task.checkpoint), task.identity) if task.checkpoint else None
-    begun, problem = keeper.begun() if keeper else (b"", "")
+    checkpoint = CheckpointFile(Path(task.checkpoint), task.identity) if task.checkpoint else None
+    saved, problem = checkpoint.load() if checkpoint else (b"", "")
     warning = f"the checkpoint of cell {task.key} {problem}; it begins anew" if problem else ""
     try:
-        study = study_of(task.scenario, task.folder)
-        told = ShareTeller(task.key, tell)
-        outcome = simulated(study, task.key, task.verify, begun=begun, keeper=keeper, progress=told)
+        study = load_study(task.scenario, task.folder)
+        progress = ProgressReporter(task.key, report)
+        outcome = simulate_cell(study, task.key, task.verify, saved=saved, checkpoint=checkpoint, progress=progress)
     except PodsliceError as error:
         return CellAnswer(task.key, b"", {}, str(error))
     return CellAnswer(task.key, encode(outcome), outcome.result.summary, warning=warning)
 
 
-def simulated(
+def simulate_cell(
     study: Study,
     key: str,
     verify: int | None = None,
     *,
-    begun: bytes = b"",
-    keeper: CellKeeper | None = None,
+    saved: bytes = b"",
+    checkpoint: CheckpointFile | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> CellOutcome:
-    """What the cell of this key comes to; `progress` as of `run_cell`. Raises `InputError` and `ClassStartError`."""
+    """Return the outcome of the cell with this key; `progress` as of `run_cell`. Raises `InputError` and
+    `ClassStartError`."""
     cell = next(one for one in study.cells if one.key == key)
     made = study.build(cell)
     options = made.options if verify is None else replace(made.options, verify=verify)
-    with rare_collections(), keeper.watching() if keeper else nullcontext():
-        offer = keeper.offer if keeper else None
-        result = run_cell(made.fleet, made.workload, options, made.seed, progress=progress, offer=offer, saved=begun)
+    with rare_collections(), checkpoint.while_running() if checkpoint else nullcontext():
+        offer = checkpoint.offer if checkpoint else None
+        result = run_cell(made.fleet, made.workload, options, made.seed, progress=progress, offer=offer, saved=saved)
     return CellOutcome(
         result,
         tuple(
@@ -127,44 +140,47 @@ def simulated(
 
 
 @lru_cache(1)
-def study_of(scenario: str, folder: str) -> Study:
-    """The study of a scenario (JSON) whose files are in a folder; a worker reads it once. Raises `InputError`."""
+def load_study(scenario: str, folder: str) -> Study:
+    """Return the study of a scenario (JSON) whose files are in a folder; a worker reads it once. Raises
+    `InputError`."""
     return Study(scenario_from_data(json.loads(scenario), "scenario"), Path(folder))
 
 
 def _begin_worker(shares: Connection | None = None) -> None:
-    """Ctrl-C is for the process that began the run, which tells its workers to stop."""
+    """Set up a worker process. Ctrl-C is left to the process that started the run, which ends its workers."""
     if shares is not None:
-        tell_through(shares)
+        report_through(shares)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_worker_at(signal.SIGTERM)
     if parent := multiprocessing.parent_process():
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
-def _end_after(parent: BaseProcess) -> None:
-    """Who began the run may be killed and tell nobody: then this worker keeps its cell and goes, or just goes."""
+def _end_with_parent(parent: BaseProcess) -> None:
+    """End this worker when its parent is gone, which may be killed without a signal to its workers; with a checkpoint
+    if there is time."""
     parent.join()
+    # A signal, so that the handler of the main thread writes the checkpoint between two events of the cell.
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(_PATIENCE)
     os._exit(1)
 
 
 class LocalExecutor(ProcessPoolExecutor):
-    """Processes of this machine, which tell how far they are through `shares`."""
+    """Processes of this machine that report progress through `shares`."""
 
     def __init__(self, workers: int, context: BaseContext) -> None:
-        self.shares = SharePipe()
+        self.shares = ProgressPipe()
         super().__init__(workers, mp_context=context, initializer=_begin_worker, initargs=(self.shares.writer,))
 
-    def look(self) -> str:
-        """Processes of this machine that are lost end the run."""
+    def check_workers(self) -> str:
+        """Return "": losing a process of this machine ends the run."""
         return ""
 
 
 @contextmanager
 def local_executor(workers: int) -> Iterator[LocalExecutor]:
-    """Processes of this machine. Whoever leaves by an exception leaves at once; the processes are ended."""
+    """Yield processes of this machine. An exception within the context ends the processes at once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # half a second of processor time, once for all workers
     executor = LocalExecutor(workers, context)
@@ -173,7 +189,7 @@ def local_executor(workers: int) -> Iterator[LocalExecutor]:
     except BaseException:
         processes, manager = list((executor._processes or {}).values()), executor._executor_manager_thread
         executor.shutdown(wait=False, cancel_futures=True)
-        _end(processes)
+        _end_processes(processes)
         if isinstance(manager, threading.Thread):  # at the interpreter's end it must not be closing its pipe
             manager.join(_PATIENCE)
         executor.shares.close()
@@ -182,8 +198,8 @@ def local_executor(workers: int) -> Iterator[LocalExecutor]:
     executor.shares.close()
 
 
-def _end(processes: Sequence[BaseProcess]) -> None:
-    """They keep a checkpoint and go; who takes too long is killed."""
+def _end_processes(processes: Sequence[BaseProcess]) -> None:
+    """Let processes write their checkpoints and exit; kill those that take too long."""
     for process in processes:
         process.terminate()
     until = time.monotonic() + _PATIENCE
@@ -194,20 +210,20 @@ def _end(processes: Sequence[BaseProcess]) -> None:
 
 
 def run_tasks(
-    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], listener: ShareListener
+    executor: Executor, work: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT], listener: ProgressListener
 ) -> Iterator[AnswerT]:
-    """The answers as they come; `listener` is told meanwhile how far they are. Raises `InputError` where workers are
+    """Yield answers as they come, and report progress to `listener` meanwhile. Raises `InputError` where workers are
     lost."""
     waiting: set[Future[AnswerT]] = {executor.submit(work, task) for task in tasks}
     try:
         while waiting:
             done, waiting = wait(waiting, timeout=_TICK, return_when=FIRST_COMPLETED)
-            if isinstance(executor, TellsShares):
-                for key, share in executor.shares.heard():
-                    listener.share(key, share)
-                if text := executor.look():
+            if isinstance(executor, ReportsProgress):
+                for key, share in executor.shares.read_new():
+                    listener.report(key, share)
+                if text := executor.check_workers():
                     listener.note(text)
-            listener.idle()
+            listener.tick()
             for future in done:
                 yield future.result()
     except BrokenExecutor:

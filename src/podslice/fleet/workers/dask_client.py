@@ -1,8 +1,8 @@
-"""Cells on the workers of a Dask cluster that somebody else runs. Nothing else here knows Dask but `far_worker`, which
-runs on them.
+"""Cells on the workers of an existing Dask cluster. Only this module and `dask_worker`, which runs on the workers,
+depend on Dask.
 
-A task is a coroutine of the worker that waits for a process beside it. The scenario's files are one result of the
-cluster on which all tasks depend: they are sent once, go from worker to worker, and are made again where those who had
+A task is a coroutine of the worker that waits for a helper process. The scenario's files are one result of the cluster
+on which all tasks depend: they are sent once, go from worker to worker, and are recreated where the workers that had
 them are gone.
 """
 
@@ -21,27 +21,30 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from podslice.fleet.workers.far_worker import TOPIC, far_work, give_up, still_scheduler
+from podslice.fleet.workers.dask_worker import TOPIC, cancel_run, quiet_scheduler, run_on_worker
 from podslice.values.errors import InputError
 
 _PATIENCE = 2.0
-"""Seconds that the cluster has to hear that nobody waits any more."""
+"""Seconds the cluster has to receive the cancellation of a run."""
 _LOOK = 10.0
-"""Seconds between two looks at whether there is a worker."""
+"""Seconds between two checks for workers."""
 _SETTINGS = {
     "distributed.client.scheduler-info-interval": "30s",
     "distributed.admin.large-graph-warning-threshold": "1GB",  # the files of a scenario are in it, once
 }
-"""What the client of a run is to do less often than others."""
+"""Settings of a run's client that reduce its background work."""
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|wss?)://)?(?:[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}/?\Z")
-"""A client that is made for anything else takes twenty seconds to end, and prints how."""
+"""Address of a scheduler. A client for anything else takes twenty seconds to end, and prints tracebacks."""
 FilePairs = Sequence[tuple[str, bytes]]
 
 
 @contextmanager
-def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[FarExecutor]:
-    """Workers of a Dask cluster. `files`: names and contents that all tasks need in their `folder`; `depth`: how many
-    folders a name may go up. Raises `InputError` where there is no cluster."""
+def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[DaskExecutor]:
+    """Yield an executor on the workers of a Dask cluster.
+
+    `files`: names and contents that all tasks need in their `folder`; `depth`: how many folders a name may go up.
+    Raises `InputError` where there is no cluster.
+    """
     remedy = "dask scheduler prints its address, such as tcp://host:8786"
     if not _ADDRESS.match(address):
         raise InputError("is no address of a scheduler", path=f"--dask {address}", remedy=remedy)
@@ -59,24 +62,24 @@ def dask_executor(address: str, files: FilePairs, depth: int = 0) -> Iterator[Fa
         try:
             if not client.scheduler_info().get("workers"):
                 raise InputError("has no worker", path=f"--dask {address}", remedy=f"start some: dask worker {address}")
-            executor = FarExecutor(client, address, files, depth)
+            executor = DaskExecutor(client, address, files, depth)
             try:
                 yield executor
             except BaseException:
-                executor.give_up()
+                executor.cancel()
                 raise
         finally:
             client.close(timeout=_PATIENCE)
 
 
-def _files(digest: str, data: bytes) -> tuple[str, bytes]:
-    """The files, as a result of the cluster."""
+def _file_result(digest: str, data: bytes) -> tuple[str, bytes]:
+    """Return the files, as a result of the cluster."""
     return digest, data
 
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """Within it Dask's client does not print how it lost its scheduler: who runs it hears that in a line."""
+    """Silence Dask's client within the context: a lost scheduler is reported in one line instead."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
     before = [one.level for one in loggers]
     for one in loggers:
@@ -88,8 +91,8 @@ def _without_logs() -> Iterator[None]:
             one.setLevel(level)
 
 
-def said(problem: BaseException, address: str) -> BaseException:
-    """What became of a task, in a line, where the cluster is at fault and not the task."""
+def translate_error(problem: BaseException, address: str) -> BaseException:
+    """Return an `InputError` in one line where the cluster is at fault, and the problem itself where the task is."""
     line = str(problem).partition("\n")[0][:200]
     if isinstance(problem, CancelledError):
         found = "the scheduler is gone", "--resume goes on with another one"
@@ -105,28 +108,28 @@ def said(problem: BaseException, address: str) -> BaseException:
     return InputError(found[0], path=f"--dask {address}", remedy=found[1])
 
 
-class FarShares:
-    """How far cells on workers elsewhere are: events of the cluster, of which those of this run count."""
+class DaskProgress:
+    """Progress of cells on remote workers, received as events of the cluster; those of other runs are dropped."""
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._told: SimpleQueue[tuple[str, float]] = SimpleQueue()
+        self._reported: SimpleQueue[tuple[str, float]] = SimpleQueue()
 
-    def hear(self, event: tuple[float, Any]) -> None:
-        """An event."""
-        _, told = event
-        if isinstance(told, dict) and told.get("run") == self._run:
-            self._told.put((str(told["key"]), float(told["share"])))
+    def receive(self, event: tuple[float, Any]) -> None:
+        """Queue the progress in an event."""
+        _, message = event
+        if isinstance(message, dict) and message.get("run") == self._run:
+            self._reported.put((str(message["key"]), float(message["share"])))
 
-    def heard(self) -> Iterable[tuple[str, float]]:
-        """What was told since."""
+    def read_new(self) -> Iterable[tuple[str, float]]:
+        """Return the keys of cells and their shares reported since the last call."""
         with suppress(Empty):
             while True:
-                yield self._told.get_nowait()
+                yield self._reported.get_nowait()
 
 
-class FarExecutor(Executor):
-    """Workers elsewhere, each of which works beside its event loop (`far_work`)."""
+class DaskExecutor(Executor):
+    """Remote workers, each of which works in helper processes (`run_on_worker`)."""
 
     def __init__(self, client: Any, address: str, files: FilePairs, depth: int) -> None:
         self._client = client
@@ -134,17 +137,17 @@ class FarExecutor(Executor):
         self._workers = client.get_executor(pure=False)
         data = pickle.dumps((depth, tuple(files)))
         digest = hashlib.sha256(data).hexdigest()
-        self._files = client.submit(_files, digest, data, key=f"{TOPIC}-files-{digest}")
+        self._files = client.submit(_file_result, digest, data, key=f"{TOPIC}-files-{digest}")
         self.run: str = client.id
-        self.shares = FarShares(self.run)
-        client.subscribe_topic(TOPIC, self.shares.hear)
+        self.shares = DaskProgress(self.run)
+        client.subscribe_topic(TOPIC, self.shares.receive)
         with suppress(Exception):  # a scheduler may have no podslice, or run nothing for others
-            client.run_on_scheduler(still_scheduler, self.run)
+            client.run_on_scheduler(quiet_scheduler, self.run)
         self._looked = time.monotonic()
         self._alone = False
 
     def submit(self, work: Callable[..., Any], /, *tasks: Any, **named: Any) -> Future[Any]:
-        """Call a function of one argument there."""
+        """Call a function of one argument on a worker."""
         (task,) = tasks
         answer: Future[Any] = Future()
 
@@ -155,14 +158,14 @@ class FarExecutor(Executor):
             if problem is None:
                 answer.set_result(pickle.loads(done.result()))
             else:
-                answer.set_exception(said(problem, self._address))
+                answer.set_exception(translate_error(problem, self._address))
 
         question = pickle.dumps((work, task))
-        self._workers.submit(far_work, self.run, question, self._files).add_done_callback(pass_on)
+        self._workers.submit(run_on_worker, self.run, question, self._files).add_done_callback(pass_on)
         return answer
 
-    def look(self) -> str:
-        """Now and then, whether there is a worker; a line where there is none any more, once."""
+    def check_workers(self) -> str:
+        """Return a line when no worker is left, once; checked every ten seconds."""
         now = time.monotonic()
         if now - self._looked < _LOOK:
             return ""
@@ -174,13 +177,13 @@ class FarExecutor(Executor):
         alone, self._alone = alone and not self._alone, alone
         return f"no worker is left; the run waits for one: dask worker {self._address}" if alone else ""
 
-    def give_up(self) -> None:
-        """Nobody waits any more. Workers that do not answer are not waited for."""
+    def cancel(self) -> None:
+        """Cancel the run. Workers that do not answer are not waited for."""
         self._workers.shutdown(wait=False)
-        asked = threading.Thread(target=self._tell_all, daemon=True)
+        asked = threading.Thread(target=self._cancel_everywhere, daemon=True)
         asked.start()
         asked.join(_PATIENCE)
 
-    def _tell_all(self) -> None:
+    def _cancel_everywhere(self) -> None:
         with suppress(Exception):
-            self._client.run(give_up, self.run, on_error="ignore")
+            self._client.run(cancel_run, self.run, on_error="ignore")

@@ -18,29 +18,28 @@ import pytest
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
 from podslice.fleet.scenario.run import sort_longest_first
-from podslice.fleet.workers import aside as aside_module
-from podslice.fleet.workers import far_worker
-from podslice.fleet.workers.aside import Crew, FileParcel
-from podslice.fleet.workers.far_worker import still, still_scheduler
-from podslice.fleet.workers.shares import ShareTeller
+from podslice.fleet.workers import dask_worker, helper_pool
+from podslice.fleet.workers.dask_worker import quiet_scheduler, slowed_timers
+from podslice.fleet.workers.helper_pool import FileParcel, HelperPool
+from podslice.fleet.workers.progress import ProgressReporter
 from podslice.values.errors import InputError
 from tests.clock import until
-from tests.fleet.test_equivalence import KINDS, scenario, study_of
+from tests.fleet.test_equivalence import KINDS, load_study, scenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 
 @pytest.fixture(autouse=True)
 def helpers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    idle: list[aside_module.Helper] = []
-    monkeypatch.setattr(aside_module, "_IDLE", idle)
+    idle: list[helper_pool.HelperProcess] = []
+    monkeypatch.setattr(helper_pool, "_IDLE", idle)
     yield
     for helper in idle:
-        helper.end()
+        helper.stop()
 
 
 def ask(work: Callable[[Any], Any], argument: Any, **named: Any) -> Any:
-    return pickle.loads(asyncio.run(Crew().ask(pickle.dumps((work, argument)), **named)))
+    return pickle.loads(asyncio.run(HelperPool().ask(pickle.dumps((work, argument)), **named)))
 
 
 def own_number(_: object) -> int:
@@ -70,12 +69,12 @@ def test_one_process_for_one_task_after_another(tmp_path: Path) -> None:
 
     async def both() -> list[bytes]:
         question = pickle.dumps((meet, str(tmp_path)))
-        return await asyncio.gather(*(Crew().ask(question) for _ in range(2)))
+        return await asyncio.gather(*(HelperPool().ask(question) for _ in range(2)))
 
     found = {pickle.loads(answer) for answer in asyncio.run(both())}
     assert len(found) == 2
     assert first in found
-    assert len(aside_module._IDLE) == 2
+    assert len(helper_pool._IDLE) == 2
 
 
 class Named(NamedTuple):
@@ -98,7 +97,7 @@ def test_files_come_along() -> None:
 
 
 def tell_twice(key: str) -> str:
-    teller = ShareTeller(key)
+    teller = ProgressReporter(key)
     teller(0.25)
     teller(0.5)
     return key
@@ -107,7 +106,7 @@ def tell_twice(key: str) -> str:
 def test_how_far_it_is_comes_before_the_answer() -> None:
     """The first word at once, the next ones after some time; without a listener nobody hears it."""
     heard: list[tuple[str, float]] = []
-    assert ask(tell_twice, "a", tell=lambda key, share: heard.append((key, share))) == "a"
+    assert ask(tell_twice, "a", report=lambda key, share: heard.append((key, share))) == "a"
     assert heard == [("a", 0.25)]
     assert ask(tell_twice, "b") == "b"
 
@@ -116,11 +115,11 @@ def test_nobody_waits_any_more(tmp_path: Path) -> None:
     """What works for who gives up ends, and what comes after is refused; others' work goes on."""
     note = tmp_path / "pid"
 
-    async def give_up() -> int:
-        crew, other = Crew(), Crew()
+    async def cancel_run() -> int:
+        crew, other = HelperPool(), HelperPool()
         works = asyncio.ensure_future(crew.ask(pickle.dumps((long_work, str(note)))))
         await until(lambda: note.exists() and note.read_text().endswith("\n"))
-        crew.end()
+        crew.close()
         with pytest.raises(BrokenExecutor):
             await works
         with pytest.raises(BrokenExecutor, match="nobody waits"):
@@ -128,7 +127,7 @@ def test_nobody_waits_any_more(tmp_path: Path) -> None:
         assert pickle.loads(await other.ask(pickle.dumps((len, "abc")))) == 3
         return int(note.read_text())
 
-    assert not is_running(asyncio.run(give_up()))
+    assert not is_running(asyncio.run(cancel_run()))
 
 
 def test_who_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_who_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
     note = tmp_path / "pid"
 
     async def cancel() -> int:
-        works = asyncio.ensure_future(Crew().ask(pickle.dumps((long_work, str(note)))))
+        works = asyncio.ensure_future(HelperPool().ask(pickle.dumps((long_work, str(note)))))
         await until(lambda: note.exists() and note.read_text().endswith("\n"))
         works.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -144,7 +143,7 @@ def test_who_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
         return int(note.read_text())
 
     assert not is_running(asyncio.run(cancel()))
-    assert not aside_module._IDLE
+    assert not helper_pool._IDLE
 
 
 class Timer:
@@ -154,17 +153,17 @@ class Timer:
 
 def test_a_scheduler_keeps_still_while_it_has_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock is as before when the client is gone, however that went."""
-    monkeypatch.setattr(far_worker, "_LOOK", 0.01)
+    monkeypatch.setattr(dask_worker, "_LOOK", 0.01)
 
     class Scheduler:
         clients: ClassVar = {"run": 1}
         periodic_callbacks: ClassVar = {"tick": Timer(20.0)}
 
     async def go() -> float:
-        still_scheduler("run", dask_scheduler=Scheduler)
+        quiet_scheduler("run", dask_scheduler=Scheduler)
         await until(lambda: Scheduler.periodic_callbacks["tick"].callback_time == 1000.0)
         del Scheduler.clients["run"]
-        await until(lambda: not far_worker._STILL)
+        await until(lambda: not dask_worker._QUIET_TASKS)
         return Scheduler.periodic_callbacks["tick"].callback_time
 
     assert asyncio.run(go()) == 20.0
@@ -173,12 +172,12 @@ def test_a_scheduler_keeps_still_while_it_has_the_client(monkeypatch: pytest.Mon
 def test_a_worker_keeps_still_while_there_is_work() -> None:
     """Timers that go off often are slow from the first cell to the last; others stay as they are."""
     timers = {"tick": Timer(20.0), "profile": Timer(5000.0), "heartbeat": Timer(500.0)}
-    with still(timers):
-        with still(timers):
+    with slowed_timers(timers):
+        with slowed_timers(timers):
             assert [timer.callback_time for timer in timers.values()] == [1000.0, 5000.0, 500.0]
         assert timers["tick"].callback_time == 1000.0
     assert [timer.callback_time for timer in timers.values()] == [20.0, 5000.0, 500.0]
-    with still({}):
+    with slowed_timers({}):
         pass
 
 
@@ -186,7 +185,7 @@ def test_what_is_raised_comes_back() -> None:
     """Problems are those of the function; the process works on."""
     with pytest.raises(InputError, match="no such file"):
         ask(refuse, "no such file")
-    assert len(aside_module._IDLE) == 1
+    assert len(helper_pool._IDLE) == 1
     assert ask(len, "abc") == 3
 
 
@@ -201,9 +200,9 @@ def test_no_process_outlives_who_asks(tmp_path: Path) -> None:
     """Whoever waits is killed in the middle of the work: it ends too."""
     code = """
 import asyncio, pickle, sys
-from podslice.fleet.workers.aside import Crew
-from tests.fleet.test_aside import long_work
-asyncio.run(Crew().ask(pickle.dumps((long_work, sys.argv[1]))))
+from podslice.fleet.workers.helper_pool import HelperPool
+from tests.fleet.test_helper_pool import long_work
+asyncio.run(HelperPool().ask(pickle.dumps((long_work, sys.argv[1]))))
 """
     note = tmp_path / "pid"
     asker = subprocess.Popen([sys.executable, "-c", code, str(note)])
@@ -234,7 +233,7 @@ def test_cells_that_take_longest_come_first(tmp_path: Path) -> None:
         seeds=[1, 2],
         schedulers={"kube": {}, "exact": {"filter": "exact"}},
     )
-    study = study_of(tmp_path, data)
+    study = load_study(tmp_path, data)
     order = [(cell.kubelet, cell.scheduler, cell.seed) for cell in sort_longest_first(study, study.cells)]
     assert order[:4] == [(name, how, seed) for name, how in SLOW for seed in (1, 2)]
     assert order[-2:] == [("none", "kube", 1), ("none", "kube", 2)]

@@ -1,7 +1,7 @@
-"""Checkpoints of a cell while it runs: every minute, and when somebody wants it to stop.
+"""The checkpoint file of a cell while it runs: written every minute, and when the process is asked to stop.
 
-A checkpoint is a file beside the cells of a run. What is damaged, or of another scenario or release, is passed over
-with a line, and the cell begins anew. A disk that is full costs the checkpoint, not the cell.
+The file is beside the cells of a run. A damaged one, or one of another scenario or release, is reported in a line and
+the cell begins anew. A full disk costs the checkpoint, not the cell.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ _LEVEL = 1
 
 
 class _Stopping:
-    """Whether this process is to stop. `asked`: somebody wants it; `running`: cells that run and look whether it is so;
-    `leave`: ends what runs; `patient`: a second word changes nothing, as who says it waits, and kills in the end."""
+    """Whether this process is to stop.
+
+    - `asked`: a signal has come; `running`: number of running cells that check it.
+    - `leave`: ends what runs.
+    - `patient`: a second signal changes nothing, as its sender waits, and kills in the end.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -43,7 +47,7 @@ class _Stopping:
         self.leave: Callable[[], None] = _interrupt
 
     def ask(self, signum: int = 0, frame: FrameType | None = None) -> None:
-        """A signal: the first one waits for the cell that runs to keep itself."""
+        """Handle a signal: the first one waits until the running cell has written its checkpoint."""
         if not self.running or (self.asked and not self.patient):
             self.leave()
         self.asked = True
@@ -56,8 +60,8 @@ def _interrupt() -> None:
 _STOPPING = _Stopping()
 
 
-class CellKeeper:
-    """Keeps the checkpoint of one cell at a path; `identity`: of the scenario, which it must be of to be used."""
+class CheckpointFile:
+    """The checkpoint of one cell at a path. `identity`: of the scenario; a checkpoint of another one is not used."""
 
     def __init__(self, path: Path, identity: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -65,8 +69,8 @@ class CellKeeper:
         self._clock = clock
         self._last = clock()
 
-    def begun(self) -> tuple[bytes, str]:
-        """What there is to go on from, empty for nothing; and a line about a checkpoint that cannot be used."""
+    def load(self) -> tuple[bytes, str]:
+        """Return the saved run, empty for none, and a line about a checkpoint that cannot be used."""
         try:
             head, _, body = read_limited(str(self._path), _LARGEST).partition(b"\n")
             about = json.loads(head)
@@ -82,8 +86,8 @@ class CellKeeper:
             return b"", f"cannot be read: {error}"
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """A cell runs that is offered."""
+    def while_running(self) -> Iterator[None]:
+        """Count a running cell, which offers checkpoints, within the context."""
         _STOPPING.running += 1
         try:
             yield
@@ -91,14 +95,14 @@ class CellKeeper:
             _STOPPING.running -= 1
 
     def offer(self, take: Callable[[], bytes]) -> None:
-        """Keep the run as it is, if it is time, or if it is to stop, which it does then."""
+        """Write a checkpoint if it is time, or if the process is to stop, and stop then."""
         if _STOPPING.asked or self._clock() - self._last >= EVERY:
-            self._keep(take())
+            self._write(take())
             self._last = self._clock()
         if _STOPPING.asked:
             _STOPPING.leave()
 
-    def _keep(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         body = zlib.compress(data, _LEVEL)
         head = json.dumps({**self._about, "sha256": hashlib.sha256(body).hexdigest()}, sort_keys=True)
         with suppress(OSError):
@@ -106,8 +110,10 @@ class CellKeeper:
 
 
 def stop_worker_at(number: signal.Signals) -> None:
-    """From now on a signal makes this process keep its cell and end. It comes twice where another worker was faster:
-    then a pool of processes ends all others by itself."""
+    """From now on let a signal make this process write its checkpoint and exit.
+
+    The signal comes twice where another worker was faster: a broken pool of processes ends all others by itself.
+    """
     _STOPPING.patient = True
     _STOPPING.leave = lambda: os._exit(1)
     signal.signal(number, _STOPPING.ask)
@@ -115,7 +121,8 @@ def stop_worker_at(number: signal.Signals) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """While this runs Ctrl-C lets the cell that runs in this process keep itself; a second one ends it at once."""
+    """Within the context, let Ctrl-C write the checkpoint of the cell in this process; a second one interrupts at
+    once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
