@@ -9,7 +9,7 @@ from podslice.advise.defrag.moves import MoveRequest, undo_request
 from podslice.advise.defrag.plan import defragment
 from podslice.audit.audit import audit
 from podslice.audit.report import AuditReport
-from podslice.audit.written import load_state
+from podslice.audit.state import load_state
 from podslice.config.policy import Defragmentation, PodslicePolicy
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.values.cpuset import format_bits, union

@@ -149,7 +149,7 @@ def test_table(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     arguments = [f"--state={tmp_path / 'state'}", f"--cgroup-root={tmp_path / 'cgroup'}", f"--proc={tmp_path / 'proc'}"]
     result = CliRunner().invoke(cli, ["audit", *arguments, f"--logs={tmp_path / 'logs'}", "-o", "table"])
-    assert "every container has what the state says" in result.output
+    assert "every container has what the state assigns" in result.output
     host.tree.add(host.app, cpuset_cpus="1-2")
     result = CliRunner().invoke(cli, ["audit", *arguments, f"--logs={tmp_path / 'logs'}", "-o", "table"])
     assert "runs on other CPUs than assigned" in result.output

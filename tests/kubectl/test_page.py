@@ -134,7 +134,7 @@ def test_fragmentation(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("fit",), "nothing to ask about"),
+        (("fit",), "names no pod"),
         (("fit", "--pod", "nobody"), "no pod 'default/nobody' waits for a node"),
         (("fit", "-f", "/nowhere"), "cannot be read"),
         (("fit", "-f", __file__), "test_page.py document 2: is not valid YAML"),
@@ -185,7 +185,7 @@ def test_replicas(plugin: Plugin, api: FakeAPI) -> None:
 def test_nobody_there(podslice: Shell, tmp_path: Path) -> None:
     """An address where nobody listens, one that is none, and one where something else answers."""
     for url, text in (
-        ("http://127.0.0.1:1", "cannot be asked: Connection refused"),
+        ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
         ("ftp://x", "'ftp://x' is not an address"),
         ("http://127.0.0.1:9101/elsewhere", "is not an address"),
         ("http://me@127.0.0.1:9101", "is not an address"),

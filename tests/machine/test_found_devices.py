@@ -139,7 +139,7 @@ def test_table_and_mistakes(tmp_path: Path) -> None:
     capture_machine(archive, machine_files())
     table = run("--devices", "--sysfs", str(archive)).stdout
     assert "nvidia.com/gpu                   0000:17:00.0  0     gpu   10de:2330" in table
-    with pytest.raises(InputError, match="only this machine and captured ones tell their devices"):
+    with pytest.raises(InputError, match="only this machine and captured ones have a PCI bus to read"):
         run("--devices", "--machine", "raspberry-pi-5")
     with pytest.raises(InputError, match="-o synthetic cannot carry devices"):
         run("--devices", "--sysfs", str(archive), "-o", "synthetic")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a picture of the node after as well: .svg, .html or .txt.",
+    help="Also write a picture of the node afterwards: .svg, .html or .txt.",
 )
 @resize_option
 @claim_options
@@ -69,8 +69,8 @@ def admit(
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
     JSON; - is standard input. The node is this very machine unless you name another one, and empty unless --pods or
-    --state say what runs there. With --claims and --slices the claims of the pods are allocated first, as
-    kube-scheduler does it; claims that no pod names, each for itself.
+    --state name the pods that run there. With --claims and --slices the claims of the pods are allocated first, as
+    kube-scheduler does it; a claim that no pod names is allocated by itself.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def admit(
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
     decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers, node.rules.gates)]
-    resizes = [_resize(node, wish) for wish in read_wishes(resize_paths, **options)]
+    resizes = [_resize(node, one) for one in read_wishes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
     all_admitted = all_admitted and all(answer.allocated for answer in answers)
@@ -207,7 +207,7 @@ def _print_resizes(resizes: list[Resized]) -> None:
 
 
 def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
-    """What a person should know of an admitted pod beside where it runs."""
+    """Yield what is worth knowing about an admitted pod beside its placement."""
     if decision.preempted:
         yield "preempts", f"{', '.join(decision.preempted)}, to make room for a critical pod"
     for event in decision.events:
@@ -238,7 +238,7 @@ def _headline(node: Node, profile: str) -> str:
 
 
 def _memory_table(node: Node) -> str:
-    """Memory and huge pages of every NUMA node as the Memory Manager has them in its ledgers."""
+    """Return memory and huge pages of every NUMA node as in the Memory Manager's ledger."""
     from podslice.render.table import format_bytes, format_table
 
     rows = []
@@ -279,8 +279,8 @@ def _device_text(container: ContainerDecision) -> str:
 
 
 def _cpu_columns(container: ContainerDecision, view: NodeView, uid: str, *, wide: bool) -> list[str]:
-    """The shared pool as it is after the last pod, which is one and the same for all that run there; what is shared of
-    its CPU classes where there are some."""
+    """Return the cells about a container's CPUs. The shared pool is shown as it is after the last pod, since it is one
+    for all that run there; with CPU classes, the shared part of the container's classes."""
     shared = container.isolation == "host" and bool(container.cpus)
     cpus = CPUSet.from_bits(view.affinity(uid, container.name)) if shared else container.cpus
     text = "shared pool" if shared and cpus.bits == view.shared and not wide else str(cpus)

@@ -1,4 +1,4 @@
-"""The answer of `podslice admit`."""
+"""The document that `podslice admit` prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from podslice.values.cpuset import CPUSet
 
 
 class NodeCPUs(msgspec.Struct, frozen=True):
-    """The node's sets of CPUs after the last pod: reserved for the system, the shared pool, what may still be owned."""
+    """The node's sets of CPUs after the last pod: reserved for the system, the shared pool, and those that may still be
+    owned."""
 
     reserved: CPUSet = msgspec.field(name="reservedCPUs")
     default: CPUSet = msgspec.field(name="defaultCPUSet")
@@ -24,7 +25,7 @@ class Resized(msgspec.Struct, frozen=True):
 
 
 class ClaimDevice(msgspec.Struct, frozen=True, rename="camel"):
-    """A device that a claim gets; of one that serves many, `consumed` amounts by capacity."""
+    """A device that is allocated to a claim; of a device that serves many, `consumed` amounts by capacity."""
 
     claim: str
     request: str
@@ -35,8 +36,8 @@ class ClaimDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ClaimObstacle(msgspec.Struct, frozen=True):
-    """How one request sees the devices of a node: how many it wants (0 for all there are), how many could serve it
-    alone, and what keeps the others from it, by `POOL/DEVICE`."""
+    """The devices of a node as one request sees them: how many it needs (`wanted`, 0 for all there are), how many could
+    serve it alone, and what rules out the others, by `POOL/DEVICE`."""
 
     claim: str
     request: str
@@ -46,7 +47,7 @@ class ClaimObstacle(msgspec.Struct, frozen=True):
 
 
 class ClaimFix(msgspec.Struct, frozen=True):
-    """A change of one claim with which all of them can be had; it was tried."""
+    """A change of one claim after which all of them can be allocated; it was tried."""
 
     claim: str
     path: str
@@ -54,8 +55,8 @@ class ClaimFix(msgspec.Struct, frozen=True):
 
 
 class ClaimRefusal(msgspec.Struct, frozen=True):
-    """Why these nodes, which are alike, do not serve the claims. Devices in `obstacles` are those of the first; `why`
-    says what is wrong where every request could be met alone."""
+    """The reason why these nodes, which are alike, do not serve the claims. Devices in `obstacles` are those of the
+    first; `why` is the reason where every request could be met alone."""
 
     nodes: tuple[str, ...]
     why: str = ""
@@ -64,7 +65,7 @@ class ClaimRefusal(msgspec.Struct, frozen=True):
 
 
 class ClaimCount(msgspec.Struct, frozen=True):
-    """What a claim counts for with its pod's requests, and the containers that use it."""
+    """The amounts that a claim adds to its pod's requests, and the containers that use it."""
 
     claim: str
     containers: tuple[str, ...]
@@ -72,8 +73,8 @@ class ClaimCount(msgspec.Struct, frozen=True):
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True):
-    """What the scheduler's allocator answers for the claims of one pod, or for a claim that no pod names. `refusals`
-    are all nodes that were asked; `counts` is empty without gate DRANodeAllocatableResources."""
+    """The answer of the scheduler's allocator for the claims of one pod, or for a claim that no pod names. `refusals`
+    are all nodes that were tried; `counts` is empty without gate DRANodeAllocatableResources."""
 
     pod: str
     claims: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Does this node do what its state says, and who else runs on exclusive CPUs?
+"""Auditing a node: whether its containers have what the state assigns, and which others run on exclusive CPUs.
 
-Works on the state files of a kubelet or of the agent and on the cgroup tree, without talking to either. Containers
-are named by the kubelet's log folder where it can be read; without names a container is matched by its set.
+Works on the state files of a kubelet or of the agent and on the cgroup tree, without talking to either. Containers get
+their names from the kubelet's log folder where it can be read; without names a container is matched by its set.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from podslice.audit.containers import POD, FoundContainer, find_containers
-from podslice.audit.promised import outside, rows
+from podslice.audit.promises import find_outside_policy, rows
 from podslice.audit.report import AuditFinding, AuditReport
-from podslice.audit.written import WrittenState
+from podslice.audit.state import RecordedState
 from podslice.config.policy import PodslicePolicy
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree, CgroupValues
@@ -27,15 +27,15 @@ _MOST_PROCESSES = 200_000
 
 
 def audit(
-    state: WrittenState,
+    state: RecordedState,
     tree: CgroupTree,
     proc: FileSystem | None,
     names: Mapping[str, str],
     *,
     policy: PodslicePolicy | None = None,
 ) -> AuditReport:
-    """One pass over the node. `proc` holds `/proc` at its root, None where the node's processes cannot be seen.
-    `policy`: what is held is compared with it, too."""
+    """Audit the node once. `proc` holds `/proc` at its root, None where the node's processes cannot be seen. `policy`:
+    report assignments that it would not have allowed, too."""
     containers = find_containers(tree)
     findings = list(state.problems)
     by_pod: dict[str, list[FoundContainer]] = {}
@@ -45,7 +45,7 @@ def audit(
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
     promised = tuple(rows(state.promises, state.sets))
     if policy is not None:
-        findings += outside(policy, promised, state.promises, state.sets)
+        findings += find_outside_policy(policy, promised, state.promises, state.sets)
     findings += _intruding_containers(containers, state, tree, names)
     outsiders: dict[str, int] = {}
     if proc is not None:
@@ -67,11 +67,11 @@ def audit(
 def _check_pod(
     uid: str,
     found: list[FoundContainer],
-    state: WrittenState,
+    state: RecordedState,
     tree: CgroupTree,
     names: Mapping[str, str],
 ) -> Iterator[AuditFinding]:
-    """Every assignment of a pod against the containers it has."""
+    """Compare every assignment of a pod with the containers it has."""
     if not found:
         text = "the state holds resources for a pod that has no containers"
         yield AuditFinding("missing", f"pod {uid}", format_bits(state.of_pod(uid)), "", text)
@@ -90,7 +90,7 @@ def _check_pod(
 
 
 def _check_container(
-    where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: WrittenState, uid: str, tree: CgroupTree
+    where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: RecordedState, uid: str, tree: CgroupTree
 ) -> Iterator[AuditFinding]:
     have_cpus, have_mems = _effective(tree, container)
     share = state.promises.mixed.get(uid, {}).get(where.rpartition(" ")[2])
@@ -117,29 +117,30 @@ def _check_container(
 
 
 def _offline(tree: CgroupTree, cpus: Bits) -> Bits:
-    """Those that nobody runs on, by the cgroup of all; none where it does not say."""
+    """Return those of the CPUs that are offline, by the effective set of the root cgroup; none where it has no such
+    file."""
     values = tree.read("")
     online = None if values is None else values.cpus_effective
     return cpus & ~online if online else 0
 
 
 def _quota_text(values: CgroupValues, cpus: Bits) -> str:
-    """A limit that is not what the CPUs amount to comes from a resize."""
-    asked = (values.quota or 0) * 1000 // values.period
-    if asked == cpus.bit_count() * 1000:
+    """Explain a quota: one that differs from the CPUs comes from a resize."""
+    requested = (values.quota or 0) * 1000 // values.period
+    if requested == cpus.bit_count() * 1000:
         return "CFS quota throttles exclusive CPUs"
-    return f"a resize to {cpus_text(asked)} was not carried out, the container keeps {cpus.bit_count()}"
+    return f"a resize to {cpus_text(requested)} was not carried out, the container keeps {cpus.bit_count()}"
 
 
-def _check_pod_limit(uid: str, found: FoundContainer, state: WrittenState, tree: CgroupTree) -> Iterator[AuditFinding]:
-    """A pod that owns all its CPUs should have them as its limit, or none."""
+def _check_pod_limit(uid: str, found: FoundContainer, state: RecordedState, tree: CgroupTree) -> Iterator[AuditFinding]:
+    """Check that a pod that owns all its CPUs has them as its limit, or none."""
     owned = state.of_pod(uid).bit_count() * 1000
     values = tree.read(found.path.rpartition("/")[0])
     if uid not in state.bubbles or values is None or values.quota is None:
         return
-    asked = values.quota * 1000 // values.period
-    if asked != owned:
-        text = f"a resize of the pod to {cpus_text(asked)} was not carried out, it keeps {cpus_text(owned)}"
+    requested = values.quota * 1000 // values.period
+    if requested != owned:
+        text = f"a resize of the pod to {cpus_text(requested)} was not carried out, it keeps {cpus_text(owned)}"
         yield AuditFinding("quota", f"pod {uid}", "max", str(values.quota), text)
 
 
@@ -153,9 +154,9 @@ def _effective(tree: CgroupTree, container: FoundContainer) -> tuple[Bits, Bits]
 
 
 def _intruding_containers(
-    containers: list[FoundContainer], state: WrittenState, tree: CgroupTree, names: Mapping[str, str]
+    containers: list[FoundContainer], state: RecordedState, tree: CgroupTree, names: Mapping[str, str]
 ) -> Iterator[AuditFinding]:
-    """Containers that may run on CPUs of another pod. A pod's sandbox container sleeps all day and is passed over."""
+    """Find containers that may run on CPUs of another pod. A pod's sandbox container sleeps all day and is left out."""
     for container in containers:
         if names and container.id not in names:
             continue
@@ -168,9 +169,10 @@ def _intruding_containers(
 
 
 def _processes(
-    state: WrittenState, tree: CgroupTree, proc: FileSystem, containers: Mapping[str, FoundContainer]
+    state: RecordedState, tree: CgroupTree, proc: FileSystem, containers: Mapping[str, FoundContainer]
 ) -> tuple[dict[str, int], list[AuditFinding]]:
-    """Processes by what they may really run on (`sched_setaffinity` narrows a cpuset, and old sets can linger)."""
+    """Find processes by the CPUs that they may really run on (`sched_setaffinity` narrows a cpuset, and old sets can
+    linger)."""
     outsiders: dict[str, int] = {}
     findings = []
     owned = state.owned
@@ -182,6 +184,7 @@ def _processes(
         except OSError:
             continue
         allowed, parent = _ALLOWED.search(status), _PARENT.search(status)
+        # Kernel threads are children of kthreadd (PID 2); many are bound to one CPU by the kernel and cannot be moved.
         if allowed is None or (parent and int(parent[1]) == _KERNEL_THREADS) or int(name) == _KERNEL_THREADS:
             continue
         try:
@@ -201,7 +204,7 @@ def _processes(
 
 
 def _container_of(path: str, containers: Mapping[str, FoundContainer]) -> FoundContainer | None:
-    """The container a cgroup belongs to; containers may have cgroups of their own inside."""
+    """Return the container of a cgroup; containers may have cgroups of their own inside."""
     while path:
         if path in containers:
             return containers[path]
@@ -210,7 +213,7 @@ def _container_of(path: str, containers: Mapping[str, FoundContainer]) -> FoundC
 
 
 def _cgroup_of(text: str) -> str:
-    """The cgroup v2 path of a process, without leading slash."""
+    """Return the cgroup v2 path of a process, without leading slash."""
     for line in text.splitlines():
         if line.startswith("0::"):
             return line[3:].strip("/")

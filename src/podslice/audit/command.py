@@ -1,4 +1,4 @@
-"""`podslice audit`: does this node do what its state says, and who else runs on exclusive CPUs?"""
+"""`podslice audit`: compare a node with its state files, and find others on exclusive CPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from podslice.audit.audit import audit as audit_node
 from podslice.audit.containers import container_names
 from podslice.audit.report import AuditReport
-from podslice.audit.written import WrittenState, load_state
+from podslice.audit.state import RecordedState, load_state
 from podslice.cli.node_option import load_policy, policy_option
 from podslice.cli.output import OUTPUT, emit, page_name, prose_width, write_text
 from podslice.host.filesystem import DiskFileSystem
@@ -28,11 +28,15 @@ _KUBELET, _AGENT = Path("/var/lib/kubelet"), Path("/var/lib/podslice")
 @click.option("--proc", "proc_folder", default="/proc", show_default=True, metavar="DIR", help="Process file system.")
 @click.option("--logs", default="/var/log/containers", show_default=True, metavar="DIR",
               help="The kubelet's container logs, for the containers' names.")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Processes outside pods on exclusive CPUs count as findings, too.")
+@click.option("--strict", is_flag=True, help="Count processes outside pods on exclusive CPUs as findings, too.")
 @policy_option
-@click.option("--report", "isolation", is_flag=True, help="Say instead whether exclusive CPUs are really alone.")
+@click.option("--report", "isolation", is_flag=True, help="Report instead how isolated exclusive CPUs really are.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.0, 3600), default=10.0, show_default=True, help="How long --report looks."
+    "--seconds",
+    type=click.FloatRange(0.0, 3600),
+    default=10.0,
+    show_default=True,
+    help="How long --report observes the node.",
 )
 @click.option("--sys", "sys_folder", default="/sys", show_default=True, metavar="DIR", help="Device file system.")
 @click.option(
@@ -53,9 +57,10 @@ def audit(
     out: Path | None,
     output: str,
 ) -> None:
-    """Compare what every container of this node has with what the state files say. Needs no agent and no kubelet. With
-    --policy also what is held with what that would have allowed. With --report it looks for some seconds who else runs
-    on exclusive CPUs, interrupts them or takes from them: a grade for each container, the evidence, and what helps.
+    """Compare what every container of this node has with what the state files assign. Needs no agent and no kubelet.
+    With --policy, also report what that policy would not have allowed. With --report, observe for some seconds what
+    else runs on exclusive CPUs, interrupts them or takes time from them: a grade for each container, the evidence, and
+    what helps.
 
     \b
     Examples:
@@ -63,7 +68,7 @@ def audit(
       podslice audit --report --seconds 30 --out isolation.html
       podslice audit --state /var/lib/kubelet -o json
 
-    Exit codes: 0 all as it should be, 1 findings (with --report: a grade is fail), 2 bad input.
+    Exit codes: 0 no findings, 1 findings (with --report: a grade is fail), 2 bad input.
     """
     page_name(out)
     if out is not None and not isolation:
@@ -87,7 +92,7 @@ def audit(
 
 
 def _report(
-    state: WrittenState,
+    state: RecordedState,
     tree: CgroupTree,
     seconds: float,
     *,
@@ -95,7 +100,7 @@ def _report(
     out: Path | None,
     output: str,
 ) -> None:
-    """The isolation report; `folders` are those of processes, devices and logs."""
+    """Print the isolation report; `folders` are those of processes, devices and logs."""
     from podslice.audit.isolation import node_isolation
     from podslice.isolation.report import FAIL, isolation_report
     from podslice.isolation.table import isolation_page, isolation_text
@@ -130,7 +135,7 @@ def _print(report: AuditReport, folder: Path) -> None:
         rows = [[style(f.kind, fg="red"), f.where, f.wanted or "-", f.found or "-", f.message] for f in report.findings]
         print_table(["FINDING", "WHERE", "WANTED", "FOUND", "WHAT IT MEANS"], rows)
     else:
-        echo(style("every container has what the state says", fg="green"))
+        echo(style("every container has what the state assigns", fg="green"))
     if report.promised:
         echo("")
         beyond = [[one.pod, one.container or "(whole pod)", one.promised, one.beyond] for one in report.promised]

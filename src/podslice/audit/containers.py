@@ -13,7 +13,8 @@ POD = re.compile(r"(?:^|[-/])pod([0-9a-fA-F][0-9a-fA-F_-]{7,63}?)(?:\.slice)?$")
 _CONTAINER = re.compile(r"^(?:[a-z0-9-]+?-)?([0-9a-f]{64})(?:\.scope)?$")
 _LOG = re.compile(r"_([^_]+)-([0-9a-f]{64})\.log$")
 _MONITOR = "crio-conmon-"
-"""CRI-O's monitor of a container has the container's id in its name and sleeps in a cgroup of its own."""
+"""Prefix of CRI-O's monitor of a container, which has the container's id in its name and sleeps in a cgroup of its
+own."""
 
 
 class FoundContainer(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class FoundContainer(msgspec.Struct, frozen=True):
 
 
 def find_containers(tree: CgroupTree) -> list[FoundContainer]:
-    """Containers by their cgroups, whichever driver made them."""
+    """Find containers by their cgroups, with the cgroupfs and the systemd driver."""
     found = []
     for path in tree.walk():
         parent, _, name = path.rpartition("/")
@@ -36,7 +37,7 @@ def find_containers(tree: CgroupTree) -> list[FoundContainer]:
 
 
 def container_names(log_folder: Path) -> dict[str, str]:
-    """Container ids to names, from the links the kubelet keeps in `/var/log/containers`."""
+    """Map container ids to names, by the links that the kubelet keeps in `/var/log/containers`."""
     try:
         matches = (_LOG.search(path.name) for path in log_folder.iterdir())
         return {match[2]: match[1] for match in matches if match}

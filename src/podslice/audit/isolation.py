@@ -1,11 +1,11 @@
-"""Whether the exclusive CPUs of a node's state files are really alone: the isolation report of docs/isolation.md."""
+"""Observing the exclusive CPUs of a node's state files: the isolation report of docs/isolation.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
 from podslice.audit.containers import FoundContainer, find_containers
-from podslice.audit.written import WrittenState
+from podslice.audit.state import RecordedState
 from podslice.host.filesystem import DiskFileSystem, FileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.isolation.facts import IsolationFacts
@@ -15,7 +15,7 @@ _PODS = ("kubepods", "kubepods.slice")
 
 
 def node_isolation(
-    state: WrittenState,
+    state: RecordedState,
     tree: CgroupTree,
     names: Mapping[str, str],
     *,
@@ -23,7 +23,7 @@ def node_isolation(
     sys: FileSystem,
     wait: Callable[[], float],
 ) -> IsolationFacts:
-    """What is seen of the containers with exclusive CPUs while `wait` lets time pass."""
+    """Return what is observed of the containers with exclusive CPUs while `wait` lets time pass."""
     containers = find_containers(tree)
     owners = list(_owners(state, containers, tree, names))
     taken = {one.path for one in owners if one.path}
@@ -32,9 +32,9 @@ def node_isolation(
 
 
 def _owners(
-    state: WrittenState, containers: list[FoundContainer], tree: CgroupTree, names: Mapping[str, str]
+    state: RecordedState, containers: list[FoundContainer], tree: CgroupTree, names: Mapping[str, str]
 ) -> Iterator[OwnedCgroup]:
-    """Every assignment with its container's cgroup: by name, else by its set."""
+    """Yield every assignment with its container's cgroup: by name, else by its set."""
     for uid, assigned in sorted(state.assignments.items()):
         found = [one for one in containers if one.pod == uid]
         named = {names[one.id]: one.path for one in found if one.id in names}
@@ -46,7 +46,7 @@ def _owners(
 def _others(
     containers: list[FoundContainer], tree: CgroupTree, names: Mapping[str, str], taken: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Cgroups that own no CPUs: containers, their pods' sandboxes, and what is beside the pods."""
+    """Yield cgroups that own no CPUs: containers, their pods' sandboxes, and those beside the pods."""
     for one in containers:
         if one.path not in taken:
             yield one.path, "sandbox" if names and one.id not in names else "container"

@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""The types of an audit's findings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class AuditFinding(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that is not as the state says. `kind`: `cpus`, `mems`, `quota`, `missing` (an assignment nobody
-    has), `intruder` (a container or process that may run on CPUs of another), `state` (a file that is damaged),
-    `heldOutsidePolicy` (what the policy that was given would not have allowed; nobody takes it away)."""
+    """A difference from the state. `kind`: `cpus`, `mems`, `quota`, `missing` (an assignment without a container),
+    `intruder` (a container or process that may run on CPUs of another), `state` (a damaged file), `heldOutsidePolicy`
+    (an assignment that the given policy would not have allowed; it stays)."""
 
     kind: str
     where: str
@@ -27,9 +27,9 @@ class PromisedCPUs(msgspec.Struct, frozen=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, rename="camel"):
-    """The findings, and what was looked at. `outsiders` counts processes outside pods by their cgroup that may run on
-    exclusive CPUs; that is how every node looks whose system services are not confined. `processes`: whether processes
-    were looked at, which takes the node's own process ids. `promised`: who has more CPUs than were promised."""
+    """The findings, and what was examined. `outsiders` counts processes outside pods by their cgroup that may run on
+    exclusive CPUs; every node has them whose system services are not confined. `processes`: whether processes were
+    examined, which takes the node's own process ids. `promised`: the containers with more CPUs than were promised."""
 
     findings: tuple[AuditFinding, ...]
     pods: int

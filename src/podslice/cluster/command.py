@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from podslice.cli.group import CommandGroup
-from podslice.cluster_view.commands.questions import fit, fragmentation, pending
+from podslice.cluster_view.commands.service import fit, fragmentation, pending
 from podslice.render.ansi import echo
 from podslice.values.errors import InputError
 

@@ -1,4 +1,4 @@
-"""The answers about a cluster, as the service gives them and programs read them. Pure, and cheap to import."""
+"""The answers about a cluster, as the service returns them and programs read them. Pure, and cheap to import."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WayKind: TypeAlias = Literal["moves", "eviction", "request"]
 
 
 class NodeTile(msgspec.Struct, frozen=True):
-    """One node as a small map. `problem`: why it takes no pods that want something for themselves, empty for nothing.
-    `zones`: one text for each NUMA node with CPUs: its id, then runs of CPUs in the order of cores, each a number and
-    a letter. `o` owned by containers, `c` promised to pods on their way, `f` free to be given away (the shared pool
-    runs on them), `r` reserved for the system, `s` shared where no CPUs are given away."""
+    """One node as a small map. `problem`: the reason why it takes no pods with exclusive resources, empty for none.
+    `zones`: one text for each NUMA node with CPUs: its id, then runs of CPUs in the order of cores, each a number and a
+    letter. `o` owned by containers, `c` promised to pods on their way, `f` free to be assigned (the shared pool runs on
+    them), `r` reserved for the system, `s` shared on a node that assigns no CPUs."""
 
     node: str
     problem: str
@@ -25,8 +25,8 @@ class NodeTile(msgspec.Struct, frozen=True):
 
 
 class ClusterNodes(msgspec.Struct, frozen=True):
-    """Nodes whose map is another since the revision that was asked for, or with `whole` all nodes. `revision` is what
-    to ask with next time; `gone` are names of nodes that have left."""
+    """Nodes whose map has changed since the revision in the request, or with `whole` all nodes. `revision` is the one
+    to send next time; `gone` are names of nodes that have left."""
 
     revision: str
     whole: bool
@@ -43,8 +43,8 @@ class RefusingNodes(msgspec.Struct, frozen=True):
 
 
 class FittingNode(msgspec.Struct, frozen=True, rename="camel"):
-    """A node that takes the pod now: the CPUs it would own there, as a CPU list, empty where it would only share; and
-    the NUMA nodes they are on."""
+    """A node that takes the pod now: the CPUs that it would own there, as a CPU list, empty where it would only share;
+    and their NUMA nodes."""
 
     node: str
     cpus: str
@@ -53,8 +53,8 @@ class FittingNode(msgspec.Struct, frozen=True, rename="camel"):
 
 class WayOut(msgspec.Struct, frozen=True):
     """A change after which the pod is admitted on `node`; it was tried with the node's own state and the pods on their
-    way there. `moves`: containers of `pods` get other CPUs, as a plan of `podslice defrag` does; `eviction`: `pods`
-    leave; `request`: the pod asks for less, as `edits` say. `cost` is that of `podslice explain`: the least first."""
+    way there. `moves`: containers of `pods` get other CPUs, as in a plan of `podslice defrag`; `eviction`: `pods`
+    leave; `request`: the pod requests less, by `edits`. `cost` is that of `podslice explain`: the least first."""
 
     kind: WayKind
     node: str
@@ -65,10 +65,10 @@ class WayOut(msgspec.Struct, frozen=True):
 
 
 class PodFit(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a pod could go at this moment. `exclusive`: it wants something for itself, so that nodes have a say; others
-    go wherever the scheduler sends them. `nodes` were asked, `fitting` of them take it; `best` are the first of those,
-    as the service chooses, `fitting_nodes` all. `held`: the node that is kept for it already. `ways` are what would
-    help where no node takes it; None where nobody looked. `notes` say what of the pod was not looked at."""
+    """The nodes where a pod could go at this moment. `exclusive`: it requests exclusive resources, so that nodes have a
+    say; others go wherever the scheduler sends them. Of `nodes` tried, `fitting` take it; `best` are the first of those
+    in the service's order, `fitting_nodes` all. `held`: the node that is kept for it already. `ways` are changes that
+    would help where no node takes it; None where none were searched. `notes` name what was not considered."""
 
     pod: str
     exclusive: bool
@@ -83,17 +83,17 @@ class PodFit(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodFitList(msgspec.Struct, frozen=True):
-    """One answer for each pod, each for itself: none counts for the others."""
+    """One answer for each pod, independent of the others."""
 
     items: tuple[PodFit, ...]
     warnings: tuple[str, ...] = ()
 
 
 class PendingPod(msgspec.Struct, frozen=True):
-    """A pod that has no node yet. `state`: `nominated` (a node is kept for it: `node`), `waiting` (some node takes it,
-    its turn comes), `refused` (none does), `shared` (it wants nothing for itself: other plugins or limits keep it),
-    `unreadable`. `reason` counts nodes by cause. `since` is when it was created, RFC 3339. `like` other pods in the
-    list have equal needs. `way` is the cheapest way out, None where there is none or nobody looked."""
+    """A pod without a node. `state`: `nominated` (a node is kept for it: `node`), `waiting` (some node takes it, and it
+    is in the scheduler's queue), `refused` (none does), `shared` (it requests nothing exclusive: other plugins or
+    limits keep it), `unreadable`. `reason` counts nodes by cause. `since` is its creation, RFC 3339. `like` other pods
+    in the list have equal needs. `way` is the cheapest way out, None where there is none or none was searched."""
 
     namespace: str
     name: str
@@ -108,8 +108,8 @@ class PendingPod(msgspec.Struct, frozen=True):
 
 
 class PendingPodList(msgspec.Struct, frozen=True, rename="camel"):
-    """The pods that wait, the most important first, then the oldest; `total` counts those too that are not listed.
-    `searched`: ways out were looked for."""
+    """The pending pods, the most important first, then the oldest; `total` also counts those that are not listed.
+    `searched`: ways out were searched."""
 
     total: int
     searched: bool
@@ -117,8 +117,8 @@ class PendingPodList(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SizeRoom(msgspec.Struct, frozen=True):
-    """For pods of so many CPUs on one NUMA node, counted by free CPUs: how many would find room, and how many of the
-    free CPUs they could use."""
+    """Room for pods of `cpus` CPUs on one NUMA node, counted by free CPUs: how many would find room, and how many of
+    the free CPUs they could use."""
 
     cpus: int
     pods: int
@@ -126,8 +126,8 @@ class SizeRoom(msgspec.Struct, frozen=True):
 
 
 class FragmentationPoint(msgspec.Struct, frozen=True):
-    """One look: Unix time, CPUs that can be owned, owned or promised, free, the sum over nodes of what is free on their
-    best NUMA node, and the usable CPUs of each size in `sizes`."""
+    """One sample: Unix time, CPUs that can be owned, owned or promised, free, the sum over nodes of the free CPUs on
+    their best NUMA node, and the usable CPUs of each size in `sizes`."""
 
     at: float
     cpus: int
@@ -146,9 +146,9 @@ class ScatteredNode(msgspec.Struct, frozen=True):
 
 
 class ClusterFragmentation(msgspec.Struct, frozen=True):
-    """How scattered free CPUs are over the nodes that take pods, now and before. `percent`: by how much the best NUMA
-    nodes have less together than all nodes have free. `history` is bounded: the older, the farther apart; the
-    last point is now. `scattered` are the worst nodes."""
+    """The fragmentation of free CPUs over the nodes that take pods, now and before. `percent`: the share of the free
+    CPUs that are not on the best NUMA node of their node. `history` is bounded: the older, the farther apart; the last
+    point is now. `scattered` are the worst nodes."""
 
     nodes: int
     percent: int

@@ -1,4 +1,4 @@
-"""The service of a cluster (`podslice cluster`), asked for documents: by its address, or through the API server.
+"""Client of the cluster service (`podslice cluster`): by its address, or through the API server.
 
 Every replica of the service has the whole model, so the first one that answers will do.
 """
@@ -24,16 +24,16 @@ _OWN_HEADER = {"X-Podslice": "1"}
 _DOCS = "docs/cluster-page.md"
 
 
-class AskablePage(Protocol):
-    """Answers as plain data. May raise `InputError`."""
+class Page(Protocol):
+    """A source of answers as plain data. May raise `InputError`."""
 
     def ask(self, target: str, body: bytes | None = None) -> Any:
-        """One document; with a body to a POST."""
+        """Return one document; with a body the request is a POST."""
 
 
-class AddressedPage(NamedTuple):
-    """The page at an address, such as http://127.0.0.1:9101. `authority` is a file with whose certificates the server's
-    is verified, empty for the system's."""
+class PageAtAddress(NamedTuple):
+    """The page at an address, such as http://127.0.0.1:9101. `authority` is a file with certificates to verify the
+    server's, empty for the system's."""
 
     url: str
     token: str = ""
@@ -41,7 +41,7 @@ class AddressedPage(NamedTuple):
     timeout: float = 60.0
 
     def ask(self, target: str, body: bytes | None = None) -> Any:
-        """Raises `InputError`."""
+        """Return one document. Raises `InputError`."""
         if not sendable(self.token):
             raise InputError("holds what is no token", path="--token-file", remedy=f"one word; {_DOCS}")
         headers = {**_OWN_HEADER, **({TOKEN_HEADER: self.token} if self.token else {})}
@@ -54,9 +54,9 @@ class AddressedPage(NamedTuple):
             finally:
                 connection.close()
         except (OSError, HTTPException) as error:
-            said = getattr(error, "strerror", None) or error or type(error).__name__
+            reason = getattr(error, "strerror", None) or error or type(error).__name__
             remedy = "is it up, and --page-address set? --url names another"
-            raise InputError(f"cannot be asked: {said}", source=self.url, remedy=remedy) from None
+            raise InputError(f"cannot be reached: {reason}", source=self.url, remedy=remedy) from None
 
     def _connection(self) -> HTTPConnection:
         try:
@@ -76,7 +76,7 @@ class AddressedPage(NamedTuple):
 
 
 class ClusterPages(NamedTuple):
-    """The replicas of the service in a cluster. `via`: `proxy`, `port-forward`, or empty for what each says."""
+    """The replicas of the service in a cluster. `via`: `proxy`, `port-forward`, or empty for the way that fits each."""
 
     cluster: Cluster
     namespace: str = "podslice"
@@ -84,7 +84,7 @@ class ClusterPages(NamedTuple):
     via: str = ""
 
     def ask(self, target: str, body: bytes | None = None) -> Any:
-        """Of the first replica that answers. Raises `InputError`."""
+        """Return the answer of the first replica that gives one. Raises `InputError`."""
         listed = self.cluster.items(f"/api/v1/namespaces/{self.namespace}/pods", {"labelSelector": self.label})
         pods = [agent_pod(pod, PAGE) for pod in listed]
         if not pods:
@@ -95,13 +95,13 @@ class ClusterPages(NamedTuple):
         problem: InputError | None = None
         for pod in sorted(pods, key=lambda one: (bool(one.trouble), one.name)):
             try:
-                return self._of(pod, target, body)
+                return self._ask_pod(pod, target, body)
             except InputError as error:
                 problem = problem or error
         assert problem is not None
         raise problem
 
-    def _of(self, pod: AgentPod, target: str, body: bytes | None) -> Any:
+    def _ask_pod(self, pod: AgentPod, target: str, body: bytes | None) -> Any:
         if pod.trouble:
             remedy = f"kubectl -n {pod.namespace} describe pod {pod.name}"
             raise InputError(f"{pod.namespace}/{pod.name} {pod.trouble}", remedy=remedy)
@@ -113,27 +113,27 @@ class ClusterPages(NamedTuple):
         return _document(reply, place)
 
     def _reply(self, pod: AgentPod, target: str, body: bytes | None) -> Reply:
-        """A page with a token is beyond the loopback and speaks TLS, which the API server's proxy can; one without is
-        reached as the pod itself does."""
+        """Return the reply of one pod. A page with a token is beyond the loopback and speaks TLS, which the API
+        server's proxy can; one without is reached by a port-forward."""
         headers = dict(_OWN_HEADER)
         if not pod.secret and self.via != "proxy":
             return forwarded(self.cluster, pod.path, pod.port, target, headers, body=body)
         if not pod.secret or self.via == "port-forward":
-            wanted, remedy = ("no token", "port-forward") if not pod.secret else ("a token", "proxy")
-            raise InputError(f"the page of {pod.name} has {wanted}", path="--via", remedy=f"--via {remedy}, or neither")
+            has, remedy = ("no token", "port-forward") if not pod.secret else ("a token", "proxy")
+            raise InputError(f"the page of {pod.name} has {has}", path="--via", remedy=f"--via {remedy}, or neither")
         headers[TOKEN_HEADER] = token_of(self.cluster, pod.namespace, pod.secret)
         place = f"/api/v1/namespaces/{pod.namespace}/pods/https:{pod.name}:{pod.port}/proxy"
         return self.cluster.ask(f"{place}{target}", headers, body)
 
 
 def _document(reply: Reply, source: str) -> Any:
-    """Raises `InputError` for what is no document, in the words of whoever answered."""
-    said = " ".join(reply.body[:400].decode("utf-8", "replace").split())
+    """Return the document of a reply. Raises `InputError` with the text of any other answer."""
+    text = " ".join(reply.body[:400].decode("utf-8", "replace").split())
     if reply.code in (401, 403):
-        raise ClusterError(said or "refused", source=source, remedy=f"is it the token that it reads? {_DOCS}")
+        raise ClusterError(text or "refused", source=source, remedy=f"is it the token that it reads? {_DOCS}")
     if reply.code != 200:
-        raise InputError(said or f"HTTP {reply.code}", source=source)
+        raise InputError(text or f"HTTP {reply.code}", source=source)
     try:
         return reply.decoded()
     except ValueError:
-        raise InputError("what answers is no podslice cluster", source=source, remedy=f"see {_DOCS}") from None
+        raise InputError("the answer is not from a podslice cluster", source=source, remedy=f"see {_DOCS}") from None

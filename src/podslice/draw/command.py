@@ -31,7 +31,7 @@ _SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 @running_options
 @resize_option
 @click.option(
-    "--evict", "evicted", multiple=True, metavar="POD", help="Take a running pod away (namespace/name or UID)."
+    "--evict", "evicted", multiple=True, metavar="POD", help="Remove a running pod first (namespace/name or UID)."
 )
 @click.option("-o", "--output", type=click.Choice(_FORMS), help="Form of the picture (default: by the name of --out).")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture here.")
@@ -42,7 +42,7 @@ _SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
     show_default=True,
     metavar="SECONDS",
     type=click.FloatRange(min=0.1),
-    help="How often --watch looks.",
+    help="Interval at which --watch checks for changes.",
 )
 def draw(
     *,
@@ -55,12 +55,12 @@ def draw(
     interval: float,
     **options: Any,
 ) -> None:
-    """Draw a node: sockets, NUMA nodes with distances and memory, L3 groups, cores and threads, whose every CPU is,
-    pods with their slices, devices. SVG and HTML hold everything they need and follow the reader's light or dark mode.
+    """Draw a node: sockets, NUMA nodes with distances and memory, L3 groups, cores and threads, the owner of every CPU,
+    pods with their slices, devices. SVG and HTML are self-contained and follow the reader's light or dark mode.
 
     With FILE..., --evict or --resize the picture shows the node before and after: evicted pods leave, FILE's pods are
-    admitted, then those of --resize are resized, and CPUs that change hands are framed. CPUs that came on top of what
-    was promised at an admission are marked. A node on which nothing ran before is not shown empty.
+    admitted, then those of --resize are resized, and CPUs that change hands are framed. CPUs beyond those promised
+    at an admission are marked. The picture before is left out for a node without pods.
 
     \b
     Examples:
@@ -81,16 +81,16 @@ def draw(
     started = start_node(**options)
     read = read_pods(files, taken=set(started.node.pods), **options)
     print_warnings((*started.warnings, *read.warnings, *unknown_devices(read.pods, started.node.view.devices)))
-    wishes = read_wishes(resize_paths, **options)
-    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, wishes)
+    resizes = read_wishes(resize_paths, **options)
+    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, resizes)
     if out is None:
-        echo(_drawn(pictures, form))
+        echo(_render(pictures, form))
     else:
         write_picture(out, pictures, form)
 
 
 def picture_form(output: str | None, out: Path | None) -> str:
-    """The form asked for, or that of the file's name. Raises `InputError` for a name that says nothing."""
+    """Return the requested form, or that of the file's name. Raises `InputError` for an unknown suffix."""
     if output is not None or out is None:
         return output or "text"
     if out.suffix.lower() not in _SUFFIXES:
@@ -99,28 +99,30 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(
-    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], wishes: Sequence[ResizeWish]
+    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], resizes: Sequence[ResizeWish]
 ) -> list[tuple[str, Picture]]:
     before = picture_of(node.view)
-    if not pods and not evicted and not wishes:
+    if not pods and not evicted and not resizes:
         return [("", before)]
     for name in evicted:
         node.remove(find_pod(node, name))
-    told = [f"without {name}" for name in evicted]
+    changes = [f"without {name}" for name in evicted]
     for pod in pods:
         decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
-        told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
-    for wish in wishes:
-        answer = wish.asked_of(node)
+        changes.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
+    for one in resizes:
+        answer = one.asked_of(node)
         granted = answer.outcome in ("Allocated", "Unchanged")
-        told.append(f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}")
-    after = f"After: {', '.join(told)}", picture_of(node.view, before=before)
+        changes.append(
+            f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}"
+        )
+    after = f"After: {', '.join(changes)}", picture_of(node.view, before=before)
     return [("Before", before), after] if before.pods else [after]
 
 
 def find_pod(node: Node, name: str) -> str:
-    """UID of the running pod with this UID, name or namespace/name. Raises `InputError`."""
+    """Return the UID of the running pod with this UID, name or namespace/name. Raises `InputError`."""
     known = []
     for uid, pod in node.view.pods.items():
         metadata = pod.spec.metadata
@@ -131,7 +133,7 @@ def find_pod(node: Node, name: str) -> str:
     raise InputError(f"no pod {name!r} runs here", remedy=f"one of {', '.join(known[:8])}" if known else "none runs")
 
 
-def _drawn(pictures: list[tuple[str, Picture]], form: str) -> str:
+def _render(pictures: list[tuple[str, Picture]], form: str) -> str:
     if form == "html":
         from podslice.render.html import to_html
 
@@ -146,7 +148,7 @@ def _drawn(pictures: list[tuple[str, Picture]], form: str) -> str:
 
 def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> None:
     """Write pictures into a file, texts without colours. Raises `InputError`."""
-    text = _drawn(pictures, form)
+    text = _render(pictures, form)
     write_text(out, click.unstyle(text) if form == "text" else text)
 
 
@@ -178,7 +180,7 @@ def _watch(options: dict[str, Any], interval: float) -> None:
 
 
 def current_text(options: dict[str, Any]) -> str:
-    """The picture of a state directory now, or what is wrong with it."""
+    """Return the picture of a state directory now, or the error in its place."""
     try:
         return _terminal("", picture_of(start_node(**options).node.view))
     except PodsliceError as error:
@@ -186,7 +188,7 @@ def current_text(options: dict[str, Any]) -> str:
 
 
 def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of the files below a directory."""
+    """Return names, sizes and times of the files below a directory."""
     found = []
     for path in sorted((*directory.glob("*_state"), *directory.glob(f"**/{DEVICE_STATE_FILE}"))):
         try:

@@ -1,6 +1,7 @@
-"""The local page: what is on a node now, and what it would do with a pod that is dropped on the page.
+"""The local page: the pods on a node now, and the answer for a pod that is dropped on the page.
 
-`App.respond` is a function from request to response and knows no sockets; `server` feeds it, `guard` says who may ask.
+`App.respond` is a function from request to response and knows no sockets; `server` feeds it, `guard` decides which
+requests are answered.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _METHODS = {"/": "GET", "/node": "GET", "/explain": "POST"}
 
 
 class App:
-    """`make_node` builds the node from what is on the disk, `stamp` changes when that does, `reading` is how pods are
-    read."""
+    """`make_node` builds the node from the files on disk, `stamp` changes when they do, `reading` are the options for
+    reading pods."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class App:
         return self._explain(request)
 
     def refused(self, request: Request) -> Response | None:
-        """The refusal of a request that is not answered whatever its body says, None for the others."""
+        """Return the refusal of a request that is not answered whatever its body says; None for all others."""
         return self._guard.refused(request)
 
     # Answers

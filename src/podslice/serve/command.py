@@ -17,10 +17,10 @@ from podslice.render.ansi import echo
 @node_options
 @running_options
 @click.option(
-    "--address", default="127.0.0.1", show_default=True, help="Where to listen; others than loopback need --token."
+    "--address", default="127.0.0.1", show_default=True, help="Address to listen on; any but loopback needs --token."
 )
 @click.option("--port", default=8036, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
-@click.option("--token", default="", envvar="PODSLICE_TOKEN", help="Whoever asks must know it (/?token=…).")
+@click.option("--token", default="", envvar="PODSLICE_TOKEN", help="Token that requests must carry (/?token=…).")
 def serve(address: str, port: int, token: str, **options: Any) -> None:
     """Serve a page that shows the machine and the pods of a state directory live, and answers a dropped pod with
     verdict, picture and fixes. Nothing on the node is changed. Stops with Ctrl-C.

@@ -1,4 +1,4 @@
-"""The parts of the local page: the shell, the node, and what went wrong."""
+"""The parts of the local page: the shell, the node, and problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async function look(){try{
 const r=await fetch('/node',{headers:tag?{'If-None-Match':tag}:{},cache:'no-store'});
 if(r.status===200){tag=r.headers.get('ETag')||'';node.innerHTML=await r.text();wire(node);
 state.textContent='Live, last change seen '+new Date().toLocaleTimeString()}
-else if(r.status!==304){state.textContent='The server says '+r.status}}
+else if(r.status!==304){state.textContent='The server answers '+r.status}}
 catch(e){state.textContent='The server is gone; trying again'}
 setTimeout(look,1000)}
 async function ask(){answer.setAttribute('aria-busy','true');
@@ -39,7 +39,7 @@ look();
 
 
 def shell(nonce: str) -> str:
-    """The page around everything; its script fetches the node and asks about pods."""
+    """Return the page around everything; its script fetches the node and the answers about pods."""
     document = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
@@ -70,7 +70,7 @@ def shell(nonce: str) -> str:
 
 
 def node_fragment(node: Node) -> str:
-    """The node as it is now."""
+    """Return the node as it is now."""
     picture = picture_of(node.view)
     pods = len(node.pods)
     return str(section(f"The node now: {pods} pod{'s' if pods != 1 else ''}", picture, "n"))

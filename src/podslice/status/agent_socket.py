@@ -1,4 +1,4 @@
-"""Asking the agent on this machine, without anything that an agent itself needs."""
+"""Requests to the agent on this machine, without any of the agent's own dependencies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from podslice.values.errors import InputError
 
 LARGEST_STATUS = 64 << 20
 LONGEST_MOVE = 600.0
-"""Seconds within which something is heard of a move: a container may be left five minutes, and its memory follows."""
+"""Seconds within which a move makes progress: a container may be left five minutes, and its memory follows."""
 
 
 def read_status(path: str) -> AgentStatus:
-    """Ask the agent behind a socket. Raises `InputError` when there is none."""
-    data = b"".join(_heard(path, b"", patience=5))
+    """Read the status of the agent behind a socket. Raises `InputError` when there is none."""
+    data = b"".join(_exchange(path, b"", patience=5))
     try:
         return msgspec.json.decode(data, type=AgentStatus)
     except (msgspec.DecodeError, RecursionError):
@@ -28,10 +28,10 @@ def read_status(path: str) -> AgentStatus:
 
 
 def ask(path: str, request: Mapping[str, Any], *, patience: float = 30.0) -> Iterator[dict[str, Any]]:
-    """The lines of the answer to a request: `progress`, then `answer`. Raises `InputError`, also for what the agent
-    refuses to read."""
+    """Yield the lines of the answer to a request: `progress`, then `answer`. Raises `InputError`, also with the agent's
+    own `error`."""
     lines, answered = LineCutter(LARGEST_STATUS), False
-    for chunk in _heard(path, msgspec.json.encode(request) + b"\n", patience=patience):
+    for chunk in _exchange(path, msgspec.json.encode(request) + b"\n", patience=patience):
         for one in lines.feed(chunk):
             data = _read(one, path)
             if "error" in data:
@@ -53,14 +53,16 @@ def _read(line: bytes, path: str) -> dict[str, Any]:
     return data
 
 
-def _heard(path: str, request: bytes, *, patience: float) -> Iterator[bytes]:
-    """What the agent says to this, or of itself to somebody who says nothing. Raises `InputError`."""
+def _exchange(path: str, request: bytes, *, patience: float) -> Iterator[bytes]:
+    """Send the request and yield the answer in pieces. An empty request gets the agent's status. Raises
+    `InputError`."""
     size = 0
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(patience)
             client.connect(path)
             if request:
+                # An agent that refuses the connection closes it while we write; its answer can still be read.
                 with contextlib.suppress(BrokenPipeError):
                     client.sendall(request)
             else:

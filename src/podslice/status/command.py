@@ -1,4 +1,4 @@
-"""`podslice status`: what the agent on this node does."""
+"""`podslice status`: the state of the agent on this node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_REJECTED = 5
 
 @click.command()
 @socket_option
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, whether the agent comes or goes.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, also while no agent answers.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
 def status(*, socket: str, watch: bool, show_map: bool, output: str) -> None:
@@ -47,7 +47,7 @@ def status(*, socket: str, watch: bool, show_map: bool, output: str) -> None:
 
 
 def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
-    """Print it in the form wanted."""
+    """Print the status in the requested form."""
     if output not in ("table", "wide"):
         emit(status, output)
         return
@@ -84,7 +84,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
 
 
 def _show_claims(claims: Iterable[ClaimReport]) -> None:
-    """Claims of devices, and who runs on their CPUs."""
+    """Print the claims of devices, and the containers on their CPUs."""
     from podslice.render.table import print_table
 
     rows = [
@@ -99,7 +99,7 @@ def _show_claims(claims: Iterable[ClaimReport]) -> None:
 
 
 def _show_refusals(pods: Iterable[PodReport]) -> None:
-    """Who is refused, the kubelet's reason and message, and below it why; and what else is not as it should be."""
+    """Print refused pods with the kubelet's reason and message and our explanation, and other findings."""
     for pod in pods:
         for finding in pod.findings:
             echo("\n" + style("finding", fg="yellow") + f" {pod.namespace}/{pod.name}: {finding}")
@@ -118,7 +118,7 @@ def _show_refusals(pods: Iterable[PodReport]) -> None:
 
 
 def _show_rejected(pods: Iterable[RejectedPod]) -> None:
-    """The pods that were marked Failed: their owners have replaced them, if they have any."""
+    """Print the pods that were marked Failed: their owners have replaced them, if they have any."""
     shown = list(pods)[-_MOST_REJECTED:]
     for pod in shown:
         who = f"{pod.namespace}/{pod.name}"
@@ -130,7 +130,7 @@ def _show_rejected(pods: Iterable[RejectedPod]) -> None:
 
 
 def _ago(since: float) -> str:
-    """How long ago something began, as kubectl says it."""
+    """Return the time since something began, as kubectl prints it."""
     seconds = max(0, int(time.time() - since))
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:

@@ -1,4 +1,4 @@
-"""The agent's status as its socket gives it to `podslice status`, and as programs read it."""
+"""The agent's status, as its socket returns it to `podslice status` and to programs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _MOST_NAMED = 3
 
 
 class Drift(msgspec.Struct, frozen=True, rename="camel"):
-    """One difference. `kind`: `cpus`, `mems`, `quota` or `memory`. `repaired` False: it could not be written, `why`
-    says why; in a dry run nothing is written."""
+    """One difference. `kind`: `cpus`, `mems`, `quota` or `memory`. `repaired` False: it could not be written, for the
+    reason `why`; in a dry run nothing is written."""
 
     pod: str
     container: str
@@ -29,9 +29,9 @@ class Pools(msgspec.Struct, frozen=True):
 
 
 class ContainerReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What a container was given: CPU and memory node lists (empty: not pinned), isolation, and whether its CFS quota
-    is `on` or `off`. `stranger`: it runs without the agent having placed it. `cgroup_path` as the runtime names it.
-    `baseline`: of CPUs of its own those promised at its admission, the others came with a resize."""
+    """The assignment of a container: CPU and memory node lists (empty: not pinned), isolation, and whether its CFS
+    quota is `on` or `off`. `stranger`: it runs although the agent has not placed it. `cgroup_path` is as the runtime
+    names it. `baseline`: those of its own CPUs that were promised at its admission; the others came with a resize."""
 
     name: str
     id: str
@@ -45,10 +45,10 @@ class ContainerReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RefusalStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Why the node does not take a pod, or one container of a pod nobody knows (`container`, else empty): the kubelet's
-    reason and message, and why in plain words. `since` is the Unix time of the first refusal, `fix` the best change
-    that would help, if one is known. `waits_for` are pods on their way out after which there is room; `rejected`: the
-    pod is marked Failed, or will be when the API server can be reached."""
+    """The reason why the node does not take a pod, or one container of an unknown pod (`container`, else empty): the
+    kubelet's reason and message, and `why` in plain words. `since` is the Unix time of the first refusal, `fix` the
+    best change that would help, if one is known. `waits_for` are terminating pods that make room; `rejected`: the pod
+    is marked Failed, or will be when the API server can be reached."""
 
     container: str
     reason: str
@@ -61,9 +61,9 @@ class RefusalStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodReport(msgspec.Struct, frozen=True):
-    """A pod of this node. `refused`: the node does not take it, or a part of it; `refusals` say why. Its containers are
-    refused until there is room, those that ran before run on the shared pool. `findings` are lines about what is not as
-    the kubelet asked."""
+    """A pod of this node. `refused`: the node does not take it, or a part of it, for the reasons in `refusals`. Its
+    containers are refused until there is room; those that ran before run on the shared pool. `findings` are lines about
+    differences from what the kubelet asked for."""
 
     namespace: str
     name: str
@@ -90,7 +90,7 @@ class RejectedPod(msgspec.Struct, frozen=True):
 
 
 class ClaimedDeviceReport(msgspec.Struct, frozen=True, rename="camel"):
-    """One device of a prepared claim: for which request, which CPUs as a list, and bytes of its NUMA node's memory by
+    """One device of a prepared claim: its request, its CPUs as a list, and bytes of its NUMA node's memory by
     resource."""
 
     request: str
@@ -114,9 +114,9 @@ class ClaimReport(msgspec.Struct, frozen=True):
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Pods, sets, pools and drift of the agent on this node.
 
-    `ready` and `safe_mode` say what is wrong, and are empty if nothing is; `warnings` name known bugs of the runtime;
+    `ready` and `safe_mode` are problems, empty if there are none; `warnings` name known bugs of the runtime;
     `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text. `rejected`
-    are the last pods that were marked Failed, oldest first. `conditions` say what the machine lacks: CPUs that are
+    are the last pods that were marked Failed, oldest first. `conditions` name what the machine lacks: CPUs that are
     offline, shared CPUs, memory that pods hold. `claims` are the claims of devices that are prepared.
     """
 
@@ -139,6 +139,6 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def waiting_text(waits_for: tuple[str, ...]) -> str:
-    """For whom a pod waits, in words."""
+    """Return in words for which pods a pod waits."""
     more = f" and {len(waits_for) - _MOST_NAMED} more" if len(waits_for) > _MOST_NAMED else ""
     return f"it waits for {', '.join(waits_for[:_MOST_NAMED])}{more} to end"

@@ -37,11 +37,11 @@ _CLAIM_DEVICES = ("perNUMANode", "perCPU", "partitions")
     help="With --devices: the resource of a kind (gpu, nic, vf), vendor (10de) or model (8086:1889); empty leaves out.",
 )
 @click.option("--claim-cpus", metavar="CPUS", help="With -o slices: the CPUs that claims may have (default: all).")
-@click.option("--whole-cores", is_flag=True, help="With -o slices: claims take cores with all their threads.")
+@click.option("--whole-cores", is_flag=True, help="With -o slices: claims get cores with all their threads.")
 @click.option(
     "--claim-devices",
     type=click.Choice(_CLAIM_DEVICES),
-    help="With -o slices: what a device stands for (default: perNUMANode).",
+    help="With -o slices: what one device comprises (default: perNUMANode).",
 )
 @click.option("--node-name", metavar="NAME", help="With -o slices: the node's name (default: the machine's).")
 @click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
@@ -86,7 +86,9 @@ def topology(
     elif show_devices:
         if machine is not None or source is not None:
             remedy = "leave --machine and --from out, or give --sysfs"
-            raise InputError("only this machine and captured ones tell their devices", path="--devices", remedy=remedy)
+            raise InputError(
+                "only this machine and captured ones have a PCI bus to read", path="--devices", remedy=remedy
+            )
         _show_devices(sysfs, resources, output)
     elif output == "slices":
         found = resolve_node(machine, sysfs, source).machine
@@ -101,7 +103,7 @@ def topology(
 
 
 def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) -> None:
-    """GPUs and NICs with their NUMA nodes."""
+    """Print GPUs and NICs with their NUMA nodes."""
     from podslice.host.discover import discover
     from podslice.host.filesystem import DiskFileSystem
     from podslice.host.pci import found_devices, pci_functions, resource_names
@@ -154,7 +156,7 @@ def _show(machine: Machine, output: str) -> None:
 
 
 def _node_name(text: str) -> str:
-    """Raises `InputError`."""
+    """Return the name of a node. Raises `InputError`."""
     from podslice.api.manifests.typed_names import node_name
 
     try:
@@ -166,7 +168,7 @@ def _node_name(text: str) -> str:
 def _show_slices(
     machine: Machine, node: str, claim_cpus: str | None, *, whole_cores: bool, devices: ClaimDevices
 ) -> None:
-    """Devices of claims."""
+    """Print the ResourceSlices of the machine. Raises `InputError`."""
     from podslice.dra.devices import ClaimableAmounts
     from podslice.dra.slices import machine_slices
     from podslice.values.cpuset import CPUSet, CPUSetError

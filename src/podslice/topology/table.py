@@ -1,7 +1,7 @@
-"""A machine for human eyes: a few lines of facts, a row for each NUMA node, the distances.
+"""A machine for people: a few lines of facts, a row for each NUMA node, the distances.
 
-The rows show the kubelet's view, since that decides where pods land; what only the hardware tells (offline CPUs, core
-types, caches) stands beside it. Everything is made to fit a terminal at 8 CPUs and at 512.
+The rows show the kubelet's view, since that decides where pods land; facts of the hardware alone (offline CPUs, core
+types, caches) stand beside it. Everything fits a terminal, with 8 CPUs and with 512.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LABEL = 11
 
 
 def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> str:
-    """The summary; `wide` adds every core with its threads and caches and writes all CPU lists in full."""
+    """Return the summary; `wide` adds every core with its threads and caches and writes all CPU lists in full."""
     paint = _Paint(colour=colour)
     nodes = sorted(machine.nodes, key=lambda node: node.id) or [_as_node(node) for node in machine.kernel_nodes]
     parts = [
@@ -37,7 +37,7 @@ def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> st
 
 
 def cpus_text(cpus: Bits, *, full: bool = False) -> str:
-    """A CPU list; a long one with a constant step as `0,4,…,108`, any other long one cut off."""
+    """Return a CPU list; a long one with a constant step as `0,4,…,108`, any other long one cut off."""
     text = format_bits(cpus)
     if full or len(text) <= _LONG_LIST:
         return text or "-"
@@ -48,7 +48,7 @@ def cpus_text(cpus: Bits, *, full: bool = False) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,)) -> list[str]:
-    """Aligned lines, the header first. Columns are right-aligned but those in `left`."""
+    """Return aligned lines, the header first. Columns are right-aligned except those in `left`."""
     lefts = set(left)
     right = [column for column in range(len(header)) if column not in lefts]
     return format_table(header, [tuple(row) for row in rows], right=right).splitlines()
@@ -183,14 +183,14 @@ _LETTERS = {"Data": "d", "Instruction": "i"}
 
 
 def _unseen_fact(machine: Machine) -> str:
-    """Online CPUs that a kubelet's discovery misses."""
+    """Return the online CPUs that a kubelet's discovery misses."""
     online = bits_of(cpu for group in machine.groups_of("core") for cpu in group.cpus)
     unseen = online & ~machine.cpus.bits
     return f"{cpus_text(unseen)} (online, but a kubelet does not list them)" if unseen else ""
 
 
 def _uncore_fact(machine: Machine) -> str:
-    """How the kubelet groups CPUs by uncore cache, where that is not simply by socket."""
+    """Return the kubelet's groups of CPUs by uncore cache; empty where no core has one."""
     groups: dict[int, int] = {}
     cores = [core for node in machine.nodes for core in node.cores]
     if not any(core.uncore_caches for core in cores):
@@ -203,7 +203,8 @@ def _uncore_fact(machine: Machine) -> str:
 
 
 def _uncore_group(core: Core) -> int:
-    """The group the kubelet puts a core into: its first uncore cache, or the id of its socket where it has none."""
+    """Return the group in which the kubelet puts a core: its first uncore cache, or the id of its socket where it has
+    none."""
     return core.uncore_caches[0] if core.uncore_caches else core.socket
 
 
@@ -242,7 +243,7 @@ def _l3_cell(machine: Machine, cpus: Bits) -> str:
 
 
 def _collapse(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Runs of nodes without CPUs that differ in nothing but the id become one row."""
+    """Merge runs of nodes without CPUs that differ only by their id into one row."""
     merged: list[tuple[list[int], tuple[str, ...]]] = []
     for number, *cells in rows:
         same = merged and merged[-1][1] == tuple(cells) and cells[2] == "-"
@@ -274,7 +275,7 @@ def _distance(node: NUMANode, column: int) -> str:
 
 
 def _uniform_distance(nodes: Sequence[NUMANode]) -> int | None:
-    """The one distance between any node without CPUs and any other node."""
+    """Return the one distance between any node without CPUs and any other node; None if they differ."""
     found = {
         distance
         for row, node in enumerate(nodes)

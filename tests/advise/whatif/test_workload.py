@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from podslice import InputError
-from podslice.advise.whatif.compare import Scenario, evaluate, populated, rank
+from podslice.advise.whatif.compare import Scenario, evaluate, populate, rank
 from podslice.advise.whatif.table import comparison_page, matrix
-from podslice.advise.whatif.workload import Admit, Counts, Leave, Resize, Step, carry_out, counted, resize_to
+from podslice.advise.whatif.workload import Admit, Counts, Leave, Resize, Step, carry_out, count_outcomes, resize_to
 from podslice.advise.whatif.workload_file import load_workload
 from podslice.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.values.quantity import Quantity
@@ -43,7 +43,7 @@ def test_a_day() -> None:
         ("default/q", "Infeasible", False),
         ("default/p", "Infeasible", False),
     ]
-    assert counted(done.resizes) == Counts(1, 0, 2)
+    assert count_outcomes(done.resizes) == Counts(1, 0, 2)
     assert held(here) == "2-9"
     assert here.pods == ("uid-p",)
 
@@ -84,7 +84,7 @@ def test_policies_compared() -> None:
     assert "3 granted, 0 deferred, 0 infeasible" in matrix(outcomes)
     assert "RESIZES" in matrix(outcomes).splitlines()[0]
     assert "Most resizes" not in comparison_page(outcomes, ranking, 2, recommend=False)
-    shown = populated(scenario("generous", ALLOW), [])
+    shown = populate(scenario("generous", ALLOW), [])
     assert shown is not None
     assert shown.pods == ("uid-p",)
 
@@ -127,14 +127,14 @@ def test_read(tmp_path: Path) -> None:
         ([], {"apiVersion": "v1"}, "apiVersion: 'v1' is not podslice.io/v1alpha1"),
         ([], {"spec": {}}, "spec: unknown field"),
         ({}, {}, "steps: is not a list"),
-        ([{}], {}, "steps[0]: {} does not say one thing to do"),
-        ([{"admit": "x", "remove": "y"}], {}, "does not say one thing to do"),
-        (["x"], {}, "steps[0]: 'x' does not say one thing to do"),
+        ([{}], {}, "steps[0]: {} has not exactly one action"),
+        ([{"admit": "x", "remove": "y"}], {}, "has not exactly one action"),
+        (["x"], {}, "steps[0]: 'x' has not exactly one action"),
         ([{"remove": "x", "containers": {}}], {}, "steps[0].containers: unknown field"),
         ([{"remove": 3}], {}, "steps[0].remove: 3 is not the name of a pod"),
         ([{"admit": 3}], {}, "steps[0].admit: 3 is neither a file nor a Pod"),
         ([{"admit": "nowhere.yaml"}], {}, "nowhere.yaml: steps[0]"),
-        ([{"resize": "x"}], {}, "steps[0].resize: does not say what it asks for"),
+        ([{"resize": "x"}], {}, "steps[0].resize: has no amounts to request"),
         ([{"resize": "x", "containers": {"c": 3}}], {}, "steps[0].containers.c: 3 is not amounts by resource"),
         ([{"resize": "x", "containers": {"c": {"cpu": "many"}}}], {}, "steps[0].containers.c.cpu: 'many'"),
     ],

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from podslice import Hotplug, InputError, KubeletConfig, PodslicePolicy, Scenario, without_cpus
 from podslice.advise.whatif.command import whatif
-from podslice.advise.whatif.compare import evaluate, populated
+from podslice.advise.whatif.compare import evaluate, populate
 from podslice.host.machine_files import dump_machine
 from tests.node.hotplug.test_examples import MACHINE
 from tests.node.resize.helpers import guaranteed, pod
@@ -28,7 +28,7 @@ def test_consequences() -> None:
         ("replaced", "default/a", "2-4,10"),
         ("shared-grown", "", "0-1,5,11-15"),
     ]
-    node = populated(Scenario("s", MACHINE, CONFIG, policy=policy, then=then), PODS)
+    node = populate(Scenario("s", MACHINE, CONFIG, policy=policy, then=then), PODS)
     assert node is not None
     assert str(node.shared_cpus) == "0-1,5,11-15"
 

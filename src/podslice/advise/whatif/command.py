@@ -10,8 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
-from podslice.advise.whatif.documents import compared
+from podslice.advise.whatif.compare import Outcome, Recommendation, Scenario, evaluate, populate, rank, variants
+from podslice.advise.whatif.documents import comparison_document
 from podslice.advise.whatif.workload import Admit, Step, resize_to
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import complete_machine, machine_named, resolve_node
@@ -68,21 +68,21 @@ _MOST_ROWS = 12
     "--workload",
     "workload_path",
     metavar="FILE",
-    help="Then pods come, are resized and go as a ResizeWorkload says (docs/whatif.md).",
+    help="After FILE, admit, resize and remove pods as a ResizeWorkload lists them (docs/whatif.md).",
 )
 @click.option(
     "--machine-then",
     "then",
     multiple=True,
     metavar="MACHINE",
-    help="Then the machine becomes this one while all runs: a file, a snapshot, a text; repeat for more.",
+    help="Then change the machine to this one while all pods run: a file, a snapshot, a text; repeat for more.",
 )
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
 @profile_option
 @predicates_option
 @running_options
 @click.option(
-    "--recommend", is_flag=True, help="Try every policy, scope and set of options, and say which wins on what."
+    "--recommend", is_flag=True, help="Try every policy, scope and set of options, and rank them by each criterion."
 )
 @click.option(
     "--out",
@@ -110,9 +110,9 @@ def whatif(
 ) -> None:
     """Admit the pods of FILE... in order under every combination of --machine, --config and --policy, and compare:
     admitted, refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by
-    owners, fragmentation of each NUMA node. --pods and --state say what runs there before. With --resize and --workload
-    pods are resized in place after that: how many are granted, have to wait, or can never be. With --machine-then CPUs,
-    memory or NUMA nodes go or come while all this runs, and it is said what follows for whom.
+    owners, fragmentation of each NUMA node. --pods and --state name the pods that run there before. With --resize and
+    --workload pods are resized in place after that: how many resizes are granted, deferred or infeasible. With
+    --machine-then CPUs, memory or NUMA nodes leave or join while the pods run, with the consequences for each pod.
 
     \b
     Examples:
@@ -144,14 +144,16 @@ def whatif(
     admissions = sum(isinstance(step, Admit) for step in steps)
     if recommend:
         scenarios = [
-            msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, several=len(scenarios) > 1))
+            msgspec.structs.replace(
+                variant, name=_variant_label(scenario.name, variant.name, several=len(scenarios) > 1)
+            )
             for scenario in scenarios
             for variant in variants(scenario)
         ]
     outcomes = (evaluate(scenario, pods, profile=profile) for scenario in scenarios)
     report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
     if recommend:
-        print_warnings(_nothing_else_starts(scenarios, report, profile))
+        print_warnings(_start_warnings(scenarios, report, profile))
     if there.files and any(outcome.problem for outcome in report):
         named = any(options[name] for name in ("machines", "captures", "sources"))
         unnamed = not_named(configured=bool(configs or overrides), machine=named)
@@ -165,13 +167,13 @@ def whatif(
         pictures = [
             (scenario.name, picture_of(node.view, title=scenario.machine.name))
             for scenario in scenarios
-            if scenario.name in chosen and (node := populated(scenario, pods, profile=profile)) is not None
+            if scenario.name in chosen and (node := populate(scenario, pods, profile=profile)) is not None
         ]
         write_text(out, comparison_page(shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures))
     if output in ("table", "wide"):
         _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
     else:
-        emit(compared(shown, ranking), output)
+        emit(comparison_document(shown, ranking), output)
     if all(outcome.problem for outcome in report):
         sys.exit(2)
 
@@ -179,7 +181,7 @@ def whatif(
 def _steps(
     files: tuple[str, ...], workload_path: str | None, resize_paths: tuple[str, ...], options: dict[str, Any]
 ) -> Iterator[Step]:
-    """What happens after the pods that are compared."""
+    """Yield the steps that come after the pods that are compared."""
     if not (files or workload_path):
         raise InputError("names no pod", path="FILE", remedy="podslice whatif pods.yaml, or --workload FILE")
     if workload_path is not None:
@@ -191,7 +193,7 @@ def _steps(
 
 
 def _with_policies(scenario: Scenario, policies: tuple[str, ...], profile: str) -> Iterator[Scenario]:
-    """The scenario under each policy, or under none."""
+    """Yield the scenario under each policy, or under none."""
     for path in policies:
         name = scenario.name if len(policies) < 2 else f"{scenario.name} / {Path(path).stem}"
         yield msgspec.structs.replace(scenario, name=name, policy=load_policy(path, profile))
@@ -199,8 +201,8 @@ def _with_policies(scenario: Scenario, policies: tuple[str, ...], profile: str) 
         yield scenario
 
 
-def _nothing_else_starts(scenarios: list[Scenario], report: list[Outcome], profile: str) -> tuple[str, ...]:
-    """A warning with the remedy where no kubelet with another configuration than the present one would start."""
+def _start_warnings(scenarios: list[Scenario], report: list[Outcome], profile: str) -> tuple[str, ...]:
+    """Return a warning with its remedy where a kubelet starts with no other configuration than the present one."""
     others = [one for one, outcome in zip(scenarios, report, strict=True) if not outcome.is_present]
     failing = sum(bool(outcome.problem) for outcome in report)
     if failing < len(others) or not others:
@@ -213,7 +215,7 @@ def _nothing_else_starts(scenarios: list[Scenario], report: list[Outcome], profi
     return ()
 
 
-def _joined(scenario: str, variant: str, *, several: bool) -> str:
+def _variant_label(scenario: str, variant: str, *, several: bool) -> str:
     return f"{scenario}: {variant}" if several else variant
 
 
@@ -245,7 +247,7 @@ def _scenarios(
 
 
 def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNode]]:
-    """The machines in the order of the options, or this one."""
+    """Yield the machines in the order of the options, or this one."""
     chosen = [
         (
             value,
@@ -263,7 +265,7 @@ def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNo
 
 
 def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
-    """The best, and the present configuration wherever it ranks."""
+    """Return the best outcomes, and the present configuration wherever it ranks."""
     return ranked[:_MOST_ROWS] + [outcome for outcome in ranked[_MOST_ROWS:] if outcome.is_present]
 
 

@@ -1,7 +1,7 @@
-"""The same pods under several kubelet configurations and machines, in numbers that can be compared.
+"""Comparing kubelet configurations and machines for the same pods, in numbers.
 
-Every scenario is a node of its own that really admits the pods, in the order given. Nothing is estimated: what is left
-over is found by filling the node up with more of the same pods.
+Every scenario is a node of its own that really admits the pods, in the order given. Nothing is estimated: CPUs left
+over are counted by filling the node up with more of the same pods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from podslice.advise.explain.fixes.losses import config_losses, strength
 from podslice.advise.explain.fixes.node_fixes import config_differences
-from podslice.advise.whatif.workload import ResizeAnswer, Step, carry_out, counted
+from podslice.advise.whatif.workload import ResizeAnswer, Step, carry_out, count_outcomes
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.config.kubelet import KubeletConfig
@@ -31,6 +31,7 @@ from podslice.values.cpuset import Bits, CPUSet
 from podslice.values.errors import StartError, UpstreamDefectError
 
 replace = msgspec.structs.replace
+# Bound for pods that own so few CPUs, or so little of a full node, that filling it would take very long.
 _MOST_FILLING = 4096
 COMPARED_OPTIONS = ("full-pcpus-only", "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache")
 """The CPU Manager options that decide which CPUs a container gets and need no gate for alpha features."""
@@ -40,16 +41,14 @@ OPTION_SETS: tuple[tuple[str, ...], ...] = tuple(
     for options in combinations(COMPARED_OPTIONS, size)
     if not any(set(pair) <= set(options) for pair in EXCLUSIVE_PAIRS)
 )
-"""The sets of them that `variants` tries, fewer options first."""
+"""The sets of these options that `variants` tries, fewer options first."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A machine with a kubelet configuration, under a name. `present`: the configuration it is an alternative to.
-
+    """A machine with a kubelet configuration, under a name. `present`: the configuration to which it is an alternative.
     `running` are pods that are on the node before, owners in the state files `files` (by name) if there are any.
-    `predicates` and `policy` as of `Node`. `steps` come after the pods that are compared, and then the machine becomes
-    each of `then`, while everything runs.
-    """
+    `predicates` and `policy` are as of `Node`. `steps` come after the pods that are compared; then the machine becomes
+    each of `then`, while everything runs."""
 
     name: str
     machine: Machine
@@ -65,8 +64,8 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 class AfterChange(msgspec.Struct, frozen=True):
-    """What follows from a machine that changes, as `MachineConsequence` says it: `pod` is namespace/name, `lost` and
-    `cpus` are CPU lists."""
+    """A consequence of a changed machine, as `MachineConsequence`: `pod` is namespace/name, `lost` and `cpus` are CPU
+    lists."""
 
     kind: ConsequenceKind
     pod: str
@@ -77,7 +76,8 @@ class AfterChange(msgspec.Struct, frozen=True):
 
 
 class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of one pod: upstream's `reason` (empty: admitted), and whether a container of it is spread."""
+    """The verdict about one pod: upstream's `reason` (empty: admitted), and whether a container of it is spread over
+    NUMA nodes."""
 
     pod: str
     reason: str
@@ -85,8 +85,8 @@ class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
-    """CPUs of a class of the policy: how many there are, how many are owned, and how many of the others could be given
-    to containers that may have the class."""
+    """CPUs of a class of the policy: the number of all, of those owned, and of the others that containers with this
+    class could own."""
 
     name: str
     cpus: int
@@ -95,20 +95,20 @@ class ClassCPUs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What a scenario makes of the pods.
+    """The result of a scenario for the pods.
 
-    `problem` says why a kubelet would not start; then nothing else counts. `exclusive_cpus` are owned by containers
-    and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores` counts
-    cores whose threads belong to different pods, or to a pod and the shared pool. `displaced` are pods that run on the
-    node now and are refused in this scenario. `fragmentation` has a score
-    for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread. Of
-    the `resizes` of the scenario's steps, `granted` were granted in the end, `deferred` still wait, and `infeasible`
-    can never be. `consequences` are those of a machine that changes, which the numbers of CPUs include. `classes` are
-    those of the scenario's policy with the pods on the node.
+    `problem` is the reason why a kubelet would not start; then nothing else counts. `exclusive_cpus` are owned by
+    containers and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores`
+    counts cores whose threads belong to different pods, or to a pod and the shared pool. `displaced` are pods that run
+    on the node now and are refused in this scenario. `fragmentation` has a score for each NUMA node with free CPUs: 0
+    when they all lie in wholly free L3 groups, 1 when each is a lone thread. Of the `resizes` of the scenario's steps,
+    `granted` were granted in the end, `deferred` still wait, and `infeasible` can never be granted. `consequences` are
+    those of a changed machine, which the numbers of CPUs include. `classes` are those of the scenario's policy with the
+    pods on the node.
 
-    Of an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
-    guarantees that it gives up (`losses`, the words of `explain.fixes.losses`). `strength` orders Topology
-    Manager policies from none (0) to single-numa-node (3).
+    For an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
+    guarantees that it gives up (`losses`, the words of `explain.fixes.losses`). `strength` orders Topology Manager
+    policies from none (0) to single-numa-node (3).
     """
 
     scenario: str
@@ -140,11 +140,11 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 def evaluate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Outcome:
     """Admit the pods in order and measure the node."""
-    return replace(_measured(scenario, pods, profile), **_beside_present(scenario))
+    return replace(_measure(scenario, pods, profile), **_beside_present(scenario))
 
 
 def _beside_present(scenario: Scenario) -> dict[str, Any]:
-    """What the configuration changes of the present one."""
+    """Return what the configuration changes of the present one."""
     policy, _ = strength(scenario.config)
     if scenario.present is None:
         return {"strength": policy}
@@ -157,14 +157,14 @@ def _beside_present(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
-    node, displaced, problem = _started(scenario, profile)
+def _measure(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
+    node, displaced, problem = _start(scenario, profile)
     if node is None:
         return Outcome(scenario.name, problem=problem)
     verdicts = [_verdict(node, pod) for pod in pods]
     done = carry_out(node, scenario.steps)
-    consequences = tuple(_changed(node, scenario.then))
-    counts = counted(done.resizes)
+    consequences = tuple(_change_machine(node, scenario.then))
+    counts = count_outcomes(done.resizes)
     verdicts += [_verdict_of(node, pod, answer) for pod, answer in done.admissions]
     refused: dict[str, int] = {}
     for verdict in verdicts:
@@ -178,7 +178,7 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         refused=refused,
         exclusive_cpus=sum(cpus.bit_count() for cpus in owners),
         cross_numa_pods=sum(verdict.cross_numa for verdict in verdicts),
-        shared_cores=_shared_cores(view.topology, owners),
+        shared_cores=_count_shared_cores(view.topology, owners),
         fragmentation=_fragmentation(view.topology, view.assignable) if view.pins_cpus else {},
         pods=tuple(verdicts),
         displaced=displaced,
@@ -190,22 +190,24 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         classes=tuple(_classes(view)),
     )
     mix = [*pods, *(pod for pod, _ in done.admissions)]
-    return replace(outcome, stranded_cpus=_stranded(node, mix) if view.pins_cpus else 0)
+    return replace(outcome, stranded_cpus=_count_stranded(node, mix) if view.pins_cpus else 0)
 
 
-def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
-    """The scenario's node with the pods it admits on it, for a look at it; None where a kubelet would not start."""
-    node, _, _ = _started(scenario, profile)
+def populate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
+    """Return the scenario's node with the pods that it admits, for a picture of it; None where a kubelet would not
+    start."""
+    node, _, _ = _start(scenario, profile)
     if node is not None:
         for pod in pods:
             _verdict(node, pod)
         carry_out(node, scenario.steps)
-        list(_changed(node, scenario.then))
+        list(_change_machine(node, scenario.then))
     return node
 
 
-def _changed(node: Node, machines: Iterable[Machine]) -> Iterator[AfterChange]:
-    """The machine becomes one after the other. Raises `InputError` as `Node.change_machine`."""
+def _change_machine(node: Node, machines: Iterable[Machine]) -> Iterator[AfterChange]:
+    """Change the machine to one after the other and yield the consequences. Raises `InputError` as
+    `Node.change_machine`."""
     for machine in machines:
         for one in node.change_machine(machine):
             metadata = node.view.pods[one.pod].spec.metadata if one.pod in node.view.pods else None
@@ -213,8 +215,9 @@ def _changed(node: Node, machines: Iterable[Machine]) -> Iterator[AfterChange]:
             yield AfterChange(one.kind, pod, one.container, str(one.lost), str(one.cpus), one.text)
 
 
-def _started(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerdict, ...], str]:
-    """The scenario's node with what runs on it and what of that it refuses, or why there is none."""
+def _start(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerdict, ...], str]:
+    """Return the scenario's node with the pods that run on it, and those of them that it refuses; or the reason why
+    there is none."""
     problems = validate(scenario.config)
     if problems:
         return None, (), "; ".join(map(str, problems))
@@ -251,7 +254,7 @@ def _verdict_of(node: Node, pod: Pod, decision: Decision | str) -> PodVerdict:
 
 
 def _is_spread(node: Node, decision: Decision) -> bool:
-    """True when what belongs together lies on several NUMA nodes: a container's CPUs, memory and devices."""
+    """Whether a container's CPUs, memory and devices lie on several NUMA nodes."""
     for container in decision.containers:
         nodes = container.numa_nodes if container.isolation != "host" else CPUSet()
         together = {*nodes, *container.memory_nodes, *_device_nodes(node, container.devices)}
@@ -268,7 +271,8 @@ def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
 
 
 def _owners(view: NodeView) -> list[Bits]:
-    """Disjoint sets of CPUs: bubbles, and the assignments outside of bubbles as one set for each pod."""
+    """Return disjoint sets of CPUs: those of pods with pod-level resources, and for each other pod those of its
+    containers."""
     return [*view.bubbles.values(), *(view.assigned_to(uid) for uid in view.owners if uid not in view.bubbles)]
 
 
@@ -281,7 +285,7 @@ def _classes(view: NodeView) -> Iterator[ClassCPUs]:
         yield ClassCPUs(name, members.bit_count(), (members & view.owned).bit_count(), free.bit_count())
 
 
-def _shared_cores(topology: CPUTopology, owners: Iterable[Bits]) -> int:
+def _count_shared_cores(topology: CPUTopology, owners: Iterable[Bits]) -> int:
     shared = set()
     for cpus in owners:
         shared |= {core for core, threads in topology.cores.items() if threads & cpus and threads & ~cpus}
@@ -299,12 +303,13 @@ def _fragmentation(topology: CPUTopology, free: Bits) -> dict[int, float]:
 
 
 def _in_whole(units: Iterable[Bits], node: Bits, free: Bits) -> int:
-    """Free CPUs in units whose part on this node is wholly free."""
+    """Count free CPUs in units whose part on this node is wholly free."""
     return sum((unit & node).bit_count() for unit in units if unit & node and unit & node & ~free == 0)
 
 
-def _stranded(node: Node, pods: Sequence[Pod]) -> int:
-    """Fill the node with copies of the mix's pods that own CPUs, small ones first, until none fits."""
+def _count_stranded(node: Node, pods: Sequence[Pod]) -> int:
+    """Fill the node with copies of the mix's pods that own CPUs, small ones first, until none fits; return how many
+    CPUs are left."""
     view = node.view
     sizes = [view.admission(default_pod(pod, view.gates)).cpus for pod in pods]
     shapes = [pod for size, pod in sorted(zip(sizes, pods, strict=True), key=lambda pair: pair[0]) if size]
@@ -323,7 +328,7 @@ def _stranded(node: Node, pods: Sequence[Pod]) -> int:
 
 
 class Recommendation(msgspec.Struct, frozen=True):
-    """All outcomes, best first, and for each criterion the best value and who reaches it."""
+    """All outcomes, best first, and for each criterion the best value and the scenarios that reach it."""
 
     outcomes: tuple[Outcome, ...]
     best: dict[str, tuple[float, tuple[str, ...]]]
@@ -337,14 +342,14 @@ CRITERIA = {
     "stranded_cpus": "fewest stranded CPUs",
     "mean_fragmentation": "least fragmentation",
 }
-"""What outcomes are compared by, in this order; resizes where there are any."""
+"""The criteria of the comparison, the most important first; resizes count where there are any."""
 _MORE_IS_BETTER = 2
-"""The first of them; of the others less is better."""
+"""How many of the first criteria are better when larger; of the others smaller is better."""
 
 
 def variants(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario as it is, then its machine under every other Topology Manager policy and scope, with every set of
-    `OPTION_SETS`, fewer options first."""
+    """Yield the scenario as it is, then its machine under every other Topology Manager policy and scope, with every set
+    of `OPTION_SETS`, fewer options first."""
     present = scenario.config
     enabled = [name for name, value in present.cpu_manager_policy_options.items() if value.lower() == "true"]
     as_is = _variant_name(present, enabled)
@@ -373,9 +378,11 @@ def _variant_name(config: KubeletConfig, options: Iterable[str]) -> str:
 
 
 def rank(outcomes: Iterable[Outcome]) -> Recommendation:
-    """Compare by `CRITERIA`, the first one first. Of equals the present configuration comes first, then what gives up
-    the fewest guarantees, has the strongest policy, changes the least, and else their order. Scenarios that do not
-    start come last."""
+    """Order the outcomes by `CRITERIA`, the first one first.
+
+    Among equals the present configuration comes first, then the one that gives up the fewest guarantees, has the
+    strongest policy, changes the least, and else the first of them. Scenarios that do not start come last.
+    """
     ordered = sorted(outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome), *_preference(outcome)))
     running = [outcome for outcome in ordered if not outcome.problem]
     best = {}
@@ -392,6 +399,6 @@ def _preference(outcome: Outcome) -> tuple[bool, int, int, int]:
 
 
 def _merits(outcome: Outcome) -> tuple[float, ...]:
-    """Smaller is better."""
+    """Return the values of the criteria such that smaller is better."""
     values = [float(getattr(outcome, name)) for name in CRITERIA]
     return (*(-value for value in values[:_MORE_IS_BETTER]), *values[_MORE_IS_BETTER:])

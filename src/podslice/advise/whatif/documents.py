@@ -1,4 +1,4 @@
-"""The answer of `podslice whatif`."""
+"""Documents that `podslice whatif` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.advise.whatif.compare import CRITERIA, Outcome, Recommendation
 
 
 class ComparedScenario(Outcome, frozen=True, rename="camel", kw_only=True):
-    """What a scenario makes of the pods, with the mean of its nodes' fragmentation."""
+    """The result of a scenario for the pods, with the mean of its nodes' fragmentation."""
 
     mean_fragmentation: float
 
@@ -24,14 +24,14 @@ class Winners(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Scenarios, with --recommend the best first, and who wins on what."""
+    """Scenarios, with --recommend the best first, and the winners of each criterion."""
 
     scenarios: tuple[ComparedScenario, ...]
     best: dict[str, Winners]
 
 
-def compared(outcomes: Iterable[Outcome], ranking: Recommendation) -> Comparison:
-    """The outcomes beside the winners of each criterion."""
+def comparison_document(outcomes: Iterable[Outcome], ranking: Recommendation) -> Comparison:
+    """Return the outcomes beside the winners of each criterion."""
     scenarios = tuple(
         ComparedScenario(**msgspec.structs.asdict(outcome), mean_fragmentation=round(outcome.mean_fragmentation, 3))
         for outcome in outcomes

@@ -1,4 +1,4 @@
-"""Scenarios side by side: a matrix, bars, and who wins on what, for the terminal and as a page."""
+"""Scenarios side by side: a matrix, bars, and the winners, for the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ RESIZES = "RESIZES"
 
 
 def headings(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """`HEADINGS`, and one about resizes where there were any."""
+    """Return `HEADINGS`, and one more about resizes where there were any."""
     return (*HEADINGS, RESIZES) if any(outcome.resizes for outcome in outcomes) else HEADINGS
 
 
 def matrix(outcomes: Sequence[Outcome]) -> str:
-    """One row for each scenario."""
+    """Return one row for each scenario."""
     names = headings(outcomes)
     return format_table(names, [row(outcome)[: len(names)] for outcome in outcomes], right=(1, 3, 4, 5, 6), bold=True)
 
 
 def row(outcome: Outcome) -> list[str]:
-    """The cells of a scenario under `HEADINGS`, and about its resizes."""
+    """Return the cells of a scenario under `HEADINGS`, and about its resizes."""
     if outcome.problem:
         return [outcome.scenario, "-", f"does not start: {outcome.problem}", "-", "-", "-", "-", "-", "-"]
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.refused.items())) or "none"
@@ -63,18 +63,18 @@ def row(outcome: Outcome) -> list[str]:
 
 
 def bars(outcomes: Sequence[Outcome], pods: int) -> str:
-    """Admitted pods as bars, with those across NUMA nodes lighter."""
+    """Return admitted pods as bars, with those across NUMA nodes lighter."""
     width = max((len(outcome.scenario) for outcome in outcomes), default=0)
-    said = max((len(_said(outcome, pods)) for outcome in outcomes), default=0)
-    columns = terminal_width() or width + said + _BAR + 4
-    length = min(_BAR, columns - width - said - 4)
+    label = max((len(_bar_label(outcome, pods)) for outcome in outcomes), default=0)
+    columns = terminal_width() or width + label + _BAR + 4
+    length = min(_BAR, columns - width - label - 4)
     lines = []
     for outcome in outcomes:
         if length >= _SHORTEST_BAR:
-            lines.append(f"{outcome.scenario:<{width}}  {_bar(outcome, pods, length)}  {_said(outcome, pods)}")
+            lines.append(f"{outcome.scenario:<{width}}  {_bar(outcome, pods, length)}  {_bar_label(outcome, pods)}")
         else:
             bar = _bar(outcome, pods, max(1, min(_BAR, columns - 2)))
-            lines += [*folded(f"{outcome.scenario}: {_said(outcome, pods)}", columns, indent=2), f"  {bar}"]
+            lines += [*folded(f"{outcome.scenario}: {_bar_label(outcome, pods)}", columns, indent=2), f"  {bar}"]
     return "\n".join(lines)
 
 
@@ -86,7 +86,7 @@ def _bar(outcome: Outcome, pods: int, whole: int) -> str:
     return bar + "·" * (whole - full - light)
 
 
-def _said(outcome: Outcome, pods: int) -> str:
+def _bar_label(outcome: Outcome, pods: int) -> str:
     if outcome.problem:
         return "does not start"
     across = f", {outcome.cross_numa_pods} across NUMA nodes" if outcome.cross_numa_pods else ""
@@ -98,7 +98,7 @@ def _length(amount: int, pods: int, whole: int) -> int:
 
 
 def verdicts(outcomes: Sequence[Outcome]) -> str:
-    """Every pod in every scenario."""
+    """Return every pod in every scenario."""
     running = [outcome for outcome in outcomes if not outcome.problem]
     names = [verdict.pod for verdict in running[0].pods] if running else []
     rows = [
@@ -115,7 +115,7 @@ def verdicts(outcomes: Sequence[Outcome]) -> str:
 
 
 def resizes_text(outcomes: Sequence[Outcome]) -> str:
-    """Every resize in every scenario; empty where there are none."""
+    """Return every resize in every scenario; empty where there are none."""
     running = [outcome for outcome in outcomes if not outcome.problem and outcome.resizes]
     if not running:
         return ""
@@ -127,7 +127,7 @@ def resizes_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def classes_text(outcomes: Sequence[Outcome]) -> str:
-    """The CPU classes of every scenario that has some, with what of them is left; empty where none has."""
+    """Return the CPU classes of every scenario that has some, with their CPUs left; empty where none has."""
     rows = [
         [outcome.scenario, one.name, str(one.cpus), str(one.owned), str(one.free)]
         for outcome in outcomes
@@ -139,7 +139,7 @@ def classes_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def consequences_text(outcomes: Sequence[Outcome]) -> str:
-    """What follows from a machine that changes, in every scenario; empty where nothing does."""
+    """Return the consequences of a changed machine in every scenario; empty where there are none."""
     rows = [
         [outcome.scenario, one.kind, one.pod or "(node)", one.container, one.cpus or "-", one.text]
         for outcome in outcomes
@@ -151,7 +151,7 @@ def consequences_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def displaced_text(outcomes: Sequence[Outcome]) -> str:
-    """Pods that run on the node now and that a scenario refuses, a line for each; empty where there are none."""
+    """Return a line for each pod that runs on the node now and that a scenario refuses; empty where there are none."""
     return "\n".join(
         f"{outcome.scenario}: {verdict.pod} runs, but is refused: {verdict.reason}"
         for outcome in outcomes
@@ -160,7 +160,7 @@ def displaced_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def best_text(ranking: Recommendation) -> str:
-    """The overall winner and the winners of each criterion, with numbers."""
+    """Return the overall winner and the winners of each criterion, with numbers."""
     if not ranking.best:
         return "No scenario starts."
     first = ranking.outcomes[0]
@@ -187,7 +187,7 @@ def comparison_page(
     recommend: bool,
     pictures: Sequence[tuple[str, Picture]] = (),
 ) -> str:
-    """A self-contained page: bar chart, matrix, winners, and pictures of some scenarios under their names."""
+    """Return a self-contained page: bar chart, matrix, winners, and pictures of some scenarios under their names."""
     from podslice.render.html import page, section
 
     names = headings(outcomes)
@@ -225,11 +225,11 @@ def comparison_page(
 
 
 def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
-    """Bars of admitted pods: aligned, across NUMA nodes, refused; each with a colour and a text."""
+    """Draw bars of admitted pods: aligned, across NUMA nodes, refused; each with a colour and a text."""
     label = min(560.0, 20 + 6.9 * max((len(outcome.scenario) for outcome in outcomes), default=10))
     whole = 560.0
-    said_width = 6.9 * max((len(_said(outcome, pods)) for outcome in outcomes), default=10)
-    width, height = label + whole + 20 + said_width, 34 + 24 * len(outcomes)
+    text_width = 6.9 * max((len(_bar_label(outcome, pods)) for outcome in outcomes), default=10)
+    width, height = label + whole + 20 + text_width, 34 + 24 * len(outcomes)
     rect, text, group = h.Element("rect"), h.Element("text"), h.Element("g")
     bars_drawn = []
     for place, outcome in enumerate(outcomes):
@@ -243,13 +243,13 @@ def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
             if size:
                 drawn.append(rect(x=f"{x:.6g}", y=str(y), width=f"{size:.6g}", height="16", fill=fill))
             x += size
-        said = _said(outcome, pods)
+        numbers = _bar_label(outcome, pods)
         bars_drawn.append(
             group[
-                h.Element("title")[f"{outcome.scenario}: {said}"],
+                h.Element("title")[f"{outcome.scenario}: {numbers}"],
                 text(x="4", y=str(y + 12))[outcome.scenario],
                 drawn,
-                text(x=f"{label + whole + 8:.6g}", y=str(y + 12))[said],
+                text(x=f"{label + whole + 8:.6g}", y=str(y + 12))[numbers],
             ]
         )
     legend = [

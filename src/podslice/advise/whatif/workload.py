@@ -1,4 +1,4 @@
-"""A sequence of admissions, in-place resizes and departures, carried out on a node, and what became of each resize."""
+"""A sequence of admissions, in-place resizes and departures, carried out on a node, with the outcome of each resize."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from podslice.values.quantity import Quantity
 
 REFUSED = "Refused"
 NOT_THERE = "NotThere"
-"""What becomes of a resize that the API server would not store, and of one of a pod that is not on the node."""
+"""Outcomes of a resize that the API server would not store, and of one of a pod that is not on the node."""
 
 
 class Admit(NamedTuple):
-    """A pod comes."""
+    """A pod arrives."""
 
     pod: Pod
 
 
 class Resize(NamedTuple):
-    """A pod of the node (UID, name or namespace/name) asks for other amounts: by container, or for the pod as a whole
-    (an empty name), and by resource. With `wanted` it asks for what that pod asks for."""
+    """A pod of the node (UID, name or namespace/name) requests other amounts: by container, or for the pod as a whole
+    (an empty name), and by resource. With `wanted` it requests the amounts of that pod."""
 
     pod: str
     amounts: Mapping[tuple[str, str], Quantity] = {}
@@ -36,7 +36,7 @@ class Resize(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """A pod of the node goes; resizes that wait are tried again."""
+    """A pod of the node leaves; deferred resizes are tried again."""
 
     pod: str
 
@@ -45,13 +45,13 @@ Step: TypeAlias = Admit | Resize | Leave
 
 
 def resize_to(pod: Pod) -> Resize:
-    """The step that a pod of the node asks for the resources of this one."""
+    """Return the step in which a pod of the node requests the resources of this one."""
     pod = with_default_uid(pod)
     return Resize(pod.metadata.uid, wanted=pod)
 
 
 class ResizeAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of one resize by the end: `Allocated` (also `late`, after it had to wait), `Unchanged`, `Deferred`
+    """The outcome of one resize by the end: `Allocated` (also `late`, after it had to wait), `Unchanged`, `Deferred`
     (still waits, or was replaced by another), `Infeasible`, `Refused` by the API server, or `NotThere`."""
 
     pod: str
@@ -60,19 +60,20 @@ class ResizeAnswer(msgspec.Struct, frozen=True, rename="camel"):
     late: bool = False
 
 
-class CarriedOut(NamedTuple):
+class WorkloadResult(NamedTuple):
     """The admissions of a sequence, each with its pod, and its resizes, both in order."""
 
     admissions: tuple[tuple[Pod, Decision | str], ...]
     resizes: tuple[ResizeAnswer, ...]
 
 
-def carry_out(node: Node, steps: Iterable[Step]) -> CarriedOut:
-    """Do it to the node. An admission that no kubelet survives is the defect's name."""
+def carry_out(node: Node, steps: Iterable[Step]) -> WorkloadResult:
+    """Carry out the steps on the node. An admission that would crash a kubelet has the name of the defect as its
+    result."""
     run = _Run(node)
     for step in steps:
         run.step(step)
-    return CarriedOut(tuple(run.admissions), tuple(run.resizes))
+    return WorkloadResult(tuple(run.admissions), tuple(run.resizes))
 
 
 class _Run:
@@ -83,7 +84,7 @@ class _Run:
         self.resizes: list[ResizeAnswer] = []
 
     def step(self, step: Step) -> None:
-        """The next step."""
+        """Carry out the next step."""
         if isinstance(step, Admit):
             try:
                 self.admissions.append((step.pod, self._node.admit(step.pod)))
@@ -114,7 +115,7 @@ class _Run:
         self.resizes.append(ResizeAnswer(name, answer.outcome, answer.message))
 
     def _settle(self, tried: Iterable[ResizeDecision]) -> None:
-        """Resizes that waited were tried again."""
+        """Record the new outcomes of deferred resizes that were tried again."""
         for one in tried:
             place = self._waiting.get(one.uid)
             if place is not None and self.resizes[place].outcome == DEFERRED != one.outcome:
@@ -129,15 +130,15 @@ class _Run:
 
 
 class Counts(NamedTuple):
-    """How many resizes were granted in the end, still wait, and can never be."""
+    """How many resizes were granted in the end, still wait, and can never be granted."""
 
     granted: int
     deferred: int
     infeasible: int
 
 
-def counted(resizes: Iterable[ResizeAnswer]) -> Counts:
-    """The numbers of a sequence; what the API server refuses can never be."""
+def count_outcomes(resizes: Iterable[ResizeAnswer]) -> Counts:
+    """Count the outcomes of a sequence; a resize that the API server refuses counts as infeasible."""
     outcomes = [one.outcome for one in resizes]
     granted = sum(outcome in ("Allocated", "Unchanged") for outcome in outcomes)
     deferred = outcomes.count(DEFERRED)

@@ -27,7 +27,7 @@ from podslice.values.quantity import Quantity, QuantityError
 
 KIND = "ResizeWorkload"
 _MOST_STEPS = 100_000
-_DOES = ("admit", "resize", "remove")
+_ACTIONS = ("admit", "resize", "remove")
 
 
 def load_workload(path: str) -> list[Step]:
@@ -52,10 +52,10 @@ def _steps(data: dict[str, Any], folder: Path) -> Iterator[Step]:
 
 
 def _step(step: Any, folder: Path) -> Iterator[Step]:
-    does = [name for name in _DOES if isinstance(step, dict) and name in step]
-    if len(does) != 1:
-        raise InputError(f"{shown(step)} does not say one thing to do", remedy=f"one of {', '.join(_DOES)}")
-    (what,) = does
+    actions = [name for name in _ACTIONS if isinstance(step, dict) and name in step]
+    if len(actions) != 1:
+        raise InputError(f"{shown(step)} has not exactly one action", remedy=f"one of {', '.join(_ACTIONS)}")
+    (what,) = actions
     allowed = {what, "containers", "pod"} if what == "resize" else {what}
     unknown = sorted(str(name) for name in step.keys() - allowed)
     if unknown:
@@ -86,7 +86,7 @@ def _admissions(value: Any, folder: Path) -> Iterator[Step]:
 def _amounts(step: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Quantity]]:
     containers = step.get("containers") or {}
     if not isinstance(containers, dict) or not (containers or step.get("pod")):
-        raise InputError("does not say what it asks for", path="resize", remedy='containers: {db: {cpu: "8"}}')
+        raise InputError("has no amounts to request", path="resize", remedy='containers: {db: {cpu: "8"}}')
     for place, amounts in [*containers.items(), *([(POD, step["pod"])] if step.get("pod") else [])]:
         path = f"containers.{place}" if place != POD else "pod"
         if not isinstance(amounts, dict):

@@ -16,7 +16,7 @@ import msgspec
 from podslice.agent.owner import Owner
 from podslice.audit.audit import audit
 from podslice.audit.report import AuditReport
-from podslice.audit.written import load_state
+from podslice.audit.state import load_state
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.service.http.access import asks_localhost, knows

@@ -19,14 +19,14 @@ _COMMANDS = {
     ),
     "explain": LazyCommand("podslice.kubectl.commands.explain", "Say whether a pod would fit on a node now, and why."),
     "fit": LazyCommand(
-        "podslice.cluster_view.commands.fit", "Say where in the cluster a pod could go, and why not elsewhere."
+        "podslice.cluster_view.commands.plugin", "Say where in the cluster a pod could go, and why not elsewhere."
     ),
     "fragmentation": LazyCommand(
-        "podslice.cluster_view.commands.fragmentation", "Say how scattered the free CPUs of the cluster are."
+        "podslice.cluster_view.commands.plugin", "Say how scattered the free CPUs of the cluster are."
     ),
     "node": LazyCommand("podslice.kubectl.commands.node", "Show a node: pods, sets of CPUs, map."),
     "pending": LazyCommand(
-        "podslice.cluster_view.commands.pending", "List the pods that wait for a node, and what would help."
+        "podslice.cluster_view.commands.plugin", "List the pods that wait for a node, and what would help."
     ),
     "pod": LazyCommand("podslice.kubectl.commands.pod", "Say why a pod is where it is, or why it was refused."),
     "top": LazyCommand("podslice.kubectl.commands.top", "List the nodes with their free exclusive CPUs."),

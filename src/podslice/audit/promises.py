@@ -1,4 +1,4 @@
-"""What a PodslicePolicy's state file says of a node: promised CPUs, and what is being written (docs/resize.md)."""
+"""The state file of a PodslicePolicy: promised CPUs, and resizes and moves being written (docs/resize.md)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Sets = Mapping[str, Mapping[str, Bits]]
 """CPUs by pod UID and container, those of the pod as a whole under the empty name."""
 
 
-class WrittenPromises(msgspec.Struct, frozen=True):
+class RecordedPromises(msgspec.Struct, frozen=True):
     """The promised CPUs of containers that have more, and of pods as a whole under the empty name, by pod UID; resizes
     and moves that were being written; containers with exclusive and shared CPUs; the CPU classes under which CPUs were
-    given. `first_threads`: CPUs that are the lowest thread of their core, where the file names the machine."""
+    assigned. `first_threads`: CPUs that are the lowest thread of their core, where the file names the machine."""
 
     promised: dict[str, dict[str, Bits]] = {}
     intents: dict[str, Intent] = {}
@@ -34,25 +34,25 @@ class WrittenPromises(msgspec.Struct, frozen=True):
     first_threads: Bits = 0
 
     def hides_smt(self, uid: str, name: str, cpus: Bits, runs_on: Bits) -> bool:
-        """A container with CPUs by class runs on the lowest thread of each of its cores."""
+        """Whether a container with CPUs by class runs on the lowest thread of each of its cores, as its class asks."""
         return name in self.classes.get(uid, {}) and bool(runs_on) and runs_on == cpus & self.first_threads
 
     def sides(self, uid: str, name: str) -> Iterator[Bits]:
-        """What a container may have while its pod is resized or moved."""
+        """Yield the sets that a container may have while its pod is resized or moved."""
         for side in self.intents[uid].sides if uid in self.intents else ():
             yield side.assignments.get(name, 0)
 
 
-def load_promises(directory: Path, owned: Sets) -> tuple[WrittenPromises, list[AuditFinding]]:
-    """Those that hold beside what is owned, and what is wrong with the file."""
+def load_promises(directory: Path, owned: Sets) -> tuple[RecordedPromises, list[AuditFinding]]:
+    """Load the promises that hold beside what is `owned`, and the problems of the file."""
     path = directory / POLICY_STATE_FILE
     data = read_state(path)
     if data is None:
-        return WrittenPromises(), []
+        return RecordedPromises(), []
     try:
         content = policy_state.decode(data)
     except CheckpointError as error:
-        return WrittenPromises(), [AuditFinding("state", str(path), "", "", f"{path.name} does not count: {error}")]
+        return RecordedPromises(), [AuditFinding("state", str(path), "", "", f"{path.name} does not count: {error}")]
     texts = {uid: dict(named) for uid, named in content.originals.items()}
     for uid, text in content.pod_originals.items():
         texts.setdefault(uid, {})[""] = text
@@ -60,26 +60,27 @@ def load_promises(directory: Path, owned: Sets) -> tuple[WrittenPromises, list[A
     for uid, named in texts.items():
         for name, text in named.items():
             had, cpus = owned.get(uid, {}).get(name, 0), readable_bits(text)
+            # A promise of CPUs that the container no longer has is out of date; an equal one adds nothing.
             if cpus and not cpus & ~had and cpus != had:
                 promised.setdefault(uid, {})[name] = cpus
     intents, mixed = policy_state.intents_in(data), policy_state.mixed_in(data, owned)
     machine = content.machine.value() if content.machine is not None else None
     first = bits_of(cpu for cpu, one in machine.cpus.items() if not one.thread) if machine is not None else 0
-    return WrittenPromises(promised, intents, mixed, content.classes, first), []
+    return RecordedPromises(promised, intents, mixed, content.classes, first), []
 
 
-def rows(promises: WrittenPromises, owned: Sets) -> Iterator[PromisedCPUs]:
-    """Who has more than was promised, for people."""
+def rows(promises: RecordedPromises, owned: Sets) -> Iterator[PromisedCPUs]:
+    """Yield the containers and pods that have more CPUs than were promised, for people."""
     for uid, named in sorted(promises.promised.items()):
         for name, promised in sorted(named.items()):
             held = owned.get(uid, {}).get(name, 0)
             yield PromisedCPUs(uid, name, format_bits(promised), format_bits(held & ~promised))
 
 
-def outside(
-    policy: PodslicePolicy, listed: Iterable[PromisedCPUs], promises: WrittenPromises, owned: Sets
+def find_outside_policy(
+    policy: PodslicePolicy, listed: Iterable[PromisedCPUs], promises: RecordedPromises, owned: Sets
 ) -> Iterator[AuditFinding]:
-    """What is held and would not be under this policy; nobody takes it away."""
+    """Yield assignments that this policy would not allow; they stay as they are."""
     for one in () if policy.resize.exclusive else listed:
         text = "has CPUs beyond those promised to it, and the policy resizes no exclusive CPUs: it keeps them"
         yield AuditFinding("heldOutsidePolicy", _whose(one.pod, one.container), one.promised, one.beyond, text)

@@ -1,4 +1,4 @@
-"""What the state files of a kubelet or of the agent say a node should do."""
+"""The state files of a kubelet or of the agent: what they assign on a node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from podslice.audit.promised import WrittenPromises, load_promises
+from podslice.audit.promises import RecordedPromises, load_promises
 from podslice.audit.report import AuditFinding
 from podslice.host.state.statefile import read_state
 from podslice.node.checkpoints.content import Content, read_content
@@ -19,15 +19,16 @@ from podslice.values.errors import InputError
 from podslice.values.go.gojson import CheckpointError
 
 
-class WrittenState(msgspec.Struct, frozen=True):
-    """What the state files say: CPUs and memory nodes by pod UID and container, bubbles by pod, the shared pool."""
+class RecordedState(msgspec.Struct, frozen=True):
+    """Assignments in the state files: CPUs and memory nodes by pod UID and container, CPUs of pods as a whole in
+    `bubbles`, the shared pool."""
 
     default: Bits = 0
     assignments: dict[str, dict[str, Bits]] = {}
     bubbles: dict[str, Bits] = {}
     memory: dict[str, dict[str, Bits]] = {}
     problems: tuple[AuditFinding, ...] = ()
-    promises: WrittenPromises = WrittenPromises()
+    promises: RecordedPromises = RecordedPromises()
 
     @property
     def sets(self) -> dict[str, dict[str, Bits]]:
@@ -39,22 +40,22 @@ class WrittenState(msgspec.Struct, frozen=True):
 
     @property
     def owned(self) -> Bits:
-        """CPUs that belong to somebody."""
+        """CPUs that a container or a pod owns."""
         assigned = (cpus for containers in self.assignments.values() for cpus in containers.values())
         return union(assigned) | union(self.bubbles.values())
 
     def of_pod(self, uid: str) -> Bits:
-        """CPUs that belong to one pod."""
+        """Return the CPUs that belong to one pod."""
         return self.bubbles.get(uid, 0) | union(self.assignments.get(uid, {}).values())
 
 
-def load_state(directory: Path) -> WrittenState:
-    """The state files of a directory. Raises `InputError` if there is no CPU Manager state."""
+def load_state(directory: Path) -> RecordedState:
+    """Load the state files of a directory. Raises `InputError` if there is no CPU Manager state."""
     content, problems = _content(directory / CPU_STATE_FILE)
     cpu = content.checkpoint if content is not None else None
     if not isinstance(cpu, CPUCheckpoint):
         if problems:
-            return WrittenState(problems=tuple(problems))
+            return RecordedState(problems=tuple(problems))
         raise InputError(
             f"holds no {CPU_STATE_FILE}", source=str(directory), remedy="--state names the kubelet's or agent's folder"
         )
@@ -63,7 +64,7 @@ def load_state(directory: Path) -> WrittenState:
         uid = key.partition("/")[0]
         for name, text in (containers or {}).items():
             assignments.setdefault(uid, {})[name] = _parse(text, f"{key}/{name}", problems)
-    state = WrittenState(
+    state = RecordedState(
         default=_parse(cpu.default_cpuset, "defaultCpuSet", problems),
         assignments=assignments,
         bubbles=dict(cpu.pod_entries or {}),

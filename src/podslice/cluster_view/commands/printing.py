@@ -1,4 +1,4 @@
-"""What `podslice cluster pending|fit|fragmentation` and their twins of the plugin ask, and how it is shown."""
+"""Requests and output of `podslice cluster pending|fit|fragmentation`, shared with the kubectl plugin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from podslice.values.document import without_header
 from podslice.values.errors import InputError
 
 if TYPE_CHECKING:
-    from podslice.cluster_view.client import AskablePage
+    from podslice.cluster_view.client import Page
 
 T = TypeVar("T", bound=msgspec.Struct)
 _COLOURS = {"refused": "red", "unreadable": "red", "nominated": "green", "waiting": "yellow"}
@@ -32,21 +32,21 @@ _MOST_TIMES = 8
 _REMEDY = "give the service and this program the same version"
 
 
-def asked(page: AskablePage, kind: type[T], target: str, body: bytes | None = None) -> T:
-    """A document of this kind. Raises `InputError`."""
+def fetch(page: Page, kind: type[T], target: str, body: bytes | None = None) -> T:
+    """Fetch a document of this kind. Raises `InputError`."""
     found = page.ask(target, body)
     try:
         return msgspec.convert(without_header(kind.__name__, found), kind)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
-        raise InputError(f"what the service told is not understood: {error}", remedy=_REMEDY) from None
+        raise InputError(f"the service's answer is not understood: {error}", remedy=_REMEDY) from None
 
 
 # pending
 
 
-def tell_pending(page: AskablePage, *, ways: bool, output: str) -> int:
-    """Show the pods that wait; the exit code is 1 where no node takes one of them."""
-    found = asked(page, PendingPodList, "/pending" + ("?ways=1" if ways else ""))
+def print_pending(page: Page, *, ways: bool, output: str) -> int:
+    """Print the pending pods; return exit code 1 where no node takes one of them."""
+    found = fetch(page, PendingPodList, "/pending" + ("?ways=1" if ways else ""))
     if output in ("table", "wide"):
         _show_pending(found, wide=output == "wide")
     else:
@@ -83,12 +83,12 @@ def _pending_row(one: PendingPod, *, wide: bool) -> list[str]:
 # fit
 
 
-def tell_fit(page: AskablePage, files: tuple[str, ...], pods: tuple[str, ...], *, ways: bool, output: str) -> int:
-    """Show where pods of files, and pods that wait, could go; the exit code is 1 where one can go nowhere. Raises
+def print_fit(page: Page, files: tuple[str, ...], pods: tuple[str, ...], *, ways: bool, output: str) -> int:
+    """Print where pods of files, and pending pods, could go; return exit code 1 where one fits on no node. Raises
     `InputError`."""
     query = "ways=1" if ways else ""
-    answers = [asked(page, PodFitList, f"/fit?{query}", _manifest(path)) for path in files]
-    answers += [asked(page, PodFitList, f"/fit?{query}&pod={quote(name, safe='')}") for name in pods]
+    answers = [fetch(page, PodFitList, f"/fit?{query}", _manifest(path)) for path in files]
+    answers += [fetch(page, PodFitList, f"/fit?{query}&pod={quote(name, safe='')}") for name in pods]
     found = PodFitList(
         tuple(one for answer in answers for one in answer.items),
         tuple(warning for answer in answers for warning in answer.warnings),
@@ -104,7 +104,7 @@ def tell_fit(page: AskablePage, files: tuple[str, ...], pods: tuple[str, ...], *
 
 
 def _manifest(path: str) -> bytes:
-    """The text of a file with pods. Raises `InputError` with the place of what is wrong."""
+    """Return the text of a file with pods. Raises `InputError` with the place of an error."""
     from podslice.api.manifests.manifest import load_pods_text
     from podslice.reading.files import read_text
 
@@ -149,9 +149,9 @@ def _some(names: tuple[str, ...], most: int | None) -> str:
 # fragmentation
 
 
-def tell_fragmentation(page: AskablePage, *, output: str) -> int:
-    """Show how scattered free CPUs are and were; the exit code is 0."""
-    found = asked(page, ClusterFragmentation, "/fragmentation")
+def print_fragmentation(page: Page, *, output: str) -> int:
+    """Print how scattered free CPUs are and were; return exit code 0."""
+    found = fetch(page, ClusterFragmentation, "/fragmentation")
     if output in ("table", "wide"):
         _show_fragmentation(found, wide=output == "wide")
     else:
@@ -179,12 +179,12 @@ def _show_fragmentation(found: ClusterFragmentation, *, wide: bool) -> None:
         )  # fmt: skip
     if len(found.history) > 1:
         echo("")
-        times = found.history if wide else _thinned(found.history)
+        times = found.history if wide else _thin_out(found.history)
         print_table(["TIME", "OWNED", "FREE", "ON ONE"], [_time_row(one) for one in times], right=(1, 2, 3))
 
 
-def _thinned(history: tuple[FragmentationPoint, ...]) -> list[FragmentationPoint]:
-    """The first, the last and some between."""
+def _thin_out(history: tuple[FragmentationPoint, ...]) -> list[FragmentationPoint]:
+    """Return the first point, the last one and some between."""
     last = len(history) - 1
     places = sorted({round(last * step / (_MOST_TIMES - 1)) for step in range(_MOST_TIMES)})
     return [history[place] for place in places]

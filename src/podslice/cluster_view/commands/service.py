@@ -1,4 +1,4 @@
-"""`podslice cluster pending|fit|fragmentation`: a service that runs, asked by its address."""
+"""`podslice cluster pending|fit|fragmentation`: questions to a running service at its address."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import click
 from podslice.cli.output import OUTPUT, quiet_option, with_options
 
 if TYPE_CHECKING:
-    from podslice.cluster_view.client import AddressedPage
+    from podslice.cluster_view.client import PageAtAddress
 
 F = TypeVar("F", bound=Callable[..., Any])
 _URL = "http://127.0.0.1:9101"
 
 ways_option = click.option(
-    "--ways/--no-ways", default=True, help="Look for what would help pods that no node takes (default), or not."
+    "--ways/--no-ways",
+    default=True,
+    help="Search for changes that would help pods that no node takes (default), or not.",
 )
 
 
 def fit_options(command: F) -> F:
-    """The pods to ask about."""
+    """Add the options that name pods."""
     return with_options(
         command,
         click.option(
@@ -38,17 +40,17 @@ def _where(command: F) -> F:
         command,
         click.option("--url", default=_URL, show_default=True, envvar="PODSLICE_CLUSTER_URL",
                      help="Its --page-address."),
-        click.option("--token-file", metavar="FILE", default="", help="The token, where it wants one."),
-        click.option("--ca-file", metavar="FILE", default="", help="Authority of its certificate."),
+        click.option("--token-file", metavar="FILE", default="", help="Its token, where it requires one."),
+        click.option("--ca-file", metavar="FILE", default="", help="CA file for its certificate."),
     )  # fmt: skip
 
 
-def _page(url: str, token_file: str, ca_file: str) -> AddressedPage:
-    """Raises `InputError`."""
-    from podslice.cluster_view.client import AddressedPage
+def _page(url: str, token_file: str, ca_file: str) -> PageAtAddress:
+    """Return the page that the options name. Raises `InputError`."""
+    from podslice.cluster_view.client import PageAtAddress
     from podslice.service.tokenfile import read_token
 
-    return AddressedPage(url.rstrip("/"), read_token(token_file, "--token-file") if token_file else "", ca_file)
+    return PageAtAddress(url.rstrip("/"), read_token(token_file, "--token-file") if token_file else "", ca_file)
 
 
 @click.command()
@@ -57,8 +59,8 @@ def _page(url: str, token_file: str, ca_file: str) -> AddressedPage:
 @quiet_option
 @OUTPUT("table", "wide")
 def pending(*, url: str, token_file: str, ca_file: str, ways: bool, output: str) -> None:
-    """List the pods that wait for a node, the most important first: whether room is kept for them, their turn comes, or
-    no node takes them and why, with the cheapest way out.
+    """List the pods that wait for a node, the most important first: room is kept for them, they are queued, or no node
+    takes them and why, with the cheapest way out.
 
     \b
     Examples:
@@ -67,9 +69,9 @@ def pending(*, url: str, token_file: str, ca_file: str, ways: bool, output: str)
 
     Exit codes: 0 listed, 1 some are refused by all nodes, 2 bad input, or the service does not answer.
     """
-    from podslice.cluster_view.commands.answer import tell_pending
+    from podslice.cluster_view.commands.printing import print_pending
 
-    sys.exit(tell_pending(_page(url, token_file, ca_file), ways=ways, output=output))
+    sys.exit(print_pending(_page(url, token_file, ca_file), ways=ways, output=output))
 
 
 @click.command()
@@ -87,8 +89,8 @@ def fit(
     ways: bool,
     output: str,
 ) -> None:
-    """Say which nodes of the cluster take each pod of FILE now, the best first, why the others do not, and where none
-    does what would help. Each pod is asked about by itself; nothing is created or held.
+    """Show which nodes of the cluster take each pod of FILE now, the best first, why the others do not, and what would
+    help where none does. Each pod is tried by itself; nothing is created or reserved.
 
     \b
     Examples:
@@ -97,17 +99,17 @@ def fit(
 
     Exit codes: 0 all can go somewhere, 1 some nowhere, 2 bad input, or the service does not answer.
     """
-    from podslice.cluster_view.commands.answer import tell_fit
+    from podslice.cluster_view.commands.printing import print_fit
 
-    check_asked(files, pods)
+    check_named(files, pods)
     names = tuple(name if "/" in name else f"default/{name}" for name in pods)
-    sys.exit(tell_fit(_page(url, token_file, ca_file), files, names, ways=ways, output=output))
+    sys.exit(print_fit(_page(url, token_file, ca_file), files, names, ways=ways, output=output))
 
 
-def check_asked(files: tuple[str, ...], pods: tuple[str, ...]) -> None:
-    """Raises `UsageError` where nothing is asked about."""
+def check_named(files: tuple[str, ...], pods: tuple[str, ...]) -> None:
+    """Raise `UsageError` where no pod is named."""
     if not files and not pods:
-        raise click.UsageError("nothing to ask about (give -f FILE or --pod NAMESPACE/NAME)")
+        raise click.UsageError("names no pod (give -f FILE or --pod NAMESPACE/NAME)")
 
 
 @click.command()
@@ -115,8 +117,8 @@ def check_asked(files: tuple[str, ...], pods: tuple[str, ...]) -> None:
 @quiet_option
 @OUTPUT("table", "wide")
 def fragmentation(*, url: str, token_file: str, ca_file: str, output: str) -> None:
-    """Say how scattered the free CPUs of the cluster are: how many pods of each size find room on one NUMA node, the
-    most scattered nodes, and how it was before.
+    """Show how scattered the free CPUs of the cluster are: how many pods of each size find room on one NUMA node, the
+    most scattered nodes, and the history.
 
     \b
     Examples:
@@ -125,6 +127,6 @@ def fragmentation(*, url: str, token_file: str, ca_file: str, output: str) -> No
 
     Exit codes: 0 shown, 2 the service does not answer.
     """
-    from podslice.cluster_view.commands.answer import tell_fragmentation
+    from podslice.cluster_view.commands.printing import print_fragmentation
 
-    sys.exit(tell_fragmentation(_page(url, token_file, ca_file), output=output))
+    sys.exit(print_fragmentation(_page(url, token_file, ca_file), output=output))
