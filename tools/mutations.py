@@ -71,7 +71,7 @@ MUTATIONS = tuple(
             "return count * added + count * (count - 1)",
             "return count * added + count * (count + 1)",
         ),
-        ("node/cpu/core_hints.py", "return there.bit_count() >= count and", "return there.bit_count() > count and"),
+        ("node/cpu/hints.py", "return there.bit_count() >= count and", "return there.bit_count() > count and"),
         ("node/devices/hints.py", "set(on_node) & set(machine_nodes)", "set(on_node) | set(machine_nodes)"),
         ("node/memory/hints.py", "short = short or free & U64 < amount", "short = short or free & U64 <= amount"),
         ("node/topology/search.py", "if not self.sockets[place] & ~touched]", "if not self.sockets[place] & touched]"),

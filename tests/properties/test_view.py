@@ -50,7 +50,7 @@ def agrees(node: Node) -> None:
     assert (view.aligns, view.aligns_pods) == (topology.merger is not None, topology.scope == "pod")
     for uid, pod in view.pods.items():
         names = [container.name for container in pod.containers]
-        assert view.booked(uid, names) == memory.state.booked(uid, names, pod_level=memory.rules.pod_level)
+        assert view.booked(uid, names) == memory.state.charged_blocks(uid, names, pod_level=memory.rules.pod_level)
         assert view.pod_has_exclusive_cpus(pod) == cpu.pod_has_exclusive_cpus(pod)
         assert view.admission(pod.spec) == kubelet.admission(pod.spec)
         for container in pod.containers:

@@ -11,7 +11,7 @@ from podslice.node.devices import checkpoint as checkpoint_devices
 from podslice.node.devices.checkpoint import PodDevicesEntry
 from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.node.memory.checkpoint import Block, MemoryCheckpoint, MemoryTable, NUMANodeState
-from podslice.node.memory.held_blocks import rebuilt
+from podslice.node.memory.ledger import rebuild_from_blocks
 
 GIB = 1 << 30
 CONTAINERS = {"id-a": ("pod-a", "app"), "id-b": ("pod-b", "one"), "id-c": ("pod-b", "two"), "id-d": ("pod-b", "three")}
@@ -48,7 +48,7 @@ def memory() -> MemoryCheckpoint:
         "pod-b": {"one": [Block((0,), "memory", 8 * GIB)], "two": [Block((0,), "memory", 3 * GIB)]},
     }
     checkpoint.pod_entries = {"pod-b": [Block((0,), "memory", 8 * GIB)]}
-    checkpoint.machine_state = rebuilt(checkpoint.machine_state, checkpoint, pod_level=True)
+    checkpoint.machine_state = rebuild_from_blocks(checkpoint.machine_state, checkpoint, pod_level=True)
     return checkpoint
 
 
@@ -59,7 +59,7 @@ def memory_without_pods() -> MemoryCheckpoint:
     assert checkpoint.machine_state is not None
     checkpoint.pod_entries = {}
     checkpoint.entries["pod-b"] = {"one": [Block((0,), "memory", 5 * GIB)], "two": [Block((0,), "memory", 3 * GIB)]}
-    checkpoint.machine_state = rebuilt(checkpoint.machine_state, checkpoint, pod_level=False)
+    checkpoint.machine_state = rebuild_from_blocks(checkpoint.machine_state, checkpoint, pod_level=False)
     return checkpoint
 
 

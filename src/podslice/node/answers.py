@@ -27,7 +27,7 @@ from podslice.node.cpu.state import CPUState, PodMemory
 from podslice.node.decide import decide, release
 from podslice.node.devices.state import DeviceState
 from podslice.node.holding import Holding, holding_of
-from podslice.node.memory.state import Blocks, MemoryState, given_back
+from podslice.node.memory.state import Blocks, MemoryState, free_blocks_in
 from podslice.node.resize.pending import Waiting
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
@@ -388,7 +388,7 @@ class ValueAnswers:
             used = tuple([have & ~gone for have, gone in zip(used, holding.devices, strict=True)])
         machine, ledger = state.machine, state.ledger
         if self._static_memory and any(holding.blocks):
-            machine = given_back(machine, holding.blocks, settled=self._settles)
+            machine = free_blocks_in(machine, holding.blocks, settled=self._settles)
             ledger = self._ledger(machine, state)
         return self._state(state.cpus | holding.cpus, machine, ledger, used)
 

@@ -158,7 +158,7 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
                 back[granted.uid] = had
     cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
     cpu.state = cpu.state.restore_pods(back)
-    memory.restore_pod({uid: had.memory for uid, had in back.items()})
+    memory.restore_pods({uid: had.memory for uid, had in back.items()})
 
 
 def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:

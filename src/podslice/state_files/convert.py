@@ -23,7 +23,7 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices import checkpoint as checkpoint_devices
 from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.node.memory.checkpoint import Block, MemoryCheckpoint
-from podslice.node.memory.held_blocks import rebuilt
+from podslice.node.memory.ledger import rebuild_from_blocks
 from podslice.values.cpuset import CPUSetError, format_bits, parse_bits
 from podslice.values.errors import InputError
 from podslice.values.quantity import bytes_text
@@ -191,7 +191,7 @@ def _without_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, li
     checkpoint = MemoryCheckpoint(source.policy_name, source.machine_state, entries)
     if not lost:
         return source, lost
-    checkpoint.machine_state = rebuilt(source.machine_state or {}, checkpoint, pod_level=False)
+    checkpoint.machine_state = rebuild_from_blocks(source.machine_state or {}, checkpoint, pod_level=False)
     return checkpoint, lost
 
 

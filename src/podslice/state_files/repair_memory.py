@@ -16,7 +16,7 @@ from podslice.node.memory.checkpoint import (
     MemoryTable,
     NUMANodeState,
 )
-from podslice.node.memory.held_blocks import emptied, misplaced
+from podslice.node.memory.ledger import empty_ledger, find_misplaced
 from podslice.state_files.consequence import NodeFacts, reservations
 from podslice.state_files.convert import Rewritten
 from podslice.state_files.repair import RunningPods, known_policy
@@ -53,7 +53,7 @@ def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:
         if node.isdecimal() and len(node) < 5:
             stored[int(node)] = NUMANodeState(0, tables, [int(node)])
     if facts.machine is None:
-        return emptied(stored)
+        return empty_ledger(stored)
     known = {node.id for node in facts.machine.nodes}
     kept = facts.memory_reserved or reservations(
         MemoryCheckpoint("Static", {node: state for node, state in stored.items() if node in known})
@@ -116,7 +116,7 @@ def _book(ledger: MachineState, blocks: list[Block], path: str, actions: list[st
     """Book all blocks if there is room for them."""
     needed: dict[tuple[tuple[int, ...], str], int] = {}
     for block in blocks:
-        missing = misplaced(ledger, block) if block.numa_affinity else "no NUMA node"
+        missing = find_misplaced(ledger, block) if block.numa_affinity else "no NUMA node"
         if missing:
             actions.append(f"{path}: uses {missing}, which the machine lacks; dropped")
             return False

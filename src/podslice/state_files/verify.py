@@ -29,7 +29,7 @@ from podslice.node.checkpoints.releases import FileKind
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
 from podslice.node.memory.checkpoint import MachineState, MemoryCheckpoint
-from podslice.node.memory.held_blocks import held_blocks, misplaced, rebuilt
+from podslice.node.memory.ledger import find_misplaced, iter_blocks, rebuild_from_blocks
 from podslice.state_files.consequence import NodeFacts
 from podslice.state_files.convert import same_cpus
 from podslice.state_files.finding import Level, StateFinding
@@ -231,9 +231,9 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[S
     ledger = checkpoint.machine_state or {}
     yield from _tables(ledger)
     wrong = False
-    for pod, container, block in held_blocks(checkpoint, pod_level=True):
+    for pod, container, block in iter_blocks(checkpoint, pod_level=True):
         path = f"entries.{pod}.{container}" if container else f"podEntries.{pod}"
-        missing = misplaced(ledger, block)
+        missing = find_misplaced(ledger, block)
         if missing or not block.numa_affinity:
             nowhere = not any(
                 block.type in (ledger[n].memory_map or {}) for n in block.numa_affinity or () if n in ledger
@@ -243,7 +243,7 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[S
             level: Level = "error" if unusable else "warning"
             yield StateFinding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
     if not wrong:
-        yield from _unbalanced(ledger, rebuilt(ledger, checkpoint, pod_level=True))
+        yield from _unbalanced(ledger, rebuild_from_blocks(ledger, checkpoint, pod_level=True))
     if machine is not None and ledger:
         yield from _other_machine(ledger, machine)
 

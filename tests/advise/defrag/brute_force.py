@@ -12,7 +12,7 @@ from podslice.advise.explain.fixes.changes import EditPod, admits
 from podslice.advise.trial.trial import Trial
 from podslice.node.kubelet import Kubelet
 from podslice.node.memory.checkpoint import MemoryCheckpoint
-from podslice.node.memory.held_blocks import rebuilt
+from podslice.node.memory.ledger import rebuild_from_blocks
 from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 Layout = tuple[tuple[Bits, Bits], ...]
@@ -90,7 +90,7 @@ def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
     cpu.state = cpu.state.with_default(default)
     if memory.static:
         held = MemoryCheckpoint(entries=memory.assignments, pod_entries=memory.pod_assignments)
-        ledger = rebuilt(memory.machine_state, held, pod_level=copy.manager.pod_level)
+        ledger = rebuild_from_blocks(memory.machine_state, held, pod_level=copy.manager.pod_level)
         memory.state = memory.state.with_machine(ledger)
     return copy
 

@@ -567,7 +567,7 @@ def _kinds(before: NodeState, after: NodeState, uid: str) -> list[str]:
         "resizes of pods with a bubble": bool(had.bubble),
         "resizes of memory": own != blocks,
         "resizes of memory on several nodes": any(
-            len(block.numa_affinity or ()) > 1 for one in (own, blocks) for block in one.booked(pod_level=True)
+            len(block.numa_affinity or ()) > 1 for one in (own, blocks) for block in one.charged_blocks(pod_level=True)
         ) and own != blocks,
     }  # fmt: skip
     return [name for name, true in found.items() if true]

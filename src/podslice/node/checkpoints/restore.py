@@ -17,7 +17,7 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.cpu.state import CPUState
 from podslice.node.memory import checkpoint as checkpoint_memory
 from podslice.node.memory.checkpoint import MemoryCheckpoint
-from podslice.node.memory.held_blocks import held_blocks
+from podslice.node.memory.ledger import iter_blocks
 from podslice.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits
 from podslice.values.errors import StartError, StartKind, UpstreamDefectError
 from podslice.values.go.godump import is_data_file
@@ -198,7 +198,7 @@ def validate_memory_state(
             raise _invalid_memory("[memorymanager] machine state can not be empty when it has memory assignments")
         checkpoint.machine_state = default
         return
-    for pod, container, block in held_blocks(checkpoint, pod_level=pod_level):
+    for pod, container, block in iter_blocks(checkpoint, pod_level=pod_level):
         _check_block(default, pod, container, block, tables_may_miss=tables_may_miss)
         charge(default, bits_of(block.numa_affinity or ()), block.type, block.size)
     same = set(stored) == set(default) and all(

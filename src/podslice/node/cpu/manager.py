@@ -27,8 +27,7 @@ from podslice.node.cpu import plugin_calls as cpu_plugins
 from podslice.node.cpu import pod_level
 from podslice.node.cpu import state as model
 from podslice.node.cpu.checkpoint import CPUStateEncoder
-from podslice.node.cpu.core_hints import cpu_hints_of_cores
-from podslice.node.cpu.hints import cpu_topology_hints
+from podslice.node.cpu.hints import cpu_hints_of_cores, cpu_topology_hints
 from podslice.node.cpu.picking.distribute import Pick
 from podslice.node.cpu.picking.picker import check_smt_alignment, no_whole_cores
 from podslice.node.cpu.plugin_calls import PluginCalls

@@ -59,7 +59,7 @@ class PodMemory(msgspec.Struct, frozen=True):
     containers: dict[str, tuple[Block, ...]] = {}
     whole: tuple[Block, ...] = ()
 
-    def booked(self, *, pod_level: bool) -> tuple[Block, ...]:
+    def charged_blocks(self, *, pod_level: bool) -> tuple[Block, ...]:
         """Return the blocks that the ledgers count: the pod's own where it has some, as its containers' blocks lie in
         them."""
         if pod_level and self.whole:

@@ -51,7 +51,7 @@ _TAIL = " Checksum:(checksum.Checksum)0}"
 
 
 def dump_text(checkpoint: MemoryCheckpoint, version: str, name: str = "MemoryManagerCheckpoint") -> str:
-    """The exact text whose FNV-1a is the checksum of `version` (v1, v2)."""
+    """Return the exact text whose FNV-1a is the checksum of `version` (v1, v2)."""
     machine = checkpoint.machine_state
     nodes = "<nil>"
     if machine is not None:
@@ -66,7 +66,7 @@ def _dump_node(node: NUMANodeState) -> str:
 
 
 def _node_dump(node: NUMANodeState) -> Iterator[str]:
-    """The dump of a node in pieces: what allocations change, and what stays around it."""
+    """Yield the dump of a node in pieces: those that allocations change, and the constant text around them."""
     yield "<*>{NumberOfAssignments:(int)"
     yield str(node.number_of_assignments)
     before = " MemoryMap:(map[v1.ResourceName]*state.MemoryTable)"
@@ -111,7 +111,7 @@ def _block_dump(block: Block) -> tuple[str, str, str]:
 
 
 def _blocks_dump(blocks: Sequence[Block]) -> Iterator[str]:
-    """`_dump_blocks` in pieces."""
+    """Yield the text of `_dump_blocks` in pieces."""
     before = "["
     for block in blocks:
         yield before
@@ -124,13 +124,13 @@ def _blocks_dump(blocks: Sequence[Block]) -> Iterator[str]:
 
 
 def encode(checkpoint: MemoryCheckpoint, version: str) -> bytes:
-    """The file a kubelet writes in `version` (v1, v2), with its checksum."""
+    """Return the file a kubelet writes in `version` (v1, v2), with its checksum."""
     members = json_members(checkpoint, pods=version == "v2")
     return f'{{{members},"checksum":{fnv1a(dump_text(checkpoint, version))}}}'.encode()
 
 
 def json_members(checkpoint: MemoryCheckpoint, *, pods: bool = True) -> str:
-    """The members policyName to entries or, with `pods`, to podEntries."""
+    """Return the JSON members policyName to entries or, with `pods`, to podEntries."""
     machine = "null"
     if checkpoint.machine_state is not None:
         machine = json_map({str(node): _json_node(state) for node, state in checkpoint.machine_state.items()})
@@ -185,7 +185,7 @@ def _json_block(block: Block) -> str:
 
 
 class MemoryStateEncoder:
-    """Writes one node's state files; remembers the texts of NUMA nodes and pods that did not change."""
+    """Writes one node's state files; caches the texts of NUMA nodes and pods that did not change."""
 
     def __init__(self) -> None:
         self._checksum = Checksum()
@@ -200,8 +200,8 @@ class MemoryStateEncoder:
         entries: Mapping[str, Mapping[str, Sequence[Block]]],
         pod_entries: Mapping[str, Sequence[Block]] | None,
     ) -> bytes:
-        """The file for a state, as the function `encode` makes it: v2, or v1 where `pod_entries` is None. Records of
-        NUMA nodes are taken as unchanged when they are the same objects."""
+        """Return the file for a state, the same bytes as the function `encode`: v2, or v1 where `pod_entries` is None.
+        Records of NUMA nodes count as unchanged when they are the same objects."""
         nodes = self._nodes = _renew_nodes(self._nodes, machine_state)
         self._pods = renew(self._pods, entries, _pod)
         pods, pod_blocks = self._pods.values(), self._pod_blocks.values()
@@ -215,6 +215,7 @@ class MemoryStateEncoder:
             text.append(_PODS)
             add_dump(text, pod_blocks, self._checksum)
         text.append(_TAIL)
+        # Go's JSON sorts map keys as text, so node 10 comes before node 2; the dump sorts them as numbers.
         machine = json_of(nodes[node] for node in sorted(nodes, key=str)) or "{}"
         members = _members(policy_name, machine, json_of(pods), json_of(pod_blocks))
         return f'{{{members},"checksum":{self._checksum.of(text)}}}'.encode()
@@ -286,8 +287,8 @@ FORMATS = {
 
 
 def decode(data: bytes, version: str = "v2", partial: MemoryCheckpoint | None = None) -> MemoryCheckpoint:
-    """Read a file as `version` (v1, v2) without looking at the checksum. Raises `CheckpointError` with Go's text;
-    what could be read before an error is left in `partial`."""
+    """Read a file as `version` (v1, v2) without checking the checksum. Raises `CheckpointError` with Go's text; what
+    could be read before an error is left in `partial`."""
     checkpoint = partial if partial is not None else MemoryCheckpoint()
     fields = zero(FORMATS[version])
     try:
@@ -301,19 +302,19 @@ def _fill(checkpoint: MemoryCheckpoint, fields: dict[str, Any]) -> None:
     checkpoint.policy_name = fields["policyName"]
     checkpoint.checksum = fields["checksum"]
     machine, entries, pods = fields["machineState"], fields["entries"], fields.get("podEntries", {})
-    checkpoint.machine_state = _mapped(machine, _read_node)
-    checkpoint.entries = _mapped(entries, lambda containers: _mapped(containers, _read_blocks))
-    checkpoint.pod_entries = _mapped(pods, lambda entry: _read_blocks(entry["memoryBlocks"]))
+    checkpoint.machine_state = _map_values(machine, _read_node)
+    checkpoint.entries = _map_values(entries, lambda containers: _map_values(containers, _read_blocks))
+    checkpoint.pod_entries = _map_values(pods, lambda entry: _read_blocks(entry["memoryBlocks"]))
 
 
-def _mapped(members: Any, read: Any) -> Any:
+def _map_values(members: Any, read: Any) -> Any:
     return None if members is None else {key: read(member) for key, member in members.items()}
 
 
 def _read_node(fields: dict[str, Any] | None) -> NUMANodeState:
     if fields is None:
         raise CheckpointError("a NUMA node of machineState is null")
-    return NUMANodeState(fields["numberOfAssignments"], _mapped(fields["memoryMap"], _read_table), fields["cells"])
+    return NUMANodeState(fields["numberOfAssignments"], _map_values(fields["memoryMap"], _read_table), fields["cells"])
 
 
 def _read_table(fields: dict[str, int] | None) -> MemoryTable:

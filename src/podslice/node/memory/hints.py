@@ -1,7 +1,7 @@
-"""Memory hints: which sets of NUMA nodes could hold a container's memory and huge pages (memory-device 1.6).
+"""Memory hints: the sets of NUMA nodes that could hold a container's memory and huge pages (memory-device 1.6).
 
-All resources of a request share one set of hints. Nodes that nobody uses can be combined freely; nodes in use are
-taken alone or as exactly the group they belong to. So there is a rule for the first, and a short list of the second.
+All resources of a request share one set of hints. Unused nodes can be combined freely; nodes in use are taken alone or
+as exactly the group they belong to. So there is a rule for the former, and a short list of the latter.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import cached_property
 
 import msgspec
 
-from podslice.machine.memory import NO_TABLE, MachineState
+from podslice.machine.memory import NO_TABLE, Block, MachineState
 from podslice.node.topology.hint import enumerate_masks
-from podslice.node.topology.hintset import HintSet
+from podslice.node.topology.hintset import HintSet, ProviderHints
 from podslice.node.topology.needs import Need, all_met
 from podslice.node.topology.search import ALONE, SearchBudget, Size, fewest, search_budget_over
 from podslice.values.cpuset import Bits, bits_of, ids_of, iter_bits
@@ -27,8 +27,8 @@ Reuse = Mapping[Bits, Request]
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Which `nodes` are used together. `used`: nodes with assignments. `grouped`: nodes that belong to a group of
-    several. `members`: the used nodes of each group, by the mask of the group."""
+    """Groups of `nodes` that are used together. `used`: nodes with assignments. `grouped`: nodes that belong to a group
+    of several. `members`: the used nodes of each group, by the mask of the group."""
 
     nodes: Bits
     used: Bits
@@ -51,12 +51,12 @@ class Groups(msgspec.Struct, frozen=True):
                 members[group] = members.get(group, 0) | own
         return cls(nodes, used, grouped, members)
 
-    def violated_by(self, mask: Bits) -> bool:
-        """True when several nodes are asked for and one is in use alone or in another group (1.6 e, 1.8.3)."""
+    def is_violated_by(self, mask: Bits) -> bool:
+        """Whether a mask of several nodes contains one that is in use alone or in another group (1.6 e, 1.8.3)."""
         return mask & (mask - 1) != 0 and mask & self.used != mask & self.members.get(mask, 0)
 
-    def broken_by(self, mask: Bits) -> bool:
-        """True for a single node of a group (1.6 d)."""
+    def is_split_by(self, mask: Bits) -> bool:
+        """Whether a mask is a single node of a group (1.6 d)."""
         return mask & (mask - 1) == 0 and mask & self.grouped != 0
 
 
@@ -69,18 +69,18 @@ def memory_hints(
     wraps: bool = False,
     search_budget: SearchBudget | None = None,
 ) -> HintSet | None:
-    """The hints that every requested resource shares; None when nothing fits.
+    """Return the hints that every requested resource shares; None when nothing fits.
 
-    A set of nodes must be large enough when empty (this alone decides what the smallest, preferred size is), must
-    respect the groups, and must have enough free. `crash` raises `UpstreamDefectError` for a resource that a node does
-    not have; otherwise it counts as nothing. `wraps`: sums of nodes may exceed 64 bits (`sums_wrap`).
+    A set of nodes must be large enough when empty (this alone decides the smallest, preferred size), must respect the
+    groups, and must have enough free. `crash` raises `UpstreamDefectError` for a resource that a node does not have;
+    otherwise it counts as nothing. `wraps`: sums over nodes may exceed 64 bits (`sums_wrap`).
     """
     if not request:
         return None
     if crash:
         _check_tables(machine, request)
     if wraps:
-        return _wrapped_hints(machine, request, reuse)
+        return _hints_with_wrapped_sums(machine, request, reuse)
     groups = Groups.of(machine)
     room = _Room(machine, request, groups.nodes)
     smallest = ALONE if room.large else room.smallest(search_budget)
@@ -89,13 +89,14 @@ def memory_hints(
     singles = room.alone & ~groups.grouped
     multis = []
     for mask in sorted(_candidates(room.nodes, groups, reuse)) if groups.grouped or reuse else ():
-        if room.holds(mask, reuse.get(mask)) and not groups.violated_by(mask) and not groups.broken_by(mask):
+        if room.holds(mask, reuse.get(mask)) and not groups.is_violated_by(mask) and not groups.is_split_by(mask):
             if mask & (mask - 1):
                 multis.append(mask)
             else:
                 singles |= mask
     open_nodes = room.nodes & ~groups.used
     needs = room.needs
+    # The rule is about sets of several nodes, and the whole of `open_nodes` must meet it (`HintSet`).
     if open_nodes & (open_nodes - 1) == 0 or not (open_nodes & room.alone or all_met(needs, open_nodes)):
         open_nodes = 0
     if not (singles or multis or open_nodes):
@@ -113,13 +114,13 @@ def memory_hints(
 
 
 def fewest_nodes(machine: MachineState, request: Request, search_budget: SearchBudget | None = None) -> Size | None:
-    """How many nodes that hold nothing are large enough for a request at least; None when even all are not."""
+    """Return how many empty nodes are large enough for a request at least; None when even all are not."""
     return _Room(machine, request, bits_of(machine)).smallest(search_budget)
 
 
 class _Room:
-    """What the nodes of a machine offer for one request: `sizes` when empty, `free` as they are; `large` are the nodes
-    that would do alone when empty, `alone` those that do."""
+    """Room of a machine's nodes for one request: `sizes` when empty, `free` as they are; `large` are the nodes that
+    would suffice alone when empty, `alone` those that do suffice."""
 
     def __init__(self, machine: MachineState, request: Request, nodes: Bits) -> None:
         self._machine = machine
@@ -149,7 +150,7 @@ class _Room:
 
     @cached_property
     def sizes(self) -> tuple[Need, ...]:
-        """What nodes that hold nothing have."""
+        """Amounts of empty nodes."""
         maps = {node: state.memory_map or {} for node, state in self._machine.items()}
         return tuple(
             Need({node: tables.get(name, NO_TABLE).allocatable for node, tables in maps.items()}, amount)
@@ -157,7 +158,7 @@ class _Room:
         )
 
     def smallest(self, search_budget: SearchBudget | None) -> Size | None:
-        """How many nodes are large enough at least; None when even all are not."""
+        """Return how many nodes are large enough at least; None when even all are not."""
         return (
             ALONE
             if self.large
@@ -165,7 +166,7 @@ class _Room:
         )
 
     def holds(self, mask: Bits, reuse: Request | None) -> bool:
-        """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""
+        """Whether the nodes of a mask are large enough and have, with what may be reused, enough free."""
         if not all(size.is_met_by(mask) for size in self.sizes):
             return False
         for name, need in zip(self._request, self.free, strict=True):
@@ -176,15 +177,15 @@ class _Room:
 
 
 def _candidates(nodes: Bits, groups: Groups, reuse: Reuse) -> set[Bits]:
-    """Sets that may do beside single nodes and nodes nobody uses: groups in use, and what may be reused."""
+    """Return the sets that may qualify beside single and unused nodes: groups in use, and masks of reusable memory."""
     masks = {mask for mask in groups.members if mask & (mask - 1)}
     masks.update(reuse)
     return {mask for mask in masks if mask and not mask & ~nodes}
 
 
 def sums_wrap(machine: MachineState) -> bool:
-    """True when what some nodes have together may exceed 64 bits, which only wrapped-around reservations bring about
-    (quirk `memory_reservation_wraps`)."""
+    """Whether the sum over some nodes may exceed 64 bits, which only wrapped-around reservations bring about (quirk
+    `memory_reservation_wraps`)."""
     totals: dict[str, int] = {}
     for state in machine.values():
         for name, table in (state.memory_map or {}).items():
@@ -192,9 +193,9 @@ def sums_wrap(machine: MachineState) -> bool:
     return any(total > U64 for total in totals.values())
 
 
-def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> HintSet | None:
-    """The hints where sums of nodes wrap around at 64 bits: more nodes may then have less, so every set is
-    looked at."""
+def _hints_with_wrapped_sums(machine: MachineState, request: Request, reuse: Reuse) -> HintSet | None:
+    """Return the hints where sums over nodes wrap around at 64 bits: more nodes may then have less, so every set is
+    tried."""
     groups = Groups.of(machine)
     smallest = len(machine)
     singles = 0
@@ -203,7 +204,7 @@ def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> Hin
         if any(_size_of(machine, mask, name) < amount for name, amount in request.items()):
             continue
         smallest = min(smallest, mask.bit_count())
-        if groups.violated_by(mask) or groups.broken_by(mask):
+        if groups.is_violated_by(mask) or groups.is_split_by(mask):
             continue
         left = reuse.get(mask, {})
         if any(_free_on(machine, mask, name) + left.get(name, 0) & U64 < amount for name, amount in request.items()):
@@ -229,8 +230,8 @@ def _missing(node: int, name: str) -> UpstreamDefectError:
 
 
 def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool) -> bool:
-    """True when the nodes of a mask lack some of what is asked for; `crash` as for `memory_hints`. Sums wrap at 64 bits
-    as upstream's do."""
+    """Whether the nodes of a mask lack some of the request; `crash` as for `memory_hints`. Sums wrap at 64 bits as
+    upstream's do."""
     nodes = ids_of(mask)
     short = False
     for name, amount in request.items():
@@ -247,7 +248,7 @@ def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool
 
 
 def is_too_large(machine: MachineState, request: Request) -> bool:
-    """True when all nodes together, if they held nothing, would lack some of what is asked for."""
+    """Whether all nodes together, if empty, would lack some of the request."""
     sizes = [state.memory_map or {} for state in machine.values()]
     return any(
         amount > sum(tables.get(name, NO_TABLE).allocatable for tables in sizes) for name, amount in request.items()
@@ -255,18 +256,35 @@ def is_too_large(machine: MachineState, request: Request) -> bool:
 
 
 def is_part_of_group(machine: MachineState, mask: Bits) -> bool:
-    """True for a single node that belongs to a group of several (1.6 d)."""
+    """Whether a mask is a single node that belongs to a group of several (1.6 d)."""
     state = machine.get(mask.bit_length() - 1) if mask & (mask - 1) == 0 else None
     return state is not None and len(state.cells or ()) > 1
 
 
 def _free_on(machine: MachineState, mask: Bits, name: str) -> int:
-    """Free bytes of a resource on the nodes of a mask; wraps at 64 bits."""
+    """Return the free bytes of a resource on the nodes of a mask; wraps at 64 bits."""
     tables = ((machine[node].memory_map or {}).get(name) for node in iter_bits(mask))
     return sum(table.free for table in tables if table is not None) & U64
 
 
 def _size_of(machine: MachineState, mask: Bits, name: str) -> int:
-    """The same of nodes that hold nothing."""
+    """Return the bytes of a resource on the nodes of a mask if they were empty; wraps at 64 bits."""
     tables = ((machine[node].memory_map or {}).get(name) for node in iter_bits(mask))
     return sum(table.allocatable for table in tables if table is not None) & U64
+
+
+def hints_for_held(blocks: tuple[Block, ...], request: Request) -> ProviderHints:
+    """Return hints from blocks that a container holds already (memory-device 1.7); None when they do not match the
+    request."""
+    if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
+        return None
+    return {block.type: HintSet.only(bits_of(block.numa_affinity or ())) for block in blocks}
+
+
+def hints_for_pod(held: Mapping[str, tuple[Block, ...]], request: Request) -> ProviderHints:
+    """Return as hint the nodes that all containers of a pod are on (memory-device 1.7); None when they are on different
+    ones."""
+    masks = {bits_of(block.numa_affinity or ()) for blocks in held.values() for block in blocks}
+    if len(masks) != 1:
+        return None
+    return dict.fromkeys(request, HintSet.only(masks.pop()))

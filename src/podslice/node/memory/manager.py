@@ -1,8 +1,8 @@
 """The Memory Manager: NUMA nodes for memory and huge pages (memory-device 1).
 
 Policy `None` decides nothing but keeps its state file; policy `Static` gives Guaranteed pods memory on the nodes the
-Topology Manager chose. Memory is booked, never moved: `cpuset.mems` is set when a container is created. The
-algorithms live in `hints` and `static`; here is the order of things: clean up, decide, charge, count.
+Topology Manager chose. Memory is only accounted, never moved: `cpuset.mems` is set when a container is created. The
+algorithms are in `hints` and `static`; this module keeps the order: clean up, decide, charge, count.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from podslice.node.memory import pod_level as memory_pod
 from podslice.node.memory import pods as memory_pods
 from podslice.node.memory import reuse as memory_reuse
 from podslice.node.memory.checkpoint import MemoryStateEncoder
-from podslice.node.memory.held import held_blocks_as_hints, held_by_pod
-from podslice.node.memory.hints import is_too_large, memory_hints
-from podslice.node.memory.state import Blocks, MemoryState, fits, rebooked, restored
+from podslice.node.memory.hints import hints_for_held, hints_for_pod, is_too_large, memory_hints
+from podslice.node.memory.state import Blocks, MemoryState, fits, rebuild_ledger, restore_state
 from podslice.node.memory.static import resolve
 from podslice.node.rules import MemoryRules
 from podslice.node.topology.hint import Hint
@@ -55,13 +54,13 @@ _SLICE_EVENTS = {
 }
 _NOTHING: Mapping[Bits, Amounts] = {}
 Content = tuple[MachineState, dict[str, memory_reuse.Entries], dict[str, Blocks]]
-"""What the state file holds."""
+"""Content of the state file: the ledgers, blocks by pod and container, blocks of pods."""
 
 
 class MemoryManager:
-    """Policies `None` and `Static`; a hint provider of the Topology Manager, the last one asked.
+    """Policies `None` and `Static`; the last hint provider that the Topology Manager asks.
 
-    `filed` is the content of the state file, None where there is none yet.
+    `filed` is the content of the state file as last written, None where there is no file yet.
     """
 
     __slots__ = ("_encoder", "context", "filed", "rules", "state")
@@ -77,25 +76,25 @@ class MemoryManager:
     def start(
         self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, *, tracks: bool = False
     ) -> None:
-        """Go to work on a state file, or without one (memory-device 1.13.2, 1.14); `tracks`: on a machine with other
-        memory the ledgers are made anew. Raises `StartError`."""
-        found = restored(self.rules, data, containers, path, self.context.quirks, tracks=tracks)
+        """Begin with a state file, or without one (memory-device 1.13.2, 1.14); `tracks`: on a machine whose memory
+        changed the ledgers are rebuilt. Raises `StartError`."""
+        found = restore_state(self.rules, data, containers, path, self.context.quirks, tracks=tracks)
         self.state, self.rules = found.state, found.rules
         self.filed = self.file_content if found.as_filed else None
 
     @property
     def file_content(self) -> Content:
-        """What the state file is to hold."""
+        """Content of the state file for the current state."""
         return self.state.machine_state, self.state.assignments, self.state.pod_assignments
 
     def encode(self) -> bytes:
-        """The state file a kubelet of this release writes."""
+        """Return the state file as a kubelet of this release writes it: V2 with PodLevelResourceManagers, else V1."""
         if self._encoder is None:
             self._encoder = MemoryStateEncoder()
         machine, assignments, pods = self.file_content
         return self._encoder.encode(self.policy, machine, assignments, pods if self.rules.pod_level else None)
 
-    # What it was told, and what it knows
+    # Rules and state
 
     @property
     def policy(self) -> str:
@@ -122,7 +121,7 @@ class MemoryManager:
 
     @property
     def allocatable(self) -> list[Block]:
-        """What pods may hold of each NUMA node."""
+        """Memory of each NUMA node that pods may hold."""
         return [
             Block((node,), name, table.allocatable)
             for node, state in sorted(self.state.machine_state.items() if self.static else ())
@@ -131,23 +130,23 @@ class MemoryManager:
         ]
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
-        """NUMA nodes the container's memory is bound to; 0 for no binding."""
+        """Return the NUMA nodes the container's memory is bound to; 0 for no binding."""
         nodes = model.numa_nodes(self.blocks(uid, container))
         return nodes and model.remaining_nodes(nodes, self.state.machine_state)
 
     def blocks(self, uid: str, container: str) -> Blocks:
-        """The blocks a container holds, sorted by type."""
+        """Return the blocks a container holds, sorted by type."""
         return self.state.assignments.get(uid, {}).get(container, ())
 
     def pod_blocks(self, uid: str) -> Blocks:
-        """The blocks a pod with pod-level resources holds as a whole."""
+        """Return the blocks a pod with pod-level resources holds as a whole."""
         return self.state.pod_assignments.get(uid, ())
 
-    # What upstream gets wrong in several places
+    # A defect of upstream that shows in several places
 
     @property
     def _repeats(self) -> bool:
-        """True where a pod that runs is allocated, or refused, once more."""
+        """Whether a running pod is allocated, or refused, once more."""
         return self.context.quirks.pod_allocation_repeats
 
     # Requests (memory-device 1.5)
@@ -170,6 +169,7 @@ class MemoryManager:
             return None
         try:
             request = container_memory(pod, container, self.context.quirks)
+        # An amount that upstream cannot represent gives no hints; the allocation refuses it.
         except AdmissionError:
             return None
         entries = self.state.assignments.get(pod.uid, {})
@@ -177,8 +177,8 @@ class MemoryManager:
             return None
         held = entries.get(container.name)
         if held is not None:
-            return self._hints_of_held(held, request)
-        return self._hints(request, self._left(pod, container, entries))
+            return self._hints_for_held(held, request)
+        return self._hints(request, self._reusable(pod, container, entries))
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole."""
@@ -197,7 +197,7 @@ class MemoryManager:
         if pod.managed:
             own = self.state.pod_assignments.get(pod.uid)
             if own is not None and not self._repeats:
-                return self._hints_of_held(own, request)
+                return self._hints_for_held(own, request)
             try:
                 memory_pod.check_shared_pool(pod, request, partial(self._request, pod))
             except AdmissionError:
@@ -208,27 +208,30 @@ class MemoryManager:
         first = next((held[container.name] for container in pod.containers if container.name in held), None)
         if first is None:
             return self._hints(request, self.state.reusable.get(pod.uid, {}))
+        # Upstream takes the first container's blocks for the whole pod's.
         if self.context.quirks.pod_hints_of_one_container:
-            return held_blocks_as_hints(first, request)
+            return hints_for_held(first, request)
         growing = None
         if self.rules.elastic:
             requests = partial(self._request, pod)
-            growing = memory_elastic.hints_of_growing(self.state, pod, requests, self.context.search_budget)
-        return growing or held_by_pod(held, request)
+            growing = memory_elastic.hints_for_growing_pod(self.state, pod, requests, self.context.search_budget)
+        return growing or hints_for_pod(held, request)
 
-    def _hints_of_held(self, held: Blocks, request: Amounts) -> ProviderHints:
-        """Where blocks are, or where they could be when they grow to what is asked for."""
+    def _hints_for_held(self, held: Blocks, request: Amounts) -> ProviderHints:
+        """Return hints from held blocks: their nodes, or those on which they can grow to the request."""
         if not self.rules.elastic or not memory_elastic.grows(held, request):
-            return held_blocks_as_hints(held, request)
-        return dict.fromkeys(request, memory_elastic.hints(self.state, held, request, self.context.search_budget) or [])
+            return hints_for_held(held, request)
+        return dict.fromkeys(
+            request, memory_elastic.growth_hints(self.state, held, request, self.context.search_budget) or []
+        )
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
-        hints = self._fitting(request, reuse)
+        hints = self._find_hints(request, reuse)
         if hints is None and self.context.quirks.impossible_memory_is_no_preference:
             return {}
         return dict.fromkeys(request, hints or [])
 
-    def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
+    def _find_hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
         return memory_hints(
             self.state.machine_state,
             request,
@@ -239,8 +242,8 @@ class MemoryManager:
         )
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer, held: memory_reuse.Entries) -> bool:
-        """A plain init container without memory of its own has ended when a later container has some, or was started,
-        or when its pod runs since before the kubelet (memory-device 4.18)."""
+        """Whether a plain init container without memory of its own has ended: a later container has some or was
+        started, or its pod runs since before the kubelet (memory-device 4.18)."""
         if container.name in held or self.context.quirks.init_memory_again:
             return False
         if not self.context.sources_ready and pod.uid not in self.state.containers:
@@ -264,7 +267,7 @@ class MemoryManager:
             entries = self.state.assignments.get(pod.uid, {})
             if container.name in entries:
                 self._grow(pod, container, entries[container.name], affinity)
-                self._remember(pod.uid, container, entries[container.name])
+                self._note_reusable(pod.uid, container, entries[container.name])
             else:
                 self._allocate_container(pod, container, affinity, entries)
         except AdmissionError:
@@ -276,20 +279,20 @@ class MemoryManager:
         if self.rules.elastic and not container.plain_init:
             request, search_budget = self._request(pod, container), self.context.search_budget
             if memory_elastic.grows(held, request):
-                self.state = memory_elastic.grown(self.state, pod.uid, container.name, request, affinity, search_budget)
+                self.state = memory_elastic.grow(self.state, pod.uid, container.name, request, affinity, search_budget)
 
     def shrink(self, pod: AdmissionPod, near: Callable[[str], Bits]) -> None:
-        """Take back what containers, or the pod as a whole, have beyond what the pod asks for now. `near` names the
-        NUMA nodes of the CPUs of a container, or with an empty name of the pod. Raises `AdmissionError`."""
+        """Free what containers, or the pod as a whole, hold beyond what the pod requests now. `near` returns the NUMA
+        nodes of the CPUs of a container, or with an empty name of the pod. Raises `AdmissionError`."""
         if not self.rules.elastic or pod.uid not in self.state.assignments or pod.ignored:
             return
         follows = self.rules.follows and not self.context.memory_stays
         if self._holds_whole(pod.uid):
             request = self._pod_request(pod)
-            self.state = memory_elastic.shrunk_pod(self.state, pod.uid, request, near=near(""), follows=follows)
+            self.state = memory_elastic.shrink_pod(self.state, pod.uid, request, near=near(""), follows=follows)
         else:
             own = partial(self._request, pod)
-            self.state = memory_elastic.shrunk(self.state, pod, own, near=near, follows=follows)
+            self.state = memory_elastic.shrink(self.state, pod, own, near=near, follows=follows)
 
     def _holds_whole(self, uid: str) -> bool:
         return self.rules.pod_level and uid in self.state.pod_assignments
@@ -300,16 +303,18 @@ class MemoryManager:
         request = container_memory(pod, container, self.context.quirks)
         if container.plain_init and self._has_ended(pod, container, entries):
             return
+        # Upstream refuses a container without memory of its own whose pod shares some (quirk
+        # `shared_containers_need_memory`).
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
-        reuse = self._left(pod, container, entries)
+        reuse = self._reusable(pod, container, entries)
         mask = self._resolve(affinity, request, reuse)
         blocks = memory_elastic.blocks_on(mask, request)
         reusable = reuse.get(mask)
         machine = self.state.machine_state.copy()
         for block in blocks:
             charge(machine, mask, block.type, block.size - reusable.get(block.type, 0) if reusable else block.size)
-        self._remember(pod.uid, container, blocks)
+        self._note_reusable(pod.uid, container, blocks)
         entries = {**entries, container.name: blocks}
         if pod.containers[0].init:
             entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
@@ -323,7 +328,7 @@ class MemoryManager:
             self.state.machine_state,
             affinity,
             request,
-            lambda: self._fitting(request, reuse),
+            lambda: self._find_hints(request, reuse),
             whole_groups=not self.context.quirks.single_node_in_group,
             crash=self.rules.crashes,
         )
@@ -331,15 +336,19 @@ class MemoryManager:
             self.context.end_early("the fewest NUMA nodes for the memory")
         return found.mask
 
-    def _left(
+    def _reusable(
         self, pod: AdmissionPod, container: AdmissionContainer, entries: memory_reuse.Entries
     ) -> Mapping[Bits, Amounts]:
-        """Bytes that plain init containers leave to the container, by mask."""
+        """Return the bytes that plain init containers leave to the container, by mask."""
         table = self.state.reusable.get(pod.uid, _NOTHING)
-        return self.rules.reuse.left(pod, container, entries, table) if table or pod.containers[0].init else _NOTHING
+        return (
+            self.rules.reuse.find_reusable(pod, container, entries, table)
+            if table or pod.containers[0].init
+            else _NOTHING
+        )
 
-    def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
-        table = self.rules.reuse.after(self.state.reusable.get(uid, {}), container, blocks)
+    def _note_reusable(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
+        table = self.rules.reuse.update(self.state.reusable.get(uid, {}), container, blocks)
         if table is not None:
             self.state = self.state.with_reusable({uid: table})
 
@@ -379,7 +388,7 @@ class MemoryManager:
             memory_pod.check_budget(pod, request, own)
         mask = self._resolve(affinity, request, self.state.reusable.get(pod.uid, {}))
         slices = memory_pod.partition(pod, request, own, self._count_slice)
-        self.state = memory_pods.booked(self.state, pod, request, mask, slices)
+        self.state = memory_pods.charge_pod(self.state, pod, request, mask, slices)
         for container in pod.containers:
             if own(container) or self.context.quirks.assignment_metrics_drift:
                 self._count(_FROM_POD)
@@ -390,29 +399,29 @@ class MemoryManager:
             memory_pod.check_shared_pool(pod, self._pod_request(pod), partial(self._request, pod))
 
     def is_too_small_for(self, pod: AdmissionPod) -> bool:
-        """True when all NUMA nodes together have not what a pod asks for."""
+        """Whether all NUMA nodes together cannot hold the pod's request."""
         if not self.static or not pod.guaranteed or pod.ignored:
             return False
         return is_too_large(self.state.machine_state, self._pod_request(pod))
 
     def _resize_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """What a running pod holds as a whole grows, and is divided again (docs/resize.md)."""
+        """Grow what a running pod holds as a whole, and divide it again (docs/resize.md)."""
         request, own = self._pod_request(pod), partial(self._request, pod)
         memory_pod.check_shared_pool(pod, request, own)
         memory_pod.check_budget(pod, request, own)
         state = self.state
         if memory_elastic.grows(self.pod_blocks(pod.uid), request):
-            state = memory_elastic.grown_pod(state, pod.uid, request, affinity, self.context.search_budget)
+            state = memory_elastic.grow_pod(state, pod.uid, request, affinity, self.context.search_budget)
         slices = memory_pod.partition(pod, request, own, lambda event: None)
         self.state = memory_elastic.divide(state, pod.uid, slices)
 
     def rebuild_pod_entry(self, pod: AdmissionPod) -> None:
-        """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
+        """Charge a running pod as a whole again, on its containers' nodes, if there is room for its request."""
         held = self.state.entries(pod.uid)
         gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
         if self.static and held and not gone and not self.pod_blocks(pod.uid):
             request, own = self._pod_request(pod), partial(self._request, pod)
-            self.state = memory_pods.brought_back(self.state, pod, request, own, settled=self.rules.settles)
+            self.state = memory_pods.rebuild_pod_entry(self.state, pod, request, own, settled=self.rules.settles)
 
     def _count_slice(self, event: str) -> None:
         if self.rules.pod_level or event == "request":
@@ -426,7 +435,7 @@ class MemoryManager:
     # Release (memory-device 1.12)
 
     def remove_stale(self) -> None:
-        """Drop what belongs to containers that are no longer active."""
+        """Release what containers that are no longer active hold."""
         for uid, name in self.context.find_stale(self.name, self.state.assignments, self.state.containers):
             if name is not None:
                 self._remove(uid, name)
@@ -438,7 +447,7 @@ class MemoryManager:
                 self.state = replace(self.state, containers=drop(self.state.containers, uid))
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
-        """A container starts: the plain init containers before it have ended and give their memory back."""
+        """Record that a container starts: the plain init containers before it have ended and release their memory."""
         if not self.rules.static:
             return
         self.state = self.state.start(pod.uid, container.name, container_id)
@@ -449,7 +458,7 @@ class MemoryManager:
                 self._remove(pod.uid, earlier.name)
 
     def note_container(self, uid: str, container: str, container_id: str) -> None:
-        """The runtime has this container."""
+        """Record a container of the runtime."""
         self.state = self.state.start(uid, container, container_id)
 
     def remove_container(self, uid: str, container_id: str) -> None:
@@ -469,30 +478,30 @@ class MemoryManager:
         self.state = self.state.unassign(uid, name)
         if uid in self.state.pod_assignments and self.rules.pod_level:
             if uid not in self.state.assignments:
-                self._give_back(pod_blocks)
+                self._free_blocks(pod_blocks)
                 self.state = self.state.unassign_pod(uid)
         elif blocks is not None:
-            self._give_back(blocks)
+            self._free_blocks(blocks)
 
-    def _give_back(self, blocks: Iterable[Block]) -> None:
-        self.state = self.state.give_back(blocks, settled=self.rules.settles)
+    def _free_blocks(self, blocks: Iterable[Block]) -> None:
+        self.state = self.state.free_blocks(blocks, settled=self.rules.settles)
         if self.state.short:
             self.follow_machine()
 
     def follow_machine(self) -> None:
-        """The ledgers are those of the machine, whatever it was before. Where pods hold more than there is, what one of
-        them gives back is another's."""
+        """Rebuild the ledgers for the present machine. Where pods hold more than the machine has, memory that one of
+        them frees covers the others'."""
         rules = self.rules
         if not fits(rules.machine, rules.reserved, self.state):
-            self.state = rebooked(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
+            self.state = rebuild_ledger(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
 
-    def restore_pod(self, pods: Mapping[str, PodMemory]) -> None:
-        """Pods have what they had once, as `MemoryState.restore_pods`."""
+    def restore_pods(self, pods: Mapping[str, PodMemory]) -> None:
+        """Restore earlier holdings of pods, as `MemoryState.restore_pods`."""
         if self.rules.static:
             self.state = self.state.restore_pods(pods, pod_level=self.rules.pod_level)
 
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
-        """Book memory on other NUMA nodes, as `MemoryState.relocate`."""
+        """Charge memory to other NUMA nodes, as `MemoryState.relocate`."""
         self.state = self.state.relocate(
             uid,
             containers,
@@ -504,7 +513,7 @@ class MemoryManager:
     # Queries (memory-device 1.15)
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """True when the container has memory blocks, or is entitled to none."""
+        """Whether the container has the memory blocks it is entitled to, if any."""
         held = self.state.entries(pod.uid)
         if not self.rules.static or not pod.guaranteed or pod.ignored:
             return True

@@ -1,7 +1,7 @@
-"""Dividing a pod's memory among its containers (KEP-5526; memory-device 1.11).
+"""Divide a pod's memory among its containers (KEP-5526; memory-device 1.11).
 
-A pod with pod-level resources is booked once, as a whole. What its containers get is a statement about that budget:
-Guaranteed containers own their request, everybody else shares the rest.
+A pod with pod-level resources is charged once, as a whole. Its containers' amounts are parts of that budget: Guaranteed
+containers own their request, all others share the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OVER_BUDGET = RefusalKind(
     "over-budget", "[memorymanager] the containers of the pod request more {resource} than the pod itself"
 )
 Own = Callable[[AdmissionContainer], Amounts]
-"""The bytes a container asks for on its own; empty for containers that share."""
+"""Return the bytes a container requests on its own; empty for containers that share."""
 
 
 def check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
@@ -47,7 +47,7 @@ def _check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
     running: Amounts = {}
     shared = False
 
-    def exhausted() -> str:
+    def find_exhausted() -> str:
         return next((name for name in sorted(request) if running.get(name, 0) >= request[name]), "")
 
     for container in pod.containers:
@@ -56,14 +56,14 @@ def _check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
             _add(running, amounts)
         elif not amounts and not container.plain_init:
             shared = True
-        elif not amounts and exhausted():
-            raise AdmissionError(_NOTHING_FOR_INIT, resource=exhausted())
-    if shared and exhausted():
-        raise AdmissionError(_NOTHING_SHARED, resource=exhausted())
+        elif not amounts and find_exhausted():
+            raise AdmissionError(_NOTHING_FOR_INIT, resource=find_exhausted())
+    if shared and find_exhausted():
+        raise AdmissionError(_NOTHING_SHARED, resource=find_exhausted())
 
 
 def check_budget(pod: AdmissionPod, request: Amounts, own: Own) -> None:
-    """Refuse a pod whose containers ask for more at a time than the pod has (memory-device 4.9). Raises
+    """Refuse a pod whose containers request more at a time than the pod has (memory-device 4.9). Raises
     `AdmissionError`."""
     running: Amounts = {}
     for container in pod.containers:
@@ -77,9 +77,10 @@ def check_budget(pod: AdmissionPod, request: Amounts, own: Own) -> None:
 
 
 def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[[str], None]) -> dict[str, Amounts]:
-    """Bytes for every container (memory-device 1.11.1, steps 5 to 7); wraps at 64 bits as upstream does.
+    """Return the bytes of every container (memory-device 1.11.1, steps 5 to 7); wraps at 64 bits as upstream does.
 
-    `on_slice(event)` is told `"request"` before a container is looked at, and `"exclusive"` or `"shared"` after.
+    `on_slice(event)` is called with `"request"` before a container's slice, and with `"exclusive"` or `"shared"` after
+    it.
     """
     sidecars: Amounts = {}
     slices: dict[str, Amounts] = {}
@@ -94,16 +95,16 @@ def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[
             if container.restartable:
                 _add(sidecars, amounts)
         elif not container.restartable:
-            slices[container.name] = _budget_less(request, sidecars)
+            slices[container.name] = _subtract_from_budget(request, sidecars)
             on_slice("shared")
-    pool = _budget_less(request, sidecars)
+    pool = _subtract_from_budget(request, sidecars)
     for container in pod.containers:
         amounts = {} if container.init else own(container)
         if amounts:
             on_slice("request")
             slices[container.name] = amounts
             on_slice("exclusive")
-            pool = _minus(pool, amounts)
+            pool = _subtract(pool, amounts)
     for container in pod.containers:
         if container.name not in slices:
             slices[container.name] = pool
@@ -116,10 +117,10 @@ def _add(total: Amounts, amounts: Amounts) -> None:
         total[name] = total.get(name, 0) + size
 
 
-def _budget_less(request: Amounts, taken: Amounts) -> Amounts:
-    """What is left of the pod's own resources; others, which only containers ask for, are none of the budget."""
+def _subtract_from_budget(request: Amounts, taken: Amounts) -> Amounts:
+    """Return what is left of the pod's own resources; resources that only containers request are not in the budget."""
     return {name: (size - taken.get(name, 0)) & U64 for name, size in request.items()}
 
 
-def _minus(amounts: Amounts, taken: Amounts) -> Amounts:
+def _subtract(amounts: Amounts, taken: Amounts) -> Amounts:
     return {name: (amounts.get(name, 0) - taken.get(name, 0)) & U64 for name in {**amounts, **taken}}

@@ -13,10 +13,10 @@ from podslice.node.memory.state import MemoryState
 from podslice.values.cpuset import Bits, bits_of, ids_of
 
 
-def booked(
+def charge_pod(
     state: MemoryState, pod: AdmissionPod, request: Amounts, nodes: Bits, slices: Mapping[str, Amounts]
 ) -> MemoryState:
-    """With a pod that holds these amounts on these NUMA nodes, divided among its containers."""
+    """Return the state in which a pod holds these amounts on these NUMA nodes, divided among its containers."""
     machine = state.machine_state.copy()
     for name, size in sorted(request.items()):
         charge(machine, nodes, name, size)
@@ -27,11 +27,11 @@ def booked(
     return state.assign_pod(pod.uid, blocks_on(nodes, request), entries, machine)
 
 
-def brought_back(
+def rebuild_pod_entry(
     state: MemoryState, pod: AdmissionPod, request: Amounts, own: memory_pod.Own, *, settled: bool
 ) -> MemoryState:
-    """With a running pod that holds memory as a whole again, where its containers do, if there is room for what it asks
-    for."""
+    """Return the state in which a running pod holds memory as a whole again, on its containers' nodes; unchanged where
+    they are on different nodes or there is no room for the request."""
     blocks = [block for held in state.entries(pod.uid).values() for block in held]
     masks = {bits_of(block.numa_affinity or ()) for block in blocks}
     if len(masks) != 1 or not {block.type for block in blocks} <= set(request):
@@ -41,7 +41,7 @@ def brought_back(
     if any(_free(state, nodes, name) + held[name] < size for name, size in request.items()):
         return state
     slices = memory_pod.partition(pod, request, own, lambda event: None)
-    return booked(state.give_back(blocks, settled=settled), pod, request, nodes, slices)
+    return charge_pod(state.free_blocks(blocks, settled=settled), pod, request, nodes, slices)
 
 
 def _free(state: MemoryState, nodes: Bits, name: str) -> int:

@@ -1,8 +1,8 @@
-"""On which NUMA nodes memory is after a resize (KEP-5554 leaves memory out; docs/resize.md).
+"""Choose the NUMA nodes of memory after a resize (KEP-5554 leaves memory out; docs/resize.md).
 
-Everything here asks the ledgers as they are without the blocks that are resized: what the blocks hold is free there,
-and their nodes are unused where nobody else holds memory on them. Only such nodes can come to a group or leave it,
-since all blocks of a group are on the same nodes.
+All functions take the ledgers without the blocks that are resized: their memory is free there, and their nodes are
+unused unless another holder has memory on them. Only such nodes can join a group or leave it, since all blocks of a
+group are on the same nodes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NO_ROOM = RefusalKind(
 )
 
 
-def grown_hints(
+def hints_around(
     ledger: MachineState, held: Bits, request: Request, search_budget: SearchBudget | None = None
 ) -> HintSet | None:
-    """Where memory on the nodes `held` could be with these amounts: there, or if they are too full on them and nodes
-    that nobody uses. None: nowhere."""
+    """Return the hints for memory on the nodes `held` to have these amounts: those nodes, or if they are too full those
+    and unused ones. None: nowhere."""
     if not is_short(ledger, held, request, crash=False):
         return HintSet.only(held)
     used = Groups.of(ledger).used
@@ -48,9 +48,9 @@ def grown_hints(
     )
 
 
-def grown_nodes(hints: HintSet | None, affinity: Hint) -> Bits:
-    """The nodes for memory that grows, among the hints for it: those of the affinity, or the fewest with as many of
-    them as can be. Raises `AdmissionError`."""
+def choose_growth_nodes(hints: HintSet | None, affinity: Hint) -> Bits:
+    """Return the nodes for memory that grows, among its hints: those of the affinity, or the fewest, with as many of
+    the affinity's as possible. Raises `AdmissionError`."""
     if hints is None:
         raise AdmissionError(_NO_ROOM)
     wish = affinity.mask or 0
@@ -62,9 +62,10 @@ def grown_nodes(hints: HintSet | None, affinity: Hint) -> Bits:
     return best.hint.mask or 0
 
 
-def kept_nodes(ledger: MachineState, held: Bits, request: Request, near: Bits) -> Bits:
-    """The nodes that memory keeps which shrinks to these amounts: those `near` first, lower ids first, as many as it
-    fills; all of them where others hold memory there too."""
+def choose_kept_nodes(ledger: MachineState, held: Bits, request: Request, near: Bits) -> Bits:
+    """Return the nodes that memory keeps when it shrinks to these amounts: those `near` first, lower ids first, as many
+    as it fills; all of them where others hold memory there too."""
+    # Blocks of a group stay on the same nodes: a holder cannot leave one alone.
     if held & Groups.of(ledger).used:
         return held
     left, kept = dict(request), 0

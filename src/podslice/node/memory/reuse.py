@@ -11,7 +11,7 @@ from podslice.machine.memory import Block
 from podslice.values.cpuset import Bits, bits_of
 
 Entries: TypeAlias = dict[str, tuple[Block, ...]]
-"""The blocks of a pod's containers by name."""
+"""Blocks of a pod's containers by name."""
 
 
 Table: TypeAlias = Mapping[Bits, Amounts]
@@ -19,40 +19,46 @@ Table: TypeAlias = Mapping[Bits, Amounts]
 
 
 class Reuse(Protocol):
-    """How what init containers leave is found."""
+    """A way to find the memory that init containers leave."""
 
-    def left(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
-        """Bytes that plain init containers leave to a container; `table` is what `after` last said."""
+    def find_reusable(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
+        """Return the bytes that plain init containers leave to a container; `table` is the last result of `update`."""
 
-    def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
-        """What to remember after a container got its blocks, None for nothing."""
+    def update(
+        self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]
+    ) -> dict[Bits, Amounts] | None:
+        """Return the table to keep after a container got its blocks, None for no change."""
 
 
 class ReuseOfEntries:
-    """Asks what the init containers hold."""
+    """Derives the memory from what the init containers hold."""
 
-    def left(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
-        return left_by_init(pod, container, entries)
+    def find_reusable(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
+        return reusable_from_init(pod, container, entries)
 
-    def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
+    def update(
+        self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]
+    ) -> dict[Bits, Amounts] | None:
         return None
 
 
 class UpstreamReuse:
-    """A table that is kept beside the entries and goes out of step with them."""
+    """Keeps a table beside the entries, which drifts from them (quirk `init_memory_reuse_drifts`)."""
 
-    def left(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
+    def find_reusable(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
         return table
 
-    def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
+    def update(
+        self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]
+    ) -> dict[Bits, Amounts] | None:
         return table_after(table, container, blocks)
 
 
 OURS, UPSTREAMS = ReuseOfEntries(), UpstreamReuse()
 
 
-def left_by_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entries) -> dict[Bits, Amounts]:
-    """Bytes by mask that the plain init containers before `container` still hold."""
+def reusable_from_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entries) -> dict[Bits, Amounts]:
+    """Return the bytes by mask that the plain init containers before `container` still hold."""
     left: dict[Bits, Amounts] = {}
     for earlier in pod.containers:
         if not earlier.init or earlier.name == container.name:
@@ -66,7 +72,7 @@ def left_by_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entr
 def table_after(
     before: Mapping[Bits, Amounts], container: AdmissionContainer, blocks: Iterable[Block]
 ) -> dict[Bits, Amounts]:
-    """Upstream's table of reusable bytes by mask after a container got its blocks."""
+    """Return upstream's table of reusable bytes by mask after a container got its blocks."""
     table = {mask: dict(amounts) for mask, amounts in before.items()}
     for block in blocks:
         mask = bits_of(block.numa_affinity or ())
@@ -81,7 +87,7 @@ def table_after(
 def shrink_init_blocks(
     pod: AdmissionPod, current: AdmissionContainer, blocks: Iterable[Block], entries: Entries
 ) -> Entries:
-    """The entries with what the container reuses taken off those of the init containers before it
+    """Return the entries with what the container reuses subtracted from those of the init containers before it
     (memory-device 1.10, step 9)."""
     entries = dict(entries)
     for block in blocks:

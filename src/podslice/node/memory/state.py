@@ -1,4 +1,4 @@
-"""All that a Memory Manager knows of its pods, as a value, and what it begins with (memory-device 1.4, 1.13, 1.14)."""
+"""The Memory Manager's state as a value, and its restoration at a start (memory-device 1.4, 1.13, 1.14)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ Blocks = tuple[Block, ...]
 
 
 class MemoryState(msgspec.Struct, frozen=True):
-    """`machine_state`, `assignments` {pod: {container: blocks}} and `pod_assignments` {pod: blocks} are what the state
-    file holds. `reusable`: bytes by pod and mask that upstream takes for left by init containers. `containers`: the ids
-    the runtime has. `short`: bytes by NUMA node that pods hold and the node, whose memory went away, has not. A value:
-    what changes it returns another one.
+    """All that a Memory Manager knows of its pods. A value: methods that change something return a new state.
+
+    `machine_state` (the ledgers), `assignments` {pod: {container: blocks}} and `pod_assignments` {pod: blocks} are the
+    content of the state file. `reusable`: bytes by pod and mask that upstream counts as left by init containers.
+    `containers`: the runtime's container ids. `short`: bytes by NUMA node that pods hold and the node, whose memory
+    went away, lacks.
     """
 
     machine_state: MachineState = {}
@@ -43,7 +45,7 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, checkpoint: MemoryCheckpoint, containers: ContainerIds) -> MemoryState:
-        """The state a file holds."""
+        """Return the state in a file."""
         return cls(
             checkpoint.machine_state or {},
             {
@@ -57,45 +59,46 @@ class MemoryState(msgspec.Struct, frozen=True):
     # Questions
 
     def entries(self, uid: str) -> Entries:
-        """The blocks of a pod's containers by name."""
+        """Return the blocks of a pod's containers by name."""
         return self.assignments.get(uid, {})
 
     def blocks(self, uid: str, container: str) -> Blocks:
-        """The blocks a container holds, sorted by type."""
+        """Return the blocks a container holds, sorted by type."""
         return self.entries(uid).get(container, ())
 
-    def booked(self, uid: str, containers: Iterable[str], *, pod_level: bool) -> Blocks:
-        """The blocks the ledgers count for containers of a pod; a pod entry counts instead of its containers."""
+    def charged_blocks(self, uid: str, containers: Iterable[str], *, pod_level: bool) -> Blocks:
+        """Return the blocks the ledgers count for containers of a pod; a pod entry counts instead of its containers."""
         if pod_level and self.pod_assignments.get(uid):
             return self.pod_assignments[uid]
         return tuple(block for name in containers for block in self.blocks(uid, name))
 
-    def without(self, blocks: Iterable[Block]) -> MachineState:
-        """The ledgers as if nobody held these blocks."""
-        return given_back(self.machine_state, (tuple(blocks),), settled=True)
+    def ledger_without(self, blocks: Iterable[Block]) -> MachineState:
+        """Return the ledgers without these blocks."""
+        return free_blocks_in(self.machine_state, (tuple(blocks),), settled=True)
 
     def of_pod(self, uid: str) -> PodMemory:
-        """All that a pod has."""
+        """Return one pod's part of the state."""
         return PodMemory(self.entries(uid), self.pod_assignments.get(uid, ()))
 
     # Changes
 
     def restore_pods(self, pods: Mapping[str, PodMemory], *, pod_level: bool) -> MemoryState:
-        """Pods have what they had once, in place of what they have; only those for whom there is room."""
+        """Replace the holdings of pods by earlier ones. A pod for whose earlier holding there is no room keeps its
+        present one."""
         left = dict(pods)
         while left:
-            now = [block for uid in left for block in self.booked(uid, self.entries(uid), pod_level=pod_level)]
-            ledger = self.without(now)
+            now = [block for uid in left for block in self.charged_blocks(uid, self.entries(uid), pod_level=pod_level)]
+            ledger = self.ledger_without(now)
             alone = None
-            for uid, blocks in {uid: had.booked(pod_level=pod_level) for uid, had in left.items()}.items():
-                alone = uid if alone is None and _lacks(ledger, blocks) else alone
-                ledger = ledger if alone else _booked(ledger, blocks)
+            for uid, blocks in {uid: had.charged_blocks(pod_level=pod_level) for uid, had in left.items()}.items():
+                alone = uid if alone is None and _lacks_room(ledger, blocks) else alone
+                ledger = ledger if alone else _charge_all(ledger, blocks)
             if alone is None:
-                return self._with_back(left, ledger)
+                return self._restore(left, ledger)
             del left[alone]
         return self
 
-    def _with_back(self, pods: Mapping[str, PodMemory], ledger: MachineState) -> MemoryState:
+    def _restore(self, pods: Mapping[str, PodMemory], ledger: MachineState) -> MemoryState:
         assignments, wholes = self.assignments, self.pod_assignments
         for uid, had in pods.items():
             assignments = put(assignments, uid, had.containers) if had.containers else drop(assignments, uid)
@@ -103,8 +106,8 @@ class MemoryState(msgspec.Struct, frozen=True):
         return replace(self, machine_state=ledger, assignments=assignments, pod_assignments=wholes)
 
     def resize(self, uid: str, name: str, blocks: Blocks) -> MemoryState:
-        """A container holds these blocks in place of those it held; none: it holds nothing."""
-        ledger = _booked(self.without(self.blocks(uid, name)), blocks)
+        """Replace the blocks of a container; with no blocks it holds nothing."""
+        ledger = _charge_all(self.ledger_without(self.blocks(uid, name)), blocks)
         entries = {**self.entries(uid), name: blocks} if blocks else drop(self.entries(uid), name)
         return replace(
             self,
@@ -113,24 +116,24 @@ class MemoryState(msgspec.Struct, frozen=True):
         )
 
     def resize_pod(self, uid: str, blocks: Blocks, entries: Entries) -> MemoryState:
-        """A pod holds these blocks as a whole in place of those it held, divided among its containers."""
+        """Replace the blocks that a pod holds as a whole, and their division among its containers."""
         return replace(
             self,
-            machine_state=_booked(self.without(self.pod_assignments[uid]), blocks),
+            machine_state=_charge_all(self.ledger_without(self.pod_assignments[uid]), blocks),
             assignments=put(self.assignments, uid, entries),
             pod_assignments=put(self.pod_assignments, uid, blocks),
         )
 
     def with_machine(self, machine: MachineState) -> MemoryState:
-        """Other ledgers of the machine."""
+        """Return a copy with these ledgers."""
         return replace(self, machine_state=machine)
 
     def assign(self, uid: str, entries: Entries, machine: MachineState) -> MemoryState:
-        """The pod's containers hold these blocks, which are booked in `machine`."""
+        """Assign blocks, which are charged in `machine`, to a pod's containers."""
         return replace(self, machine_state=machine, assignments=put(self.assignments, uid, entries))
 
     def assign_pod(self, uid: str, blocks: Blocks, entries: Entries, machine: MachineState) -> MemoryState:
-        """The pod holds blocks as a whole, which are booked in `machine` and divided among its containers."""
+        """Assign blocks, which are charged in `machine`, to a pod as a whole, divided among its containers."""
         return replace(
             self,
             machine_state=machine,
@@ -139,37 +142,38 @@ class MemoryState(msgspec.Struct, frozen=True):
         )
 
     def unassign(self, uid: str, name: str) -> MemoryState:
-        """The container holds nothing; what it held stays booked. The pod goes with its last container."""
+        """Drop a container's entry; the ledgers do not change. The pod's entry goes with its last container."""
         left = drop_in(self.assignments, uid, name)
         return replace(self, assignments=left if left.get(uid) else drop(left, uid))
 
     def unassign_pod(self, uid: str) -> MemoryState:
-        """The pod holds nothing as a whole; what it held stays booked."""
+        """Drop a pod's own entry; the ledgers do not change."""
         return replace(self, pod_assignments=drop(self.pod_assignments, uid))
 
-    def give_back(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
-        """What blocks hold is free again; `settled` ledgers groups as if what is left had just come."""
-        return replace(self, machine_state=given_back(self.machine_state, (tuple(blocks),), settled=settled))
+    def free_blocks(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
+        """Free the memory of blocks; `settled`: the groups of the nodes become those that the remaining blocks alone
+        would make."""
+        return replace(self, machine_state=free_blocks_in(self.machine_state, (tuple(blocks),), settled=settled))
 
     def with_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
-        """Other memory counts as left by init containers."""
+        """Return a copy in which init containers leave this memory."""
         return replace(self, reusable=reusable)
 
     def start(self, uid: str, name: str, container_id: str) -> MemoryState:
-        """The runtime has this container."""
+        """Record a container of the runtime."""
         return replace(self, containers=put_in(self.containers, uid, container_id, name))
 
     def stop(self, uid: str, name: str) -> MemoryState:
-        """The oldest id of a container is forgotten."""
+        """Forget the oldest runtime id of a container."""
         return replace(self, containers=drop_first(self.containers, uid, name))
 
     def forget(self, uid: str, *, pod_level: bool, settled: bool) -> MemoryState:
-        """The pod is gone with all its containers. What they hold is free again; with `pod_level`, what it holds as a
-        whole, if it does. `settled` as in `give_back`."""
+        """Drop a pod with all its containers and free their memory; with `pod_level` instead what the pod holds as a
+        whole, if it does. `settled` as in `free_blocks`."""
         own = self.pod_assignments.get(uid) if pod_level else None
         held = self.assignments.get(uid, {}).values() if own is None else (own,)
         return MemoryState(
-            given_back(self.machine_state, held, settled=settled) if held else self.machine_state,
+            free_blocks_in(self.machine_state, held, settled=settled) if held else self.machine_state,
             drop(self.assignments, uid),
             self.pod_assignments if own is None else drop(self.pod_assignments, uid),
             self.reusable,
@@ -180,13 +184,14 @@ class MemoryState(msgspec.Struct, frozen=True):
     def relocate(
         self, uid: str, containers: Iterable[str], nodes: Bits, *, pod_level: bool, settled: bool
     ) -> MemoryState:
-        """Book the memory of containers of a pod on other NUMA nodes, the pod's as a whole if it has pod-level memory.
+        """Charge the memory of containers of a pod to other NUMA nodes, the pod's as a whole if it has pod-level
+        memory.
 
-        No upstream kubelet does this; whoever calls it has checked that it fits there (advise.defrag).
+        No upstream kubelet does this; the caller has checked that it fits there (advise.defrag).
         """
         containers = tuple(containers)
         machine = self.machine_state.copy()
-        rebook(machine, self.booked(uid, containers, pod_level=pod_level), nodes)
+        rebook(machine, self.charged_blocks(uid, containers, pod_level=pod_level), nodes)
         if settled:
             settle(machine)
         own = self.assignments.get(uid)
@@ -202,8 +207,8 @@ class MemoryState(msgspec.Struct, frozen=True):
         )
 
 
-def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
-    """The ledgers after one holder after the other gave its blocks back; `settled` as in `MemoryState.give_back`."""
+def free_blocks_in(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
+    """Return the ledgers after each holder in turn has freed its blocks; `settled` as in `MemoryState.free_blocks`."""
     machine = machine.copy()
     for blocks in held:
         if release(machine, blocks) and settled:
@@ -211,8 +216,8 @@ def given_back(machine: MachineState, held: Iterable[Blocks], *, settled: bool) 
     return machine
 
 
-def _lacks(ledger: MachineState, blocks: Blocks) -> bool:
-    """True when the nodes of a block are not there, are used by others in another way, or have too little."""
+def _lacks_room(ledger: MachineState, blocks: Blocks) -> bool:
+    """Whether nodes of a block are missing, in use in another group, or too full."""
     wanted: dict[tuple[Bits, str], int] = {}
     for block in blocks:
         key = bits_of(block.numa_affinity or ()), block.type
@@ -220,15 +225,15 @@ def _lacks(ledger: MachineState, blocks: Blocks) -> bool:
     groups, nodes = Groups.of(ledger), bits_of(ledger)
     return any(
         mask & ~nodes
-        or groups.violated_by(mask)
-        or groups.broken_by(mask)
+        or groups.is_violated_by(mask)
+        or groups.is_split_by(mask)
         or is_short(ledger, mask, {name: size}, crash=False)
         for (mask, name), size in wanted.items()
     )
 
 
-def _booked(ledger: MachineState, blocks: Blocks) -> MachineState:
-    """These ledgers, which are used up, with blocks that come to them."""
+def _charge_all(ledger: MachineState, blocks: Blocks) -> MachineState:
+    """Charge blocks to ledgers, which are changed in place and returned."""
     for block in blocks:
         charge(ledger, bits_of(block.numa_affinity or ()), block.type, block.size)
     settle(ledger)
@@ -252,7 +257,7 @@ class Restored(NamedTuple):
     as_filed: bool
 
 
-def restored(
+def restore_state(
     rules: MemoryRules,
     data: bytes | None,
     containers: Mapping[str, tuple[str, str]],
@@ -261,8 +266,8 @@ def restored(
     *,
     tracks: bool = False,
 ) -> Restored:
-    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14); where it `tracks`
-    and the machine has other memory, it is booked anew. Raises `StartError`."""
+    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14); with `tracks` the
+    ledgers are rebuilt where the machine's memory changed. Raises `StartError`."""
     checkpoint = MemoryCheckpoint(policy_name=rules.policy)
     if data is not None:
         checkpoint = restore_memory_state(
@@ -274,7 +279,7 @@ def restored(
         )
     before = dict(checkpoint.machine_state or {})
     if rules.static and tracks and before:
-        return _tracked(rules, checkpoint, containers)
+        return _rebuild_state(rules, checkpoint, containers)
     if rules.static:
         validate_memory_state(
             checkpoint,
@@ -288,7 +293,7 @@ def restored(
     state = MemoryState.of(checkpoint, container_ids(containers))
     as_filed = data is not None and before == state.machine_state
     if not quirks.refused_pods_leave_state:
-        # Left by an interrupted admission; nothing is booked for them (memory-device 4.9).
+        # Left by an interrupted admission; the ledgers do not count them (memory-device 4.9).
         for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
             state, as_filed = state.unassign_pod(uid), False
     if rules.static:
@@ -296,43 +301,45 @@ def restored(
     return Restored(state, rules, as_filed)
 
 
-def _tracked(rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]) -> Restored:
+def _rebuild_state(
+    rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]
+) -> Restored:
     state = MemoryState.of(checkpoint, container_ids(containers))
     for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
         state = state.unassign_pod(uid)
-    now = rebooked(rules.machine, rules.reserved, state, pod_level=rules.pod_level)
+    now = rebuild_ledger(rules.machine, rules.reserved, state, pod_level=rules.pod_level)
     wraps = sums_wrap(now.machine_state)
     return Restored(now, replace(rules, sums_wrap=wraps), now.machine_state == checkpoint.machine_state)
 
 
-# A machine whose memory changed: everything that is held, booked again. What a kubelet would compute at its next start.
-# Blocks that no longer fit make their NUMA nodes short: nothing new goes there until pods have left.
+# A machine whose memory changed: all blocks are charged to new ledgers, as a kubelet would at its next start. Blocks
+# that no longer fit make their NUMA nodes short: nothing new goes there until pods have left.
 
 
-def rebooked(
+def rebuild_ledger(
     host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState, *, pod_level: bool
 ) -> MemoryState:
-    """The state with the ledgers of this machine, of which bytes are reserved by NUMA node and resource."""
-    machine = {node: _possible(ledger) for node, ledger in default_machine_state(host, reserved).items()}
-    for block in _held(state, pod_level=pod_level):
+    """Return the state with the ledgers of this machine, of which bytes are reserved by NUMA node and resource."""
+    machine = {node: _drop_negative(ledger) for node, ledger in default_machine_state(host, reserved).items()}
+    for block in _charged_blocks(state, pod_level=pod_level):
         charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
     settle(machine)
     return replace(state, machine_state=machine, short=_short(machine, state, pod_level=pod_level))
 
 
 def fits(host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState) -> bool:
-    """True where the ledgers are of this machine already, and nothing is short."""
-    machine = {node: _possible(ledger) for node, ledger in default_machine_state(host, reserved).items()}
+    """Whether the ledgers are those of this machine already, and nothing is short."""
+    machine = {node: _drop_negative(ledger) for node, ledger in default_machine_state(host, reserved).items()}
     return not state.short and _sizes(machine) == _sizes(state.machine_state)
 
 
-def _possible(ledger: NUMANodeState) -> NUMANodeState:
-    """Without amounts below nothing, which wrap at 64 bits: more is reserved than there is."""
-    tables = {name: table if table.allocatable <= U64 >> 1 else _none(table) for name, table in _tables(ledger)}
+def _drop_negative(ledger: NUMANodeState) -> NUMANodeState:
+    """Return the ledger without amounts below zero, which wrap at 64 bits: more is reserved than the node has."""
+    tables = {name: table if table.allocatable <= U64 >> 1 else _empty_table(table) for name, table in _tables(ledger)}
     return replace(ledger, memory_map=tables)
 
 
-def _none(table: MemoryTable) -> MemoryTable:
+def _empty_table(table: MemoryTable) -> MemoryTable:
     return MemoryTable(table.total, table.system_reserved)
 
 
@@ -347,16 +354,16 @@ def _sizes(machine: MachineState) -> dict[int, dict[str, tuple[int, int, int]]]:
     }
 
 
-def _held(state: MemoryState, *, pod_level: bool) -> Iterator[Block]:
+def _charged_blocks(state: MemoryState, *, pod_level: bool) -> Iterator[Block]:
     for uid, named in state.assignments.items():
-        yield from state.booked(uid, named, pod_level=pod_level)
+        yield from state.charged_blocks(uid, named, pod_level=pod_level)
 
 
 def _short(machine: MachineState, state: MemoryState, *, pod_level: bool) -> dict[int, int]:
-    """Bytes that are held and not booked, under the lowest NUMA node of those that hold them."""
+    """Return the bytes that blocks hold and the ledgers lack, under the lowest NUMA node of each block."""
     short: dict[int, int] = {}
     wanted: dict[tuple[tuple[int, ...], str], int] = {}
-    for block in _held(state, pod_level=pod_level):
+    for block in _charged_blocks(state, pod_level=pod_level):
         nodes = tuple(sorted(node for node in block.numa_affinity or () if node in machine))
         if nodes:
             wanted[nodes, block.type] = wanted.get((nodes, block.type), 0) + block.size

@@ -1,4 +1,4 @@
-"""Choosing NUMA nodes for memory, and the ledgers of the nodes (memory-device 1.4, 1.8, 1.9)."""
+"""Choose NUMA nodes for memory under policy Static (memory-device 1.4, 1.8, 1.9)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _VIOLATED = RefusalKind("group-violated", "[memorymanager] preferred hint violat
 
 
 def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
-    """Refuse reservations that a NUMA node cannot hold; upstream's arithmetic wraps and invents memory
-    (memory-device 4.9, 4.10).
+    """Refuse reservations that a NUMA node cannot hold; upstream's arithmetic wraps and invents memory (memory-device
+    4.9, 4.10).
 
     Raises `StartError`.
     """
@@ -52,7 +52,7 @@ def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """The nodes an allocation uses; `proven`: there are no fewer."""
+    """The nodes an allocation uses; `proven`: no fewer suffice."""
 
     mask: Bits
     proven: bool
@@ -67,21 +67,21 @@ def resolve(
     whole_groups: bool,
     crash: bool = False,
 ) -> Resolved:
-    """The nodes for an allocation: the affinity, a default without one, or a superset that is large enough.
+    """Return the nodes for an allocation: the affinity, a default without one, or a superset that is large enough.
 
-    `whole_groups` extends a single node of a group as well; `crash` raises `UpstreamDefectError` for a node without a
-    table of what is asked for. Raises `AdmissionError` with upstream's text.
+    `whole_groups` extends a single node of a group as well; `crash` raises `UpstreamDefectError` for a node that lacks
+    a table of a requested resource. Raises `AdmissionError` with upstream's text.
     """
     proven = True
     if affinity.mask is None:
-        affinity, proven = _checked(_best(hints(), 0), _NO_DEFAULT, _NO_PREFERRED_DEFAULT, preferred=affinity.preferred)
+        affinity, proven = _require(_best(hints(), 0), _NO_DEFAULT, _NO_PREFERRED_DEFAULT, preferred=affinity.preferred)
     mask = affinity.mask or 0
     if is_short(machine, mask, request, crash=crash) or (whole_groups and is_part_of_group(machine, mask)):
-        affinity, surely = _checked(
+        affinity, surely = _require(
             _best(hints(), mask), _NO_EXTENSION, _NO_PREFERRED_EXTENSION, preferred=affinity.preferred
         )
         mask, proven = affinity.mask or 0, proven and surely
-    if mask & (mask - 1) and Groups.of(machine).violated_by(mask):
+    if mask & (mask - 1) and Groups.of(machine).is_violated_by(mask):
         raise AdmissionError(_VIOLATED)
     return Resolved(mask, proven)
 
@@ -90,7 +90,9 @@ def _best(hints: HintSet | None, within: Bits) -> BestHint | None:
     return None if hints is None else hints.best(within)
 
 
-def _checked(found: BestHint | None, none: RefusalKind, worse: RefusalKind, *, preferred: bool) -> BestHint:
+def _require(found: BestHint | None, none: RefusalKind, worse: RefusalKind, *, preferred: bool) -> BestHint:
+    """Return the hint, or raise `AdmissionError`: `none` where there is none, `worse` where a preferred one is
+    required."""
     if found is None:
         raise AdmissionError(none)
     if preferred and not found.hint.preferred:
