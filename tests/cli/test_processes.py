@@ -18,7 +18,7 @@ EXAMPLE = ("admit", "examples/pods.yaml", "--machine", "epyc-9654-nps4", "--conf
     ("words", "stdin", "code"),
     [
         pytest.param(("version",), "", 0, id="version"),
-        pytest.param(("--help",), "", 0, id="help"),
+        pytest.param(("topology", "--list"), "", 0, id="list"),
         pytest.param(EXAMPLE, "", 1, id="refused"),
         pytest.param((*EXAMPLE, "-o", "json"), "", 1, id="json"),
         pytest.param(("admit", "-"), (ROOT / "examples" / "small.yaml").read_text(), 0, id="stdin"),
