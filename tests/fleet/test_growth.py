@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
 from podslice.fleet.engine.workload import NEVER, Workload
-from podslice.fleet.traces.growth import MOST_PERCENT, NOT_AS_IT_IS, GrowingWorkload, most_growth
+from podslice.fleet.traces.growth import MOST_PERCENT, NOT_AS_IT_IS, GrowingWorkload, find_most_growth
 from tests.fleet.fleets import shape
 from tests.fleet.test_runs import fleet
 from tests.read_documents import read_document
@@ -21,7 +21,7 @@ def test_copies_come_with_their_pods() -> None:
     shapes = [shape("4"), shape("1", owner="daemonset")]
     work = Workload.of(shapes, [1, 0, 0, 0, 0], [0, 0, 10, 20, 30], [NEVER, 5, 6, 7, 8], [3, 2, -1, -1, -1], {1: "uid"})
     growing = GrowingWorkload(work, 7)
-    found = [growing.by(percent) for percent in (200, 0, 50, 100)]
+    found = [growing.grow(percent) for percent in (200, 0, 50, 100)]
     assert [len(one) for one in found] == [13, 5, 7, 9]
     rows = [sorted(zip(one.arrival, one.shape, one.length, one.node, strict=True)) for one in found]
     assert rows[1] == sorted(zip(work.arrival, work.shape, work.length, work.node, strict=True))
@@ -40,8 +40,8 @@ def test_copies_come_with_their_pods() -> None:
 )
 def test_the_most_is_found(most: int, found: int) -> None:
     """Whatever it is, up to a bound."""
-    assert most_growth(lambda percent: percent <= most) == found
-    assert most_growth(lambda percent: False) == NOT_AS_IT_IS
+    assert find_most_growth(lambda percent: percent <= most) == found
+    assert find_most_growth(lambda percent: False) == NOT_AS_IT_IS
 
 
 @pytest.mark.process

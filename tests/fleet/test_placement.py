@@ -16,7 +16,7 @@ from podslice.fleet.engine.shapes import FleetShape, NodeTaint
 from podslice.fleet.engine.workload import Workload
 from podslice.fleet.scheduler.columns import ALL, Columns
 from podslice.fleet.scheduler.placement import placement_of
-from podslice.fleet.traces.reading import placed
+from podslice.fleet.traces.reading import constraints_of
 from tests.conftest import make_pod
 from tests.fleet.fleets import fleet_class, shape_of_pod
 
@@ -27,7 +27,7 @@ ALL_NODES = [0, 1, 2, 3]
 def pod(app: str = "a", *, namespace: str = "default", labels: Any = None, **spec: Any) -> FleetShape:
     """A small pod with a label `app` and these fields of its specification."""
     written = {"metadata": {"namespace": namespace, "labels": {"app": app, **(labels or {})}}, "spec": spec}
-    found = placed(written)
+    found = constraints_of(written)
     made = shape_of_pod(make_pod("p", ("c", "100m"), memory="64Mi"), tolerations=found.tolerations, owner="bare")
     return FleetShape(**{name: getattr(made, name) for name in made.__struct_fields__} | {"placement": found.placement})
 

@@ -25,7 +25,7 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
-from podslice.fleet.report.comparing import Configuration, difference, mean_over, ranked
+from podslice.fleet.report.comparing import Configuration, difference, mean_over, rank
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.codec import DamagedError, decode, encode
 from podslice.fleet.scenario.run import read_inputs
@@ -355,9 +355,9 @@ def test_parquet_files_say_what_they_hold(finished: Path, tmp_path: Path) -> Non
         told = fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet")
         assert told.exit_code == 0
     types = {"text": "string", "integer": "int64", "number": "double", "decimal": "decimal128(38, 0)"}
-    described = json.loads((runs[0] / "tables" / "tables.json").read_text())["tables"]
-    assert {one["name"] for one in described} == {"cells", "pods", "nodes", "refusals", "series"}
-    for table in described:
+    describe = json.loads((runs[0] / "tables" / "tables.json").read_text())["tables"]
+    assert {one["name"] for one in describe} == {"cells", "pods", "nodes", "refusals", "series"}
+    for table in describe:
         found = parquet.read_schema(runs[0] / "tables" / table["file"])
         assert found.metadata == {b"podslice.table": table["name"].encode(), b"podslice.version": b"1"}
         assert {one.name: str(one.type) for one in found} == {
@@ -460,7 +460,7 @@ def test_differences_are_paired_by_seed() -> None:
     single = Configuration("single", {1: {"unmet": 5.0}})
     assert (open_ := difference(single, one, "unmet")) is not None
     assert open_.verdict == "open"
-    assert [candidate.name for candidate in ranked([one, less, single])] == ["single", "less", "one"]
+    assert [candidate.name for candidate in rank([one, less, single])] == ["single", "less", "one"]
 
 
 MANIFESTS = """

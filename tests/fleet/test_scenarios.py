@@ -17,9 +17,9 @@ from podslice.fleet.scenario.run import assumptions
 from podslice.fleet.scenario.scenario import CeilAbove, Inflate, Reading
 from podslice.fleet.scenario.scenario_file import API_VERSION, load_scenario, scenario_from_data
 from podslice.fleet.scenario.starter import KINDS
-from podslice.fleet.traces.reading import whole_cpus
+from podslice.fleet.traces.reading import round_cpus
 from podslice.fleet.traces.trace import TracePod
-from podslice.fleet.traces.trace_load import Capacity, inflated
+from podslice.fleet.traces.trace_load import Capacity, inflate
 from podslice.values.errors import InputError
 
 GI = 1 << 30
@@ -262,7 +262,7 @@ def test_a_search_tries_every_configuration(folder: Path) -> None:
 )  # fmt: skip
 def test_whole_cpus(rule: Any, cpu: int, wanted: int) -> None:
     """Requests are rounded as the reading says; nothing is rounded to none."""
-    assert whole_cpus(cpu, Reading(cpus=rule)) == wanted
+    assert round_cpus(cpu, Reading(cpus=rule)) == wanted
 
 
 def test_readings_make_pods(folder: Path) -> None:
@@ -347,11 +347,11 @@ def test_orders_depend_on_the_seed_alone(folder: Path) -> None:
 def test_inflation_stops_before_the_load_it_is_for() -> None:
     """Pods are drawn until the next one would exceed the load; a list above it loses pods."""
     rows = [TracePod(f"p{n}", 1000, GI, 1, 500) for n in range(10)]
-    more, _ = inflated(rows, [], Inflate(to=1.5), Capacity(8000, 0), stream(1, "inflate"))
+    more, _ = inflate(rows, [], Inflate(to=1.5), Capacity(8000, 0), stream(1, "inflate"))
     assert (len(more), more[:10]) == (24, rows)
-    fewer, _ = inflated(rows, [], Inflate(to=0.25), Capacity(8000, 0), stream(1, "inflate"))
+    fewer, _ = inflate(rows, [], Inflate(to=0.25), Capacity(8000, 0), stream(1, "inflate"))
     assert len(fewer) == 4
-    fresh, _ = inflated(rows, [], Inflate(to=0.25, keep=False), Capacity(8000, 0), stream(1, "inflate"))
+    fresh, _ = inflate(rows, [], Inflate(to=0.25, keep=False), Capacity(8000, 0), stream(1, "inflate"))
     assert len(fresh) == 4
 
 
@@ -359,9 +359,9 @@ def test_copies_and_rates_keep_the_times() -> None:
     """Copies come at the same moments; a rate is so many times as many arrivals in the same time."""
     rows = [TracePod(f"p{n}", 1000, GI) for n in range(100)]
     arrivals = list(range(100))
-    _, twice = inflated(rows, arrivals, Inflate(copies=2), Capacity(0, 0), stream(1, "inflate"))
+    _, twice = inflate(rows, arrivals, Inflate(copies=2), Capacity(0, 0), stream(1, "inflate"))
     assert twice == sorted(arrivals * 2)
-    more, at = inflated(rows, arrivals, Inflate(rate=1.5), Capacity(0, 0), stream(1, "inflate"))
+    more, at = inflate(rows, arrivals, Inflate(rate=1.5), Capacity(0, 0), stream(1, "inflate"))
     assert len(more) == len(at)
     assert 130 < len(more) < 170
 

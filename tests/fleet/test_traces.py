@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
 from podslice.fleet.engine.streams import stream
-from podslice.fleet.traces.columns import amount, known_format, read_mapping
+from podslice.fleet.traces.columns import amount, find_format, read_mapping
 from podslice.fleet.traces.rows import MAX_LINE
 from podslice.fleet.traces.sample import sample_rows
 from podslice.fleet.traces.trace import TraceNode, TracePod, open_trace
@@ -81,7 +81,7 @@ def test_dlrm_pods_before_and_after_the_window(tmp_path: Path) -> None:
 )
 def test_known_traces_are_known_by_their_columns(header: str, name: str, rows: str) -> None:
     """Each published trace is recognised by its header."""
-    known = known_format(header.split(","))
+    known = find_format(header.split(","))
     assert known is not None
     assert (known.name, known.rows) == (name, rows)
 
@@ -114,7 +114,7 @@ def test_any_columns_by_mapping(tmp_path: Path) -> None:
         ("a.csv", PODS.replace(",BE,Pending", ""), "line 3 has 9 cells for 11 columns"),
         ("a.csv", "", "is empty (its first line names the columns)"),
         ("a.csv", "a,a\n1,2\n", "has two columns 'a'"),
-        ("a.csv", "x,y\n1,2\n", "has columns of no known trace: x, y (say which is which: --columns"),
+        ("a.csv", "x,y\n1,2\n", "has columns of no known trace: x, y (map the columns: --columns"),
         ("a.csv", OPENB + '\n"p0,1', "line 2 is not CSV: unexpected end of data"),
         ("a.csv", OPENB + "\n" + "x" * (MAX_LINE + 1), "line 2 is longer than 1 MiB"),
         ("a.jsonl", '{"cpu_milli": 1\n', "line 1 is not JSON"),

@@ -1,4 +1,4 @@
-"""The answers of `podslice fleet`."""
+"""The documents of `podslice fleet`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from podslice.fleet.traces.trace_facts import TraceFacts
 
 
 class TraceDescription(TraceFacts, frozen=True, rename="camel"):
-    """A trace as it is: its columns, its pods or nodes, what is missing, and what whoever uses it must know."""
+    """A trace as it is: its columns, its pods or nodes, what is missing, and notes that its users must know."""
 
 
 class TraceProblem(msgspec.Struct, frozen=True):
-    """What is wrong with one row of a trace, with its line and column."""
+    """A problem of one row of a trace, with its line and column."""
 
     problem: str
     remedy: str
@@ -54,7 +54,7 @@ class FleetFigure(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FleetConfiguration(msgspec.Struct, frozen=True):
-    """A configuration and its figures by name; those that it has nothing of are left out."""
+    """A configuration and its figures by name, without those that do not exist for it."""
 
     name: str
     seeds: tuple[int, ...]
@@ -73,8 +73,8 @@ class FleetRefusal(msgspec.Struct, frozen=True):
 
 
 class FleetComparison(msgspec.Struct, frozen=True, rename="camel"):
-    """Configurations of one or more runs, best first by `criteria`; what kubelets refused most; what was assumed of
-    machines, which configurations do not start, and how many cells are not made yet."""
+    """Configurations of one or more runs, best first by `criteria`; the most frequent refusals; assumptions about
+    machines, configurations that do not start, and the number of cells that are not simulated yet."""
 
     name: str
     criteria: tuple[str, ...]
@@ -93,14 +93,14 @@ class FleetPlan(PlannedNodes, frozen=True, rename="camel"):
 
 class FleetTables(DescribedTables, frozen=True):
     """The tables of a run (`tables/tables.json`): files, columns with their types and meaning, and the version of their
-    form, which rises when a column goes or means something else."""
+    form, which rises when a column is removed or changes its meaning."""
 
 
 _MOST_REFUSALS = 200
 
 
 def comparison(summary: RunSummary, criteria: Sequence[str] = CRITERIA) -> FleetComparison:
-    """The document about runs."""
+    """Return the document about runs."""
     return FleetComparison(
         summary.name,
         tuple(criteria),
@@ -118,6 +118,6 @@ def _configuration(candidate: Configuration) -> FleetConfiguration:
     figures = {
         name: FleetFigure(round(found.mean, 4), None if found.half is None else round(found.half, 4))
         for name in BY_NAME
-        if (found := candidate.over(name)) is not None
+        if (found := candidate.mean(name)) is not None
     }
     return FleetConfiguration(candidate.name, tuple(candidate.by_seed), figures)

@@ -9,7 +9,7 @@ import click
 from podslice.cli.output import OUTPUT, emit
 from podslice.fleet.commands.shown import print_summary
 from podslice.fleet.documents import comparison
-from podslice.fleet.report.comparing import checked_criterion
+from podslice.fleet.report.comparing import criteria_with
 from podslice.fleet.report.measures import CRITERIA
 from podslice.fleet.report.summary import summarize
 from podslice.fleet.scenario.store import RunStore
@@ -30,7 +30,7 @@ def compare(*, runs: tuple[Path, ...], by: str, output: str) -> None:
 
     Exit codes: 0 compared, 2 bad input.
     """
-    criteria = checked_criterion(by)
+    criteria = criteria_with(by)
     summary = summarize([RunStore(folder) for folder in runs], criteria)
     if output in ("table", "wide"):
         print_summary(summary, wide=output == "wide", criteria=criteria)

@@ -21,10 +21,10 @@ def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = 
     """Print a summary; `wide` shows every figure of every configuration."""
     echo(f"{summary.name}: {counted(len(summary.candidates), 'configuration')}, {counted(summary.seeds, 'seed')}\n")
     names = list(BY_NAME) if wide else [criteria[0], *(name for name in _COLUMNS if name != criteria[0])][:_MOST]
-    names = [name for name in names if any(one.over(name) for one in summary.candidates)]
+    names = [name for name in names if any(one.mean(name) for one in summary.candidates)]
     best = {name: _best(summary.candidates, name) for name in names}
     rows = [
-        [candidate.name, *(_cell(candidate.over(name), name, best[name]) for name in names)]
+        [candidate.name, *(_cell(candidate.mean(name), name, best[name]) for name in names)]
         for candidate in (summary.candidates if wide else summary.candidates[:_MOST_ROWS])
     ]
     headings = [f"{BY_NAME[name].heading}{' ' + BY_NAME[name].unit if BY_NAME[name].unit else ''}" for name in names]
@@ -44,7 +44,7 @@ def _best(candidates: Sequence[Configuration], name: str) -> float | None:
     """Return the best mean of a figure; None where neither more nor less is better, or all are equal."""
     if BY_NAME[name].less is None:
         return None
-    means = {round(found.mean, 1) for one in candidates if (found := one.over(name)) is not None}
+    means = {round(found.mean, 1) for one in candidates if (found := one.mean(name)) is not None}
     if len(means) < 2:
         return None
     return min(means) if BY_NAME[name].less else max(means)

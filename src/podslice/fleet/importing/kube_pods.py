@@ -12,7 +12,7 @@ from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.fleet.engine.shapes import Owner
 from podslice.fleet.engine.workload import NEVER
 from podslice.fleet.importing.kube_objects import listed, name_of, part, read_objects
-from podslice.fleet.traces.reading import Placed, placed
+from podslice.fleet.traces.reading import Constraints, constraints_of
 from podslice.state_files.running import ENDED
 from podslice.values.errors import InputError
 
@@ -32,7 +32,7 @@ class ClusterPod(NamedTuple):
     node: str
     since: str
     owner: Owner
-    placed: Placed
+    constraints: Constraints
     arrival: int = 0
     length: int = NEVER
 
@@ -85,7 +85,7 @@ def _pod(data: Mapping[str, Any], name: str, node: str) -> ClusterPod:
     pod = pod_from_dict({field: part(data, field) for field in _FIELDS})
     kind = next((str(one.get("kind")) for one in listed(metadata, "ownerReferences")), "")
     owner: Owner = _OWNERS.get(kind, "deployment" if kind else "bare")
-    return ClusterPod(name, pod, node, str(part(data, "status").get("startTime") or ""), owner, placed(data))
+    return ClusterPod(name, pod, node, str(part(data, "status").get("startTime") or ""), owner, constraints_of(data))
 
 
 def kubelet_uid(metadata: Mapping[str, Any]) -> str:

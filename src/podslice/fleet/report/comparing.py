@@ -1,7 +1,7 @@
-"""Configurations side by side: means over seeds, differences paired by seed, and who is better only where it shows.
+"""Compare configurations: means over seeds, differences paired by seed, and verdicts only where they are significant.
 
-One seed is no result: packing has anomalies, and a better filter can come to less on one of them. With several seeds a
-difference counts if its 95 % interval (Student's) leaves out nothing.
+One seed is no result: packing has anomalies, and a better filter can do worse on one of them. With several seeds a
+difference counts if its 95 % interval (Student's) excludes 0.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Configuration(NamedTuple):
     name: str
     by_seed: Mapping[int, Mapping[str, float]]
 
-    def over(self, measure: str) -> MeanOver | None:
-        """The mean of a figure; None where no seed has it."""
+    def mean(self, measure: str) -> MeanOver | None:
+        """Return the mean of a figure; None where no seed has it."""
         return mean_over([one[measure] for one in self.by_seed.values() if measure in one])
 
 
 Verdict = Literal["better", "worse", "equal", "open"]
-"""Of a difference; `open` with one seed."""
+"""Verdict about a difference; `open` with one seed."""
 
 
 class PairedDifference(NamedTuple):
-    """How much more of a figure one has than the other, and what that says."""
+    """How much more of a figure one configuration has than another, and the verdict about it."""
 
     measure: str
     value: MeanOver
@@ -53,7 +53,7 @@ class PairedDifference(NamedTuple):
 
 
 def mean_over(values: Sequence[float]) -> MeanOver | None:
-    """Mean and half of the interval."""
+    """Return the mean and half of its interval; None for no values."""
     if not values:
         return None
     count = len(values)
@@ -66,7 +66,7 @@ def mean_over(values: Sequence[float]) -> MeanOver | None:
 
 
 def difference(one: Configuration, other: Configuration, measure: str) -> PairedDifference | None:
-    """One against the other, seed by seed; None where they share no seed that has the figure."""
+    """Return the difference of two configurations, paired by seed; None where they share no seed with the figure."""
     seeds = [
         seed
         for seed in one.by_seed
@@ -88,36 +88,37 @@ def _verdict(value: MeanOver, *, less: bool) -> Verdict:
     return "better" if (value.mean < 0) == less else "worse"
 
 
-def ranked(candidates: Iterable[Configuration], criteria: Sequence[str] = CRITERIA) -> list[Configuration]:
-    """The best first: by the first criterion's mean (to a tenth), of equals by the next; else their own order."""
+def rank(candidates: Iterable[Configuration], criteria: Sequence[str] = CRITERIA) -> list[Configuration]:
+    """Return the configurations best first: by the first criterion's mean (to a tenth), of equals by the next; else in
+    their order."""
     return sorted(candidates, key=lambda one: [_merit(one, name) for name in criteria])
 
 
 def _merit(candidate: Configuration, measure: str) -> float:
-    found = candidate.over(measure)
+    found = candidate.mean(measure)
     if found is None:
         return 0.0
     rounded = round(found.mean, 1)
     return rounded if BY_NAME[measure].less else -rounded
 
 
-def checked_criterion(name: str) -> tuple[str, ...]:
-    """The criteria with the one that the user names in front. Raises `InputError`."""
+def criteria_with(name: str) -> tuple[str, ...]:
+    """Return the criteria with `name` in front. Raises `InputError`."""
     if name not in BY_NAME:
         raise InputError(f"{name!r} is no figure", path="--by", remedy=f"one of {', '.join(BY_NAME)}")
     return (name, *(one for one in CRITERIA if one != name))
 
 
-def deciding(
+def find_deciding(
     first: Configuration, second: Configuration, criteria: Sequence[str] = CRITERIA
 ) -> PairedDifference | None:
-    """What speaks for the first: a criterion in which it is better for sure; else one in which it is better on average;
-    else, of equals, one in which they differ."""
+    """Return the difference that decides for the first: a criterion in which it is significantly better; else one in
+    which it is better on average; else one in which they differ."""
     found = [one for name in criteria if (one := difference(first, second, name)) is not None]
     sure = next((one for one in found if one.verdict == "better"), None)
-    leaning = next((one for one in found if _leans(one)), None)
+    leaning = next((one for one in found if _is_better_on_average(one)), None)
     return sure or leaning or next((one for one in found if abs(one.value.mean) >= _TINY), None)
 
 
-def _leans(one: PairedDifference) -> bool:
+def _is_better_on_average(one: PairedDifference) -> bool:
     return abs(one.value.mean) >= _TINY and (one.value.mean < 0) == bool(BY_NAME[one.measure].less)

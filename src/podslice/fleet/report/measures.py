@@ -1,4 +1,4 @@
-"""What a cell is judged by: rates of its integers, each with its numerator and denominator kept apart until here."""
+"""The figures of a cell: rates of its integers, whose numerators and denominators are kept apart until here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podslice.fleet.scenario.codec import CellOutcome
 
 
 class Measure(NamedTuple):
-    """A figure of a cell: heading, unit, whether less of it is better (None: neither), and what it means."""
+    """A figure of a cell: heading, unit, whether less of it is better (None: neither), and its meaning."""
 
     name: str
     heading: str
@@ -41,12 +41,12 @@ MEASURES = (
 )  # fmt: skip
 BY_NAME = {measure.name: measure for measure in MEASURES}
 CRITERIA = ("unmet", "refused", "acrossNUMA", "expectedStranded")
-"""What configurations are ranked by, the first first."""
+"""The figures by which configurations are ranked, the first one first."""
 
 
-def measured(summary: Mapping[str, int], popular: int, fragmented: int | None = None) -> dict[str, float]:
-    """The figures of a cell; those that its nodes or pods have nothing of are left out. `fragmented`: milli GPUs times
-    pods at the end."""
+def compute_figures(summary: Mapping[str, int], popular: int, fragmented: int | None = None) -> dict[str, float]:
+    """Return the figures of a cell that exist for its nodes and pods. `fragmented`: milli-GPUs times pods at the
+    end."""
     s = summary
     timed = s["ended"] > 0
     span = s["measured_ms"]
@@ -68,8 +68,8 @@ def measured(summary: Mapping[str, int], popular: int, fragmented: int | None = 
         "blindStranded": _percent(s["blind_stranded_cpus_x_pods"], assignable * popular),
         "stranded": _percent(s["stranded_cpus"], assignable),
         "holes": float(s["holes"]),
-        "gpus": _booked(s, "gpu_milli", span if timed else 0),
-        "cpus": _booked(s, "cpu_milli", span if timed else 0),
+        "gpus": _booked_share(s, "gpu_milli", span if timed else 0),
+        "cpus": _booked_share(s, "cpu_milli", span if timed else 0),
         "fragmentedGPUs": None if fragmented is None else _percent(fragmented, s["gpu_milli_room"] * popular),
         "ran": float(s["bound"]),
         "waitP99": None if s["wait_ms_p99"] < 0 else s["wait_ms_p99"] / 1000,
@@ -83,13 +83,13 @@ def _percent(part: int, whole: int) -> float | None:
     return 100 * part / whole if whole else None
 
 
-def _booked(s: Mapping[str, int], name: str, span: int) -> float | None:
-    """At the end; over time where pods end."""
+def _booked_share(s: Mapping[str, int], name: str, span: int) -> float | None:
+    """Return the booked share in percent, at the end; over time where pods end."""
     return _percent(s[f"{name}_x_ms"], s[f"{name}_room"] * span) if span else _percent(s[name], s[f"{name}_room"])
 
 
-def measured_outcome(outcome: CellOutcome) -> dict[str, float]:
-    """The figures of an outcome."""
+def figures_of(outcome: CellOutcome) -> dict[str, float]:
+    """Return the figures of an outcome."""
     column = outcome.result.series.get("fragmented_milli")
     fragmented = column[-1] if column else None
-    return measured(outcome.result.summary, outcome.result.popular, fragmented)
+    return compute_figures(outcome.result.summary, outcome.result.popular, fragmented)

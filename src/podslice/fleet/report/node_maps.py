@@ -1,7 +1,7 @@
-"""The CPU map of every node, for whoever clicks one: facts in the page, drawn by its script.
+"""The CPU map of every node, drawn by the page's script from facts in the page.
 
-Who owns which CPUs at the end is in a cell's outcome, where the CPUs are in its machines. Both go into the page as
-compact text, the nodes with the most stranded CPUs first, as long as there is room; nothing is loaded.
+A cell's outcome has the owners of CPUs at the end, its machines have their topology. Both are embedded as compact text,
+the nodes with the most stranded CPUs first, up to a limit; nothing is loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ svg.plot g[data-n]{cursor:pointer}svg.plot g[data-n]:hover .hit{stroke:var(--ink
 svg.plot g[data-n].on .hit{stroke:var(--link);stroke-opacity:1;stroke-width:2}
 """
 MAP_SCRIPT = """
-(()=>{const told=document.getElementById('node-maps');if(!told)return;const data=JSON.parse(told.textContent);
+(()=>{const facts=document.getElementById('node-maps');if(!facts)return;const data=JSON.parse(facts.textContent);
 const box=document.getElementById('map'),pick=document.getElementById('map-node');
 const colours=['#8ecae6','#ffcf70','#8fd6b4','#f2a679','#e0a3c6','#b6e0fb','#cdbff0','#c9ced6'];
 const make=(tag,kind,text)=>{const one=document.createElement(tag);if(kind)one.className=kind;
@@ -80,24 +80,24 @@ pick.value=data.nodes[0][0];show(pick.value);mark(pick.value)})();
 
 
 class _OnNode(NamedTuple):
-    """Pods of a node at the end: those that own CPUs, and how many share the rest."""
+    """Pods of a node at the end: those that own CPUs (pod, shape, CPU list), and the number that share the rest."""
 
     owners: list[list[Any]]
     shared: int
 
 
 def node_maps(study: Study, cell: FleetCell, outcome: CellOutcome, run: str) -> h.Node:
-    """A place for the map of a node, with the facts of all nodes that there is room for."""
+    """Return the element for the map of a node, with the facts of as many nodes as there is room for."""
     here = _on_nodes(outcome)
     stranded = outcome.result.nodes.expected
     order = sorted(range(len(outcome.nodes)), key=lambda node: (-stranded[node], node))
     nodes, size = [], 0
     for node in order:
-        told = [outcome.nodes[node], outcome.kind[node], here[node].shared, here[node].owners]
-        size += len(json.dumps(told))
+        facts_of_node = [outcome.nodes[node], outcome.kind[node], here[node].shared, here[node].owners]
+        size += len(json.dumps(facts_of_node))
         if size > MOST_TEXT:
             break
-        nodes.append(told)
+        nodes.append(facts_of_node)
     facts = {
         "run": run,
         "classes": list(_classes(study, cell)),
@@ -135,7 +135,7 @@ def _in_order(cores: Iterable[Core]) -> list[Core]:
 
 
 def _classes(study: Study, cell: FleetCell) -> Iterator[dict[str, Any]]:
-    """Where CPUs are, by class; those that kubelets become when they restart are after those they were."""
+    """Yield the topology of each class; classes of restarted nodes follow the first ones."""
     for one in study.start(cell).classes:
         yield {
             "name": one.name,

@@ -1,4 +1,4 @@
-"""Plots as SVG, of our own: light or dark as the reader prefers, readable without colour, nothing loaded."""
+"""Plots as SVG: light or dark as the reader prefers, readable without colour, self-contained."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Part(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar of parts, one after the other; `told` stands at its end."""
+    """A bar of parts, one after the other; `text` stands at its end."""
 
     name: str
     parts: tuple[Part, ...]
-    told: str
+    text: str
 
 
 class Scale(NamedTuple):
-    """From values to places on the drawing."""
+    """A linear scale from values to positions on the drawing."""
 
     low: float
     high: float
@@ -64,44 +64,44 @@ class Scale(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """The place of a value."""
+        """Return the position of a value."""
         span = self.high - self.low
         return self.begin + (self.end - self.begin) * ((value - self.low) / span if span else 0.0)
 
     def ticks(self) -> list[float]:
-        """About five round values."""
+        """Return about five round values."""
         span = self.high - self.low
         if span <= 0:
             return [self.low]
         step = 10 ** math.floor(math.log10(span / 4))
         step = next(step * many for many in (1, 2, 5, 10) if span / (step * many) <= 6)
         first = math.ceil(self.low / step - 1e-9)
-        return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        return [format_number * step for format_number in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def number(value: float) -> str:
-    """A value for people."""
+def format_number(value: float) -> str:
+    """Format a value."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def colour(place: int) -> str:
-    """The colour of the line or the part at a place; a yellow that is seen on white is another than on black."""
+    """Return the colour of a line or part; yellow differs between white and black paper."""
     return ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "var(--yellow)", "#8c959f")[place % 8]
 
 
 def line_chart(lines: Sequence[Line], *, across: str, up: str, label: str, high: float | None = None) -> h.Node:
-    """Lines with their bands, under a key."""
+    """Draw lines with their bands, under a key."""
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points] + [y for line in lines for pair in line.band for y in pair]
     if not xs:
         return h.p(".dim")["There is nothing to draw."]
     x = Scale(min(xs), max(xs), _LEFT, WIDTH - _RIGHT)
     y = Scale(min(0.0, *ys), high if high is not None else max(*ys, 1e-9) * 1.02, HEIGHT - _BOTTOM, _TOP)
-    drawn = [_drawn_line(line, place, x, y) for place, line in enumerate(lines)]
+    drawn = [_draw_line(line, place, x, y) for place, line in enumerate(lines)]
     return [_key([line.name for line in lines]), _svg(HEIGHT, label)[_axes(x, y, across, up), drawn]]
 
 
-def _drawn_line(line: Line, place: int, x: Scale, y: Scale) -> h.Element:
+def _draw_line(line: Line, place: int, x: Scale, y: Scale) -> h.Element:
     points = [(x.at(one), y.at(min(value, y.high))) for one, value in line.points]
     band = None
     if line.band:
@@ -129,10 +129,10 @@ def _axes(x: Scale, y: Scale, across: str, up: str) -> Iterator[h.Element]:
     for value in y.ticks():
         at = f"{y.at(value):.1f}"
         yield _line(class_="grid", x1=str(_LEFT), x2=str(WIDTH - _RIGHT), y1=at, y2=at)
-        yield _text(class_="d", x=str(_LEFT - 6), y=f"{y.at(value) + 4:.1f}", text_anchor="end")[number(value)]
+        yield _text(class_="d", x=str(_LEFT - 6), y=f"{y.at(value) + 4:.1f}", text_anchor="end")[format_number(value)]
     for value in x.ticks():
         place = f"{x.at(value):.1f}"
-        yield _text(class_="d", x=place, y=str(HEIGHT - _BOTTOM + 16), text_anchor="middle")[number(value)]
+        yield _text(class_="d", x=place, y=str(HEIGHT - _BOTTOM + 16), text_anchor="middle")[format_number(value)]
     base = str(HEIGHT - _BOTTOM)
     yield _line(class_="axis", x1=str(_LEFT), x2=str(WIDTH - _RIGHT), y1=base, y2=base)
     yield _text(class_="d", x=str((WIDTH + _LEFT) // 2), y=str(HEIGHT - 6), text_anchor="middle")[across]
@@ -157,17 +157,17 @@ def _key(names: Sequence[str]) -> h.Element:
 
 
 def bar_chart(bars: Sequence[Bar], *, label: str, most: float | None = None) -> h.Node:
-    """Horizontal bars of parts, each name above its bar, so that they fit on narrow screens."""
+    """Draw horizontal bars of parts, each name above its bar, so that they fit on narrow screens."""
     whole = most or max((sum(part.value for part in bar.parts) for bar in bars), default=0) or 1
-    told = 8 + 9.5 * max((len(bar.told) for bar in bars), default=0)
-    x = Scale(0, whole, 4, WIDTH - told)
-    rows = [_drawn_bar(bar, place, x) for place, bar in enumerate(bars)]
+    text = 8 + 9.5 * max((len(bar.text) for bar in bars), default=0)
+    x = Scale(0, whole, 4, WIDTH - text)
+    rows = [_draw_bar(bar, place, x) for place, bar in enumerate(bars)]
     names = [part.name for part in bars[0].parts] if bars else []
     key = h.div(".key")[(h.span[_swatch(place), name] for place, name in enumerate(names))] if len(names) > 1 else None
     return [key, _svg(len(bars) * 2 * _ROW + 6, label)[rows]]
 
 
-def _drawn_bar(bar: Bar, place: int, x: Scale) -> h.Element:
+def _draw_bar(bar: Bar, place: int, x: Scale) -> h.Element:
     top = place * 2 * _ROW
     reached, drawn = 0.0, []
     for index, part in enumerate(bar.parts):
@@ -181,10 +181,10 @@ def _drawn_bar(bar: Bar, place: int, x: Scale) -> h.Element:
             )  # fmt: skip
         reached += part.value
     return _g[
-        _title[f"{bar.name}: {bar.told}"],
+        _title[f"{bar.name}: {bar.text}"],
         _text(x="4", y=str(top + 15))[bar.name],
         drawn,
-        _text(class_="d", x=f"{x.at(reached) + 6:.1f}", y=str(top + 32))[bar.told],
+        _text(class_="d", x=f"{x.at(reached) + 6:.1f}", y=str(top + 32))[bar.text],
     ]
 
 
@@ -207,7 +207,7 @@ _LEVELS = 10
 
 
 def heat_strip(strips: Sequence[Strip], *, label: str, across: str) -> h.Node:
-    """Rows of cells, the darker the fuller; rows of a group stand together under its name."""
+    """Draw rows of cells, the darker the fuller; rows of a group stand together under its name."""
     if not strips:
         return h.p(".dim")["There is nothing to draw."]
     height = max(1.5, min(9.0, 420 / len(strips)))
@@ -234,7 +234,7 @@ def heat_strip(strips: Sequence[Strip], *, label: str, across: str) -> h.Node:
 
 
 def _whole_row(y: float, height: float) -> h.Element:
-    """All of a row, for whoever points at it."""
+    """Draw a transparent row that receives clicks."""
     return _rect(
         class_="hit", x="4", y=f"{y:.1f}", width=str(WIDTH - 8), height=f"{height:.1f}", fill_opacity="0",
         stroke="var(--line)", stroke_opacity="0",
@@ -242,7 +242,7 @@ def _whole_row(y: float, height: float) -> h.Element:
 
 
 def _runs(shares: Sequence[float], y: float, wide: float, height: float) -> Iterator[h.Element]:
-    """Equal neighbours are one rectangle, and what is empty is none: pages stay small."""
+    """Draw equal neighbours as one rectangle, and empty cells not at all, which keeps pages small."""
     levels = [min(_LEVELS, max(0, round(share * _LEVELS))) for share in shares]
     begin = 0
     for place in range(1, len(levels) + 1):
@@ -256,7 +256,7 @@ def _runs(shares: Sequence[float], y: float, wide: float, height: float) -> Iter
 
 
 def steps(values: Sequence[float], most: int = 200) -> list[tuple[float, float]]:
-    """The share of values up to each value, in percent; no more than so many points."""
+    """Return the cumulative share of values, in percent, with at most `most` points."""
     ordered = sorted(values)
     count = len(ordered)
     if not count:
@@ -277,7 +277,7 @@ def _svg(height: int, label: str) -> h.Element:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, best: int = -1) -> h.Element:
-    """A table of numbers; the row `best` stands out."""
+    """Return a table of numbers; the row `best` is emphasised."""
     return h.div(".scroll")[
         h.table(".num")[
             h.thead[h.tr[(h.th(scope="col")[name] for name in headings)]],

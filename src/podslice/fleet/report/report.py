@@ -1,4 +1,4 @@
-"""The page about a run: the answer first, then seven plots with the numbers behind them."""
+"""The page of a run: the answer first, then seven plots with the numbers behind them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from podslice.fleet.report.plots import (
     Part,
     Strip,
     bar_chart,
+    format_number,
     heat_strip,
     line_chart,
-    number,
     steps,
     table,
 )
-from podslice.fleet.report.summary import RunSummary, configuration_of, differing, sentences
+from podslice.fleet.report.summary import RunSummary, configuration_of, differing_parts, sentences
 from podslice.fleet.report.tables import split_key
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.codec import CellOutcome
@@ -40,39 +40,39 @@ _MOST_REFUSALS = 12
 _MOST_ROWS = 120
 _BINS = 120
 _FIRST = (*CRITERIA, "gpus", "cpus", "looping", "holes")
-"""Figures that a reader sees first."""
+"""Figures of the first table."""
 _MOST_PICTURES = 6
 _POINTS = 160
 
 
-class Shown(NamedTuple):
-    """What of a run the plots show: the best configurations, with the outcomes of their seeds."""
+class ShownConfiguration(NamedTuple):
+    """A configuration in the plots, with the outcomes of its seeds."""
 
     name: str
     cells: tuple[tuple[str, CellOutcome], ...]
 
 
 def report_page(store: RunStore, study: Study | None, summary: RunSummary, planned: PlannedNodes | None = None) -> str:
-    """The page. `study`: the run's inputs, for pictures of nodes; None where they are not there."""
+    """Return the page. `study`: the run's inputs, for pictures of nodes; None where they are missing."""
     keys = list(store.stored_keys())
-    parts = differing(keys)
+    parts = differing_parts(keys)
     by_name: dict[str, list[str]] = {}
     for key in keys:
         by_name.setdefault(configuration_of(key, parts), []).append(key)
     shown = [
-        Shown(one.name, tuple((key, store.read_outcome(key)) for key in by_name[one.name]))
+        ShownConfiguration(one.name, tuple((key, store.read_outcome(key)) for key in by_name[one.name]))
         for one in summary.candidates[:_MOST_LINES]
     ]
-    told = sentences(summary)
+    answer = sentences(summary)
     body = [
         h.h1[summary.name],
         h.p(".dim")[
             f"{counted(len(summary.candidates), 'configuration')}, {counted(summary.seeds, 'seed')}, "
             f"{counted(len(shown[0].cells[0][1].nodes), 'node')}, {len(shown[0].cells[0][1].shape)} pods a cell"
         ],
-        h.p(".answer")[told[0]],
-        h.p[told[1]],
-        h.p[told[2]],
+        h.p(".answer")[answer[0]],
+        h.p[answer[1]],
+        h.p[answer[2]],
         _numbers(summary),
         h.div(".plots")[list(_plots(shown, summary, planned, study, store.folder.name))],
         _pictures(study, shown[0]),
@@ -82,7 +82,7 @@ def report_page(store: RunStore, study: Study | None, summary: RunSummary, plann
 
 
 def _numbers(summary: RunSummary) -> h.Node:
-    every = [name for name in BY_NAME if any(one.over(name) for one in summary.candidates)]
+    every = [name for name in BY_NAME if any(one.mean(name) for one in summary.candidates)]
     first = [name for name in _FIRST if name in every]
     meaning = [h.li[h.strong[_heading(name)], f": {BY_NAME[name].meaning}"] for name in every]
     return [
@@ -108,22 +108,26 @@ def _heading(name: str) -> str:
 
 
 def _figure(candidate: Configuration, name: str) -> str:
-    found = candidate.over(name)
+    found = candidate.mean(name)
     if found is None:
         return "–"
     return f"{found.mean:.1f}" + (f" ±{found.half:.1f}" if found.half else "")
 
 
 def _plots(
-    shown: Sequence[Shown], summary: RunSummary, planned: PlannedNodes | None, study: Study | None, run: str
+    shown: Sequence[ShownConfiguration],
+    summary: RunSummary,
+    planned: PlannedNodes | None,
+    study: Study | None,
+    run: str,
 ) -> Iterator[h.Element]:
     command = f"podslice fleet run {run}/scenario.yaml"
     yield _section("1 Allocation", _allocation(shown), command)
-    yield _section("2 Stranded CPUs, expected", _stranded(summary.candidates), command)
-    yield _section("3 What kubelets refuse", _refused(summary), command)
-    yield _section("4 Free CPUs of nodes, and the largest pod", _free(shown), command)
+    yield _section("2 Stranded CPUs, expected", _stranded_plot(summary.candidates), command)
+    yield _section("3 What kubelets refuse", _refused_plot(summary), command)
+    yield _section("4 Free CPUs of nodes, and the largest pod", _free_plot(shown), command)
     yield _section("5 Nodes over time", [_heat(shown[0]), _maps(study, shown[0], run)], command)
-    yield _section("6 Nodes needed", _planned(planned), command.replace(" run ", " plan "))
+    yield _section("6 Nodes needed", _plan_plot(planned), command.replace(" run ", " plan "))
     yield _section("7 Time to run", _waits(shown), command)
 
 
@@ -131,14 +135,14 @@ def _section(title: str, content: h.Node, command: str) -> h.Element:
     return h.section[h.h2[title], content, h.p(".dim")["How to reproduce: ", h.code[command]]]
 
 
-def _behind(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> h.Element:
+def _details(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> h.Element:
     return h.details[h.summary[f"The numbers ({len(rows)})"], table(headings, rows)]
 
 
 # 1
 
 
-def _allocation(shown: Sequence[Shown]) -> h.Node:
+def _allocation(shown: Sequence[ShownConfiguration]) -> h.Node:
     first = shown[0].cells[0][1]
     by_gpu = any(shape.gpu for shape in first.shapes)
     name, what = ("gpu_milli", "GPUs") if by_gpu else ("cpu_milli", "CPUs")
@@ -146,9 +150,9 @@ def _allocation(shown: Sequence[Shown]) -> h.Node:
     lines = [_allocation_line(one, name, timed=timed) for one in shown]
     across = "hours" if timed else f"{what} that pods asked for so far, % of all"
     rows = [[line.name, *(f"{y:.1f}" for _, y in _few(line.points))] for line in lines]
-    headings = ["Configuration", *(number(x) for x, _ in _few(lines[0].points))]
+    headings = ["Configuration", *(format_number(x) for x, _ in _few(lines[0].points))]
     chart = line_chart(lines, across=across, up=f"{what} allocated, %", label="Allocation", high=100)
-    return [chart, _behind(headings, rows)]
+    return [chart, _details(headings, rows)]
 
 
 def _few(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
@@ -156,8 +160,8 @@ def _few(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]
     return points[::step]
 
 
-def _allocation_line(shown: Shown, name: str, *, timed: bool) -> Line:
-    """The mean over seeds at so many places, and the least and the most."""
+def _allocation_line(shown: ShownConfiguration, name: str, *, timed: bool) -> Line:
+    """Return the mean over seeds at evenly spaced points, with the least and the most as a band."""
     curves = [_curve(outcome, name, timed=timed) for _, outcome in shown.cells]
     end = min(curve[-1][0] for curve in curves)
     points, band = [], []
@@ -177,7 +181,7 @@ def _curve(outcome: CellOutcome, name: str, *, timed: bool) -> list[tuple[float,
 
 
 def _at(curve: list[tuple[float, float]], x: float) -> float:
-    """The value at x: of the last row that is not after it."""
+    """Return the value at x, which is that of the last row at or before it."""
     low, high = 0, len(curve)
     while high - low > 1:
         middle = (low + high) // 2
@@ -188,10 +192,10 @@ def _at(curve: list[tuple[float, float]], x: float) -> float:
 # 2 to 4
 
 
-def _stranded(candidates: Sequence[Configuration]) -> h.Node:
+def _stranded_plot(candidates: Sequence[Configuration]) -> h.Node:
     bars, rows = [], []
     for one in candidates[:_MOST_REFUSALS]:
-        expected, blind = one.over("expectedStranded"), one.over("blindStranded")
+        expected, blind = one.mean("expectedStranded"), one.mean("blindStranded")
         if expected is None or blind is None:
             continue
         by_sums, by_numa = min(blind.mean, expected.mean), max(0.0, expected.mean - blind.mean)
@@ -201,11 +205,11 @@ def _stranded(candidates: Sequence[Configuration]) -> h.Node:
     return [
         h.p(".dim")["CPUs that a further pod of the mix could not get, in % of those that can be owned, at the end."],
         bar_chart(bars, label="Expected stranded CPUs"),
-        _behind(["Configuration", "By sums %", "More by NUMA %", "Together %"], rows),
+        _details(["Configuration", "By sums %", "More by NUMA %", "Together %"], rows),
     ]
 
 
-def _refused(summary: RunSummary) -> h.Node:
+def _refused_plot(summary: RunSummary) -> h.Node:
     if not summary.refusals:
         return h.p["No kubelet refused a pod."]
     whole: dict[tuple[str, str], int] = {}
@@ -213,20 +217,21 @@ def _refused(summary: RunSummary) -> h.Node:
         whole[(one.reason, one.shape)] = whole.get((one.reason, one.shape), 0) + one.attempts
     most = sorted(whole.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REFUSALS]
     bars = [
-        Bar(f"{reason}: {shape}", (Part("attempts", float(count)),), number(count)) for (reason, shape), count in most
+        Bar(f"{reason}: {shape}", (Part("attempts", float(count)),), format_number(count))
+        for (reason, shape), count in most
     ]
     rows = [
-        [one.configuration, one.reason, one.shape, one.kind, number(one.attempts), str(one.example)]
+        [one.configuration, one.reason, one.shape, one.kind, format_number(one.attempts), str(one.example)]
         for one in summary.refusals[:100]
     ]
     return [
         h.p(".dim")["Refused attempts by reason and shape, over all configurations and seeds."],
         bar_chart(bars, label="Refusals by reason and shape"),
-        _behind(["Configuration", "Reason", "Shape", "Nodes", "Attempts", "Pod, such as"], rows),
+        _details(["Configuration", "Reason", "Shape", "Nodes", "Attempts", "Pod, such as"], rows),
     ]
 
 
-def _free(shown: Sequence[Shown]) -> h.Node:
+def _free_plot(shown: Sequence[ShownConfiguration]) -> h.Node:
     free, largest = [], []
     for one in shown:
         outcomes = [outcome for _, outcome in one.cells]
@@ -234,8 +239,8 @@ def _free(shown: Sequence[Shown]) -> h.Node:
         values = [value for outcome in outcomes for value in outcome.result.nodes.largest if value >= 0]
         largest.append(Line(one.name, steps([float(value) for value in values])))
     rows = [
-        [line.name, *(number(_quantile(line.points, share)) for share in (10, 50, 90))]
-        + [number(_quantile(other.points, share)) for share in (10, 50, 90)]
+        [line.name, *(format_number(_quantile(line.points, share)) for share in (10, 50, 90))]
+        + [format_number(_quantile(other.points, share)) for share in (10, 50, 90)]
         for line, other in zip(free, largest, strict=True)
     ]
     return [
@@ -243,7 +248,7 @@ def _free(shown: Sequence[Shown]) -> h.Node:
                    high=100),
         line_chart(largest, across="CPUs of the largest pod that still fits a node", up="nodes, %", label="Largest pod",
                    high=100),
-        _behind(["Configuration", "free 10 %", "50 %", "90 %", "largest 10 %", "50 %", "90 %"], rows),
+        _details(["Configuration", "free 10 %", "50 %", "90 %", "largest 10 %", "50 %", "90 %"], rows),
     ]  # fmt: skip
 
 
@@ -259,18 +264,18 @@ def _quantile(points: Sequence[tuple[float, float]], share: float) -> float:
 # 5 to 7
 
 
-def _heat(shown: Shown) -> h.Node:
+def _heat(shown: ShownConfiguration) -> h.Node:
     key, outcome = shown.cells[0]
     strips = heat_strips(outcome)
     rows = [[strip.name, strip.group, *(f"{100 * strip.shares[place]:.0f}" for place in _places())] for strip in strips]
     return [
         h.p(".dim")[f"CPUs booked on nodes, {shown.name}, seed {split_key(key)[4]}; nodes of a class in their order."],
         heat_strip(strips, label="Nodes over time", across="time"),
-        _behind(["Nodes", "Class", *(f"{100 * place // (_BINS - 1)} %" for place in _places())], rows),
+        _details(["Nodes", "Class", *(f"{100 * place // (_BINS - 1)} %" for place in _places())], rows),
     ]
 
 
-def _maps(study: Study | None, shown: Shown, run: str) -> h.Node:
+def _maps(study: Study | None, shown: ShownConfiguration, run: str) -> h.Node:
     key, outcome = shown.cells[0]
     cell = next((one for one in study.cells if one.key == key), None) if study else None
     if study is None or cell is None:
@@ -283,7 +288,7 @@ def _places() -> range:
 
 
 def heat_strips(outcome: CellOutcome) -> list[Strip]:
-    """How full nodes were over time; neighbours of a class share a row where there are many."""
+    """Return the booked share of nodes over time; neighbours of a class share a row where there are many."""
     pods, nodes = outcome.result.pods, len(outcome.nodes)
     horizon = max(outcome.result.summary["horizon_ms"], 1)
     changes = [[0] * (_BINS + 1) for _ in range(nodes)]
@@ -314,7 +319,7 @@ def _strip(outcome: CellOutcome, changes: list[list[int]], members: list[int], k
     return Strip(f"{outcome.nodes[members[0]]}{last}", outcome.classes[kind].name, shares, members)
 
 
-def _planned(planned: PlannedNodes | None) -> h.Node:
+def _plan_plot(planned: PlannedNodes | None) -> h.Node:
     if planned is None:
         return h.p["Not asked for: ", h.code["podslice fleet plan"], " finds the least number of nodes."]
     bars = [
@@ -331,12 +336,12 @@ def _planned(planned: PlannedNodes | None) -> h.Node:
     heads = ["Configuration", "Class", "Nodes", "Fewer", "Least", "Most", "90 % of seeds"]
     return [
         bar_chart(bars, label="Nodes needed"),
-        _behind(["Configuration", "Median", "Least", "Most", "90th percentile"], rows),
-        [h.p[f"Nodes fewer of each class, {how}."], _behind(heads, of_classes)] if of_classes else None,
+        _details(["Configuration", "Median", "Least", "Most", "90th percentile"], rows),
+        [h.p[f"Nodes fewer of each class, {how}."], _details(heads, of_classes)] if of_classes else None,
     ]
 
 
-def _waits(shown: Sequence[Shown]) -> h.Node:
+def _waits(shown: Sequence[ShownConfiguration]) -> h.Node:
     lines, rows = [], []
     for one in shown:
         waits: list[float] = []
@@ -352,19 +357,19 @@ def _waits(shown: Sequence[Shown]) -> h.Node:
         ran = len(waits) / total if total else 0
         points = steps(waits)
         lines.append(Line(one.name, [(x, y * ran) for x, y in points]))
-        rows.append([one.name, *(number(_quantile(points, share)) for share in (50, 90, 99)), str(never)])
+        rows.append([one.name, *(format_number(_quantile(points, share)) for share in (50, 90, 99)), str(never)])
     return [
         line_chart(lines, across="seconds from arrival to running", up="pods, %", label="Time to run", high=100),
         h.p(".dim")["Pods that never ran are in no line: the rest up to 100 %."],
-        _behind(["Configuration", "50 %, s", "90 %, s", "99 %, s", "Never ran"], rows),
+        _details(["Configuration", "50 %, s", "90 %, s", "99 %, s", "Never ran"], rows),
     ]
 
 
 # Nodes
 
 
-def _pictures(study: Study | None, shown: Shown) -> h.Node:
-    """Nodes of each class as they are at the end: the one with the most stranded CPUs first."""
+def _pictures(study: Study | None, shown: ShownConfiguration) -> h.Node:
+    """Return pictures of nodes at the end: of each class the one with the most stranded CPUs."""
     if study is None:
         return None
     key, outcome = shown.cells[0]

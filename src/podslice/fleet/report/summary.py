@@ -1,18 +1,18 @@
-"""A run as people ask about it: candidates, what refuses most, and three sentences."""
+"""The summary of runs: candidates, the most frequent refusals, and three sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from podslice.fleet.report.comparing import Configuration, PairedDifference, deciding, ranked
-from podslice.fleet.report.measures import BY_NAME, CRITERIA, measured_outcome
+from podslice.fleet.report.comparing import Configuration, PairedDifference, find_deciding, rank
+from podslice.fleet.report.measures import BY_NAME, CRITERIA, figures_of
 from podslice.fleet.report.tables import split_key
 from podslice.fleet.scenario.store import RunStore
 from podslice.values.errors import InputError
 from podslice.values.reasons import SMT_ALIGNMENT, TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION, out_of
 
-_MEANT = {
+_PHRASES = {
     "unmet": "demand that never ran",
     "refused": "refused attempts",
     "firstRefused": "pods that a kubelet refused first",
@@ -40,7 +40,7 @@ class RefusedMost(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """A run: its candidates, best first, and the refusals with the most attempts."""
+    """A run: its candidates, best first, and refusals with the most attempts first."""
 
     name: str
     candidates: tuple[Configuration, ...]
@@ -52,25 +52,25 @@ class RunSummary(NamedTuple):
 
 
 def configuration_of(key: str, shown: Sequence[int] = (0, 1, 2, 3)) -> str:
-    """The name of a cell's configuration: the parts of its key in which cells of the run differ."""
+    """Return the name of a cell's configuration: the parts of its key in which cells of the run differ."""
     parts = split_key(key)
     return " · ".join(str(parts[place]) for place in shown) or str(parts[1])
 
 
-def differing(keys: Sequence[str]) -> tuple[int, ...]:
-    """The parts of keys (but the seed) that are not the same in all."""
+def differing_parts(keys: Sequence[str]) -> tuple[int, ...]:
+    """Return the parts of keys, except the seed, in which they differ."""
     parts = [split_key(key)[:4] for key in keys]
     return tuple(place for place in range(4) if len({one[place] for one in parts}) > 1)
 
 
 def summarize(stores: Sequence[RunStore], criteria: Sequence[str] = CRITERIA) -> RunSummary:
-    """What runs of the same pods came to. Raises `InputError` where they are of other pods."""
+    """Summarize runs of the same pods. Raises `InputError` where the pods differ."""
     identities = [store.require_identity() for store in stores]
     _check_comparable(stores, identities)
     keys = [(store, key) for store in stores for key in store.stored_keys()]
     if not keys:
         raise InputError("has no cell yet", source=str(stores[0].folder), remedy="podslice fleet run FILE --resume")
-    shown = differing([key for _, key in keys])
+    shown = differing_parts([key for _, key in keys])
     found: dict[str, dict[int, dict[str, float]]] = {}
     counted: dict[tuple[str, str, str, str], tuple[int, int]] = {}
     for store, key in keys:
@@ -78,12 +78,12 @@ def summarize(stores: Sequence[RunStore], criteria: Sequence[str] = CRITERIA) ->
         name = configuration_of(key, shown)
         if len(stores) > 1:
             name = f"{store.folder.name}: {name}"
-        found.setdefault(name, {})[split_key(key)[4]] = measured_outcome(outcome)
+        found.setdefault(name, {})[split_key(key)[4]] = figures_of(outcome)
         for one in outcome.result.refusals:
             place = (name, outcome.shapes[one.shape].name, outcome.classes[one.kind].name, one.reason)
             attempts, example = counted.get(place, (0, one.example))
             counted[place] = (attempts + one.attempts, example)
-    candidates = ranked((Configuration(name, by_seed) for name, by_seed in found.items()), criteria)
+    candidates = rank((Configuration(name, by_seed) for name, by_seed in found.items()), criteria)
     refusals = [RefusedMost(*place, *counts) for place, counts in counted.items()]
     refusals.sort(key=lambda one: (-one.attempts, one))
     wanted = sum(len(identity["cells"]) for identity in identities)
@@ -99,7 +99,7 @@ def summarize(stores: Sequence[RunStore], criteria: Sequence[str] = CRITERIA) ->
 
 
 def _check_comparable(stores: Sequence[RunStore], identities: Sequence[dict[str, object]]) -> None:
-    """Runs are compared if they are of the same pods."""
+    """Raise `InputError` unless the runs are of the same pods."""
     first = identities[0].get("workload")
     for store, identity in zip(stores, identities, strict=True):
         if identity.get("workload") != first:
@@ -108,7 +108,7 @@ def _check_comparable(stores: Sequence[RunStore], identities: Sequence[dict[str,
 
 
 def sentences(summary: RunSummary, criteria: Sequence[str] = CRITERIA) -> tuple[str, ...]:
-    """Winner and by how much, what refuses most and why, what was assumed."""
+    """Return three sentences: the winner and by how much, what was refused most and why, what was assumed."""
     return (_winner(summary, criteria), _refused_most(summary), _assumed(summary))
 
 
@@ -116,10 +116,10 @@ def _winner(summary: RunSummary, criteria: Sequence[str]) -> str:
     if len(summary.candidates) < 2:
         return "There is one configuration; name several to compare."
     best, *others = summary.candidates
-    against = [(one, found) for one in others if (found := deciding(best, one, criteria)) is not None]
-    same = [one.name for one in others if deciding(best, one, criteria) is None]
+    against = [(one, found) for one in others if (found := find_deciding(best, one, criteria)) is not None]
+    same = [one.name for one in others if find_deciding(best, one, criteria) is None]
     if not against:
-        return "All configurations come to the same in all that is compared."
+        return "All configurations are equal in all figures that are compared."
     nearest, found = against[0]
     alike = f" (as {', '.join(same)})" if same else ""
     text = f"{best.name}{alike} is best: {_amount(found)} than {nearest.name}"
@@ -127,7 +127,7 @@ def _winner(summary: RunSummary, criteria: Sequence[str]) -> str:
     if worst is not nearest:
         text += f", {_amount(far)} than {worst.name}"
     if summary.seeds == 1:
-        return f"{text}. That is one seed: whether it is more than chance, only several seeds can say."
+        return f"{text}. That is one seed: only several seeds can show whether it is more than chance."
     doubt = "" if found.verdict in ("better", "worse") else f" Against {nearest.name} that is no more than chance."
     return f"{text}.{doubt}"
 
@@ -138,7 +138,7 @@ def _amount(found: PairedDifference) -> str:
     unit = " points" if measure.unit == "%" else f" {measure.unit}".rstrip()
     interval = "" if value.half is None else f" (±{value.half:.1f})"
     more = "less" if value.mean < 0 else "more"
-    return f"{abs(value.mean):.1f}{unit}{interval} {more} {_MEANT.get(found.measure, measure.meaning)}"
+    return f"{abs(value.mean):.1f}{unit}{interval} {more} {_PHRASES.get(found.measure, measure.meaning)}"
 
 
 def _refused_most(summary: RunSummary) -> str:

@@ -1,4 +1,4 @@
-"""What the columns of a run's tables mean."""
+"""The meaning of the columns of a run's tables."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _COUNTED = "a count or a sum of the cell (docs/fleet.md, What is measured)"
 
 
 def meaning_of(table: str, column: str) -> str:
-    """What a column of a table means."""
+    """Return the meaning of a column of a table."""
     if column in _CELL:
         return _CELL[column]
     if table == "cells":

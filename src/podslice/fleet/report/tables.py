@@ -1,6 +1,6 @@
 """Tables of a run for other programs: CSV (gzipped where long) or Parquet, in the order of the cells' keys.
 
-The same cells make the same bytes, whoever simulated them and in which order.
+Equal cells make equal bytes, whichever process simulated them and in which order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from podslice.fleet.report.measures import MEASURES, measured_outcome
+from podslice.fleet.report.measures import MEASURES, figures_of
 from podslice.fleet.report.table_columns import ROWS, meaning_of
 from podslice.fleet.scenario.codec import CellOutcome
 from podslice.fleet.scenario.store import TABLES, RunStore
@@ -29,7 +29,7 @@ from podslice.values.document import with_header
 from podslice.values.errors import InputError
 
 VERSION = 1
-"""Of the tables: it rises when a column goes, or means something else; new ones come without."""
+"""Version of the tables: it rises when a column is removed or changes its meaning, not for new columns."""
 DESCRIPTION = "tables.json"
 VERDICTS = ("ran", "pending", "looping", "failed", "preempted")
 _BATCH = 65_536
@@ -37,7 +37,7 @@ _KEY_COLUMNS = ("cell", "machines", "kubelet", "scheduler", "transform", "seed")
 
 
 class FleetTableColumn(msgspec.Struct, frozen=True):
-    """A column: `integer` fits 64 bits, `decimal` is a whole number that may not. Empty cells: there is nothing."""
+    """A column: `integer` fits 64 bits, `decimal` is a whole number that may not. An empty cell is a missing value."""
 
     name: str
     type: Literal["text", "integer", "number", "decimal"]
@@ -54,15 +54,15 @@ class FleetTable(msgspec.Struct, frozen=True):
 
 
 class DescribedTables(msgspec.Struct, frozen=True):
-    """The tables of a run, whose form has this version."""
+    """The tables of a run, and the version of their form."""
 
     version: int
     tables: tuple[FleetTable, ...]
 
 
 class TableForm(NamedTuple):
-    """A table's columns: names, and which of them are text, which fractions, and which whole numbers of more than 64
-    bits; all others are whole numbers."""
+    """The columns of a table: names, and which of them are text, fractions, or whole numbers of more than 64 bits
+    (`wide`); all others are whole numbers."""
 
     name: str
     columns: tuple[str, ...]
@@ -94,32 +94,32 @@ REFUSALS = TableForm(
 SERIES = TableForm("series", ("cell", "measure", "row", "at_ms", "value"), ("cell", "measure"))
 
 
-def cells_table(summary: Sequence[str]) -> TableForm:
-    """The table of cells, one row each: figures, and the integers they are made of."""
+def cells_form(summary: Sequence[str]) -> TableForm:
+    """Return the form of the table of cells, one row each: figures, and the integers they are made of."""
     names = tuple(measure.name for measure in MEASURES)
     wide = tuple(name for name in summary if "_x_" in name)
     return TableForm("cells", (*_KEY_COLUMNS, *names, *summary), _KEY_COLUMNS[:-1], names, wide, long=False)
 
 
 def write_tables(store: RunStore, form: str) -> list[Path]:
-    """All tables of a run, from its cells, and what is in them. Raises `InputError`."""
+    """Write all tables of a run from its cells, and their description. Raises `InputError`."""
     keys = list(store.stored_keys())
     if not keys:
         raise InputError("has no cell yet", source=str(store.folder), remedy="podslice fleet run FILE --resume")
     summary = tuple(store.read_page(keys[0])["summary"])
-    cells = cells_table(sorted(summary))
+    cells = cells_form(sorted(summary))
     written = [_write(store, cells, _cell_rows(store, keys, sorted(summary)), form)]
     for table, rows in ((SERIES, _series_rows), (REFUSALS, _refusal_rows), (PODS, _pod_rows), (NODES, _node_rows)):
         made = (row for key in keys for row in rows(key, store.read_outcome(key)))
         written.append(_write(store, table, made, form))
-    told = msgspec.to_builtins(described((cells, SERIES, REFUSALS, PODS, NODES), form))
-    text = json.dumps(with_header("FleetTables", told), indent=1, ensure_ascii=False) + "\n"
+    description = msgspec.to_builtins(describe((cells, SERIES, REFUSALS, PODS, NODES), form))
+    text = json.dumps(with_header("FleetTables", description), indent=1, ensure_ascii=False) + "\n"
     store.write(f"{TABLES}/{DESCRIPTION}", text.encode())
     return written
 
 
-def described(forms: Sequence[TableForm], form: str) -> DescribedTables:
-    """What is in tables."""
+def describe(forms: Sequence[TableForm], form: str) -> DescribedTables:
+    """Return the description of tables."""
     return DescribedTables(
         VERSION, tuple(FleetTable(one.name, _file(one, form), ROWS[one.name], _columns(one)) for one in forms)
     )
@@ -138,7 +138,7 @@ def _file(table: TableForm, form: str) -> str:
 
 
 def split_key(key: str) -> tuple[str, str, str, str, int]:
-    """Machines, kubelet, scheduler, transform and seed of a cell's key."""
+    """Return machines, kubelet, scheduler, transform and seed of a cell's key."""
     machines, kubelet, scheduler, transform, seed = key.split("~")
     return machines, kubelet, scheduler, transform, int(seed.removeprefix("s"))
 
@@ -146,7 +146,7 @@ def split_key(key: str) -> tuple[str, str, str, str, int]:
 def _cell_rows(store: RunStore, keys: list[str], summary: list[str]) -> Iterator[tuple[Any, ...]]:
     for key in keys:
         outcome = store.read_outcome(key)
-        found = measured_outcome(outcome)
+        found = figures_of(outcome)
         figures = (None if (value := found.get(one.name)) is None else round(value, 6) for one in MEASURES)
         yield (key, *split_key(key), *figures, *(outcome.result.summary[name] for name in summary))
 
@@ -232,15 +232,17 @@ def _write(store: RunStore, table: TableForm, rows: Iterator[tuple[Any, ...]], f
 
 def _write_csv(path: Path, table: TableForm, rows: Iterator[tuple[Any, ...]]) -> None:
     with open(path, "wb") as raw:
-        packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) if table.long else None
-        file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
+        compressed = (
+            gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) if table.long else None
+        )
+        file = io.TextIOWrapper(compressed or raw, encoding="utf-8", newline="")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table.columns)
         writer.writerows(rows)
         file.flush()
         file.detach()
-        if packed is not None:
-            packed.close()
+        if compressed is not None:
+            compressed.close()
 
 
 def _write_parquet(path: Path, table: TableForm, rows: Iterator[tuple[Any, ...]]) -> None:

@@ -26,7 +26,7 @@ from podslice.fleet.scenario.sizing import (
     removal_order,
     weighted_order,
 )
-from podslice.fleet.traces.growth import GrowingWorkload, most_growth
+from podslice.fleet.traces.growth import GrowingWorkload, find_most_growth
 from podslice.fleet.workers.pool import load_study, local_executor, run_tasks
 from podslice.fleet.workers.progress import ProgressListener, ProgressReporter
 from podslice.values.errors import InputError, PodsliceError
@@ -225,7 +225,9 @@ def _size_cell(study: Study, cell: FleetCell, terms: PlanTerms, report: Callable
     growing = GrowingWorkload(made.workload, cell.seed)
     growth = None
     if terms.growth:
-        growth = most_growth(lambda percent: trials.is_enough(made._replace(workload=growing.by(percent)), order))
+        growth = find_most_growth(
+            lambda percent: trials.is_enough(made._replace(workload=growing.grow(percent)), order)
+        )
     try:
         least, odd = find_least_nodes(
             lambda count: trials.is_enough(made, order[:count]), len(order), max(staying - 1, 0)

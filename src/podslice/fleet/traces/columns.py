@@ -1,6 +1,6 @@
-"""Which column of a trace means what, and in which unit: known traces by their header, others as the user says.
+"""The meaning and unit of a trace's columns: of known traces by their header, of others by the user's mapping.
 
-All amounts become whole numbers: milli-CPUs, bytes, milliseconds. What is finer is rounded up, as Kubernetes rounds.
+All amounts become whole numbers: millicores, bytes, milliseconds. Fractions are rounded up, as Kubernetes rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNITS: dict[str, dict[str, Decimal]] = {
     "time": {"ms": Decimal(1), "s": Decimal(1000), "min": Decimal(60_000), "h": Decimal(3_600_000)},
     "count": {"": Decimal(1)},
 }  # fmt: skip
-"""The units of each dimension, as multiples of milli-CPUs, bytes and milliseconds."""
+"""The units of each dimension, as multiples of millicores, bytes and milliseconds."""
 _DIMENSION = {
     "cpu": "cpu", "memory": "memory", "gpus": "count", "gpuMilli": "count", "arrival": "time", "end": "time",
     "duration": "time", "scheduled": "time", "maxPerNode": "count", "priority": "count",
@@ -43,8 +43,8 @@ class Column(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A kind of trace: whether its rows are pods or nodes, its columns by meaning, and what everybody who uses it must
-    know and cannot see in it."""
+    """A kind of trace: whether its rows are pods or nodes, its columns by meaning, and notes that every user must know
+    and the file does not show."""
 
     name: str
     rows: str
@@ -133,48 +133,48 @@ FORMATS = (
 )  # fmt: skip
 
 
-def known_format(columns: Iterable[str]) -> Format | None:
-    """The known trace with these columns: all of its own are there, and the one with most of them is meant."""
-    there = set(columns)
-    fitting = [one for one in FORMATS if {column.name for column in one.columns.values()} <= there]
+def find_format(columns: Iterable[str]) -> Format | None:
+    """Return the known format whose columns all exist, the one with most of them; None for an unknown trace."""
+    existing = set(columns)
+    fitting = [one for one in FORMATS if {column.name for column in one.columns.values()} <= existing]
     return max(fitting, key=lambda one: len(one.columns), default=None)
 
 
 def resolve_format(
     columns: tuple[str, ...], mapping: Mapping[str, Column], rows: str, source: str, *, in_file: bool = False
 ) -> Format:
-    """The format of a file with these columns; the user's `mapping` comes first, which is written in a scenario
-    (`in_file`) or on the command line. Raises `InputError`."""
-    known = known_format(columns)
+    """Return the format of a file with these columns; `mapping` comes first, which is written in a scenario (`in_file`)
+    or on the command line. Raises `InputError`."""
+    known = find_format(columns)
     if not mapping:
         if known is None:
             names = {"cpu": "COLUMN:cores", "memory": "COLUMN:MiB"}
-            remedy = f"say which is which: {_written(names, in_file=in_file)}"
+            remedy = f"map the columns: {_mapping_example(names, in_file=in_file)}"
             raise InputError(f"has columns of no known trace: {', '.join(columns)}", source=source, remedy=remedy)
         return known
     for meaning, column in mapping.items():
         if column.name not in columns:
             raise InputError(f"has no column {column.name!r} for {meaning}", source=source,
-                             remedy=_meant(column.name, columns))  # fmt: skip
+                             remedy=_suggest(column.name, columns))  # fmt: skip
     base = {meaning: column for meaning, column in (known.columns if known else {}).items() if meaning not in mapping}
     merged = {**base, **mapping}
     if "cpu" not in merged:
         raise InputError(
-            "no column is the CPUs", source=source, remedy=_written({"cpu": "COLUMN:cores"}, in_file=in_file)
+            "no column is the CPUs", source=source, remedy=_mapping_example({"cpu": "COLUMN:cores"}, in_file=in_file)
         )
     kind = rows or (known.rows if known else "pods")
     return Format(known.name if known else "mapped", kind, merged, known.notes if known else ())
 
 
-def _written(names: Mapping[str, str], *, in_file: bool) -> str:
-    """How a user says what columns are."""
+def _mapping_example(names: Mapping[str, str], *, in_file: bool) -> str:
+    """Return the text with which a user maps columns."""
     if in_file:
         return f"columns: {{{', '.join(f'{meaning}: {name!r}' for meaning, name in names.items())}}}".replace("'", '"')
     return " ".join(f"--columns {meaning}={name}" for meaning, name in names.items())
 
 
 def read_mapping(texts: Iterable[str]) -> dict[str, Column]:
-    """`meaning=column[:unit]` as users write it. Raises `InputError`."""
+    """Parse `meaning=column[:unit]` as users write it. Raises `InputError`."""
     mapping: dict[str, Column] = {}
     for text in texts:
         meaning, equals, rest = text.partition("=")
@@ -183,14 +183,14 @@ def read_mapping(texts: Iterable[str]) -> dict[str, Column]:
             name, unit = rest, ""
         if not equals or not name:
             raise InputError(f"{text!r} is no mapping", path="--columns", remedy="write cpu=COLUMN:cores")
-        mapping[meaning] = checked_column(meaning, Column(name, unit), path=f"--columns {text}")
+        mapping[meaning] = check_column(meaning, Column(name, unit), path=f"--columns {text}")
     return mapping
 
 
-def checked_column(meaning: str, column: Column, *, path: str) -> Column:
-    """The column with the unit it has if none is written. Raises `InputError`."""
+def check_column(meaning: str, column: Column, *, path: str) -> Column:
+    """Return the column with its default unit filled in. Raises `InputError`."""
     if meaning not in FIELDS:
-        raise InputError(f"{meaning!r} is nothing that a column can mean", path=path, remedy=_meant(meaning, FIELDS))
+        raise InputError(f"{meaning!r} is nothing that a column can mean", path=path, remedy=_suggest(meaning, FIELDS))
     if meaning in TEXTS:
         if column.unit:
             raise InputError(f"{meaning} is text and has no unit", path=path)
@@ -203,20 +203,21 @@ def checked_column(meaning: str, column: Column, *, path: str) -> Column:
     return Column(column.name, unit)
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggest(name: str, known: Iterable[str]) -> str:
+    """Return a remedy with the nearest name, or all of them."""
     names = list(known)
     close = get_close_matches(name, names, 1)
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(names)}"
 
 
 def factor(meaning: str, column: Column) -> Decimal:
-    """By how much the column's amounts are multiplied."""
+    """Return the factor from the column's unit to ours."""
     return UNITS[_DIMENSION[meaning]][column.unit or _DEFAULT_UNIT[_DIMENSION[meaning]]]
 
 
 def amount(text: str, times: Decimal) -> int | None:
-    """A cell as a whole number of milli-CPUs, bytes, milliseconds or pieces; None for an empty one. Raises
-    `ValueError` with what is wrong."""
+    """Return a cell as a whole number of millicores, bytes, milliseconds or pieces; None for an empty one. Raises
+    `ValueError` with the problem."""
     text = text.strip()
     if not text or text.lower() in ("nan", "null", "none"):
         return None

@@ -1,4 +1,4 @@
-"""What a row asks for, divided among the containers of a template: sidecars and init containers beside the app."""
+"""Divide the requests of a row among the containers of a template: sidecars and init containers beside the app."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELD = "reading.containers"
 
 
 class RowAmounts(Protocol):
-    """What a pod asks for: milli-CPUs and bytes."""
+    """The requests of a pod: millicores and bytes."""
 
     @property
     def cpu(self) -> int: ...
@@ -21,10 +21,10 @@ class RowAmounts(Protocol):
     def memory(self) -> int: ...
 
 
-def divided(
+def divide(
     containers: Sequence[ContainerShare], amounts: RowAmounts, devices: Mapping[str, str], qos: str, row: str
 ) -> dict[str, Any]:
-    """The containers of a pod's specification. Raises `InputError` where the parts are more than a row asks for."""
+    """Return the containers of a pod's specification. Raises `InputError` where the parts exceed the row's requests."""
     cpus = _parts(containers, [one.cpu for one in containers], amounts.cpu, 1000, row, "cpu")
     memory = _parts(containers, [one.memory for one in containers], amounts.memory, 1, row, "memory")
     holder = next((one for one in containers if one.gpus), None)
@@ -43,30 +43,30 @@ def divided(
 
 
 def _parts(
-    containers: Sequence[ContainerShare], told: Sequence[Number | None], total: int, scale: int, row: str, field: str
+    containers: Sequence[ContainerShare], shares: Sequence[Number | None], total: int, scale: int, row: str, field: str
 ) -> list[int]:
-    """The part of each container: what it says, and what is left for the one that says nothing."""
+    """Return the part of each container; the one without an amount gets the rest."""
     parts = [
-        0 if one is None else _part(one, total, scale, f"{_FIELD}[{place}].{field}") for place, one in enumerate(told)
+        0 if one is None else _part(one, total, scale, f"{_FIELD}[{place}].{field}") for place, one in enumerate(shares)
     ]
     taken = sum(part for one, part in zip(containers, parts, strict=True) if one.run != "init")
     left = total - taken
     if left <= 0:
         problem = f"the containers' parts leave nothing of the {field} of {row} for the one that gets the rest"
         raise InputError(problem, path=_FIELD, remedy="write shares such as 10%")
-    return [left if one is None else part for one, part in zip(told, parts, strict=True)]
+    return [left if one is None else part for one, part in zip(shares, parts, strict=True)]
 
 
-def _part(told: Number, total: int, scale: int, path: str) -> int:
-    """An amount, or a share of the total, rounded up."""
-    text = str(told)
+def _part(share: Number, total: int, scale: int, path: str) -> int:
+    """Return an amount, or a share of the total, rounded up."""
+    text = str(share)
     if not text.endswith("%"):
-        amount = quantity(told, path)
+        amount = quantity(share, path)
         return amount.milli_value() if scale == 1000 else amount.value()
     try:
-        share = float(text[:-1])
+        percent = float(text[:-1])
     except ValueError:
-        share = -1.0
-    if not 0 <= share < 100:
+        percent = -1.0
+    if not 0 <= percent < 100:
         raise InputError(f"{text!r} is no share", path=path, remedy="write 25%, 200m or 1Gi")
-    return -(-total * round(share * 1000) // 100_000)
+    return -(-total * round(percent * 1000) // 100_000)

@@ -1,7 +1,7 @@
-"""How much a workload can grow on the nodes there are: copies of its pods come beside them (workload inflation).
+"""How much a workload can grow on its nodes: copies of its pods are added (workload inflation).
 
 Copies are drawn in one order for each seed, the same for all configurations, so a larger growth has all pods of a
-smaller one. Those of DaemonSets are not copied: they go with nodes.
+smaller one. Pods of DaemonSets are not copied: their number follows the nodes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from podslice.fleet.engine.workload import NEVER, Workload
 from podslice.fleet.scenario.sizing import bisect_first
 
 MOST_PERCENT = 1000
-"""More is not looked for."""
+"""The largest growth that is tried."""
 NOT_AS_IT_IS = -1
-"""Not even the workload as it is runs."""
+"""Growth of a workload that does not run even as it is."""
 
 
 class GrowingWorkload:
@@ -27,8 +27,9 @@ class GrowingWorkload:
         self._pool = [pod for pod, shape in enumerate(work.shape) if work.shapes[shape].owner != "daemonset"]
         self._drawn: list[int] = []
 
-    def by(self, percent: int) -> Workload:
-        """With so many percent more pods, or one more, which come when the pods do that they are copies of."""
+    def grow(self, percent: int) -> Workload:
+        """Return the workload with `percent` more pods, rounded up, each of which arrives with the pod it is a copy
+        of."""
         work, count = self._work, -(-len(self._pool) * percent // 100)
         while len(self._drawn) < count:
             self._drawn.append(self._pool[draw_below(self._chance, len(self._pool))])
@@ -46,8 +47,8 @@ class GrowingWorkload:
         return Workload.of(work.shapes, shape, arrival, length, node, initial)
 
 
-def most_growth(enough: Callable[[int], bool]) -> int:
-    """The most percent that are enough, as bisection finds them; `NOT_AS_IT_IS` where none is."""
+def find_most_growth(enough: Callable[[int], bool]) -> int:
+    """Return the most percent that are enough, by bisection; `NOT_AS_IT_IS` where 0 is not."""
     if not enough(0):
         return NOT_AS_IT_IS
     low, high = 0, 1

@@ -1,4 +1,4 @@
-"""Chance of made-up pods: when they come and how long they run."""
+"""Random arrivals and run times of synthetic pods."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from podslice.fleet.scenario.strict import milliseconds
 from podslice.values.errors import InputError
 
 LONGEST_LOG = 30.0
-"""Of a lifetime in seconds: a third of a million years, and still a number."""
+"""Limit of the logarithm of a run time in seconds: a third of a million years, and still a number."""
 
 
 def arrivals_of(made: Synthetic, chance: Random, where: str) -> Iterator[int]:
-    """When they come, without end. Raises `InputError`."""
+    """Yield arrivals in milliseconds, without end. Raises `InputError`."""
     path = f"{where}.synthetic.arrivals"
     if (made.arrivals.poisson is None) == (made.arrivals.every is None):
         raise InputError("needs exactly one of poisson and every", path=path)
@@ -26,7 +26,7 @@ def arrivals_of(made: Synthetic, chance: Random, where: str) -> Iterator[int]:
 
 
 def gap_of_rate(text: str, path: str) -> float:
-    """Milliseconds from one to the next, on average, of a rate such as `40/s`. Raises `InputError`."""
+    """Return the mean milliseconds between arrivals for a rate such as `40/s`. Raises `InputError`."""
     rate, _, unit = text.partition("/")
     seconds = {"s": 1, "min": 60, "h": 3600}.get(unit)
     try:
@@ -52,27 +52,28 @@ def _poisson(mean: float, chance: Random) -> Iterator[int]:
         yield round(at)
 
 
-def exponential(chance: Random, mean: int) -> int:
-    """One draw of an exponential distribution."""
+def draw_exponential(chance: Random, mean: int) -> int:
+    """Draw from an exponential distribution."""
     return round(-mean * math.log(1.0 - chance.random()))
 
 
-def length_of(how: SyntheticLifetime | None, chance: Random, where: str) -> int:
-    """How long a pod runs. Raises `InputError`."""
+def draw_length(how: SyntheticLifetime | None, chance: Random, where: str) -> int:
+    """Draw the run time of a pod in milliseconds. Raises `InputError`."""
     path = f"{where}.synthetic.lifetime"
     if how is None:
         return NEVER
     if how.lognormal is not None:
         mu, sigma = how.lognormal
-        return round(1000 * math.exp(min(mu + sigma * _normal(chance), LONGEST_LOG)))
+        return round(1000 * math.exp(min(mu + sigma * _draw_normal(chance), LONGEST_LOG)))
     if how.exponential is not None:
-        return exponential(chance, milliseconds(how.exponential, f"{path}.exponential"))
+        return draw_exponential(chance, milliseconds(how.exponential, f"{path}.exponential"))
     if how.constant is not None:
         return milliseconds(how.constant, f"{path}.constant")
     raise InputError("needs lognormal, exponential or constant", path=path)
 
 
-def _normal(chance: Random) -> float:
-    """One draw of a standard normal distribution (Box and Muller)."""
+def _draw_normal(chance: Random) -> float:
+    """Draw from a standard normal distribution (Box and Muller)."""
+    # Python's own `gauss` and `expovariate` may change between releases; `random` does not.
     radius = math.sqrt(-2.0 * math.log(1.0 - chance.random()))
     return radius * math.cos(2.0 * math.pi * chance.random())

@@ -1,4 +1,4 @@
-"""The pods of a scenario: rows of traces, made-up ones and manifests become one list in order of arrival.
+"""The pods of a scenario: rows of traces, synthetic pods and manifests become one list in order of arrival.
 
 Everything here depends on the scenario, the transform and the seed, and not on what is compared: every configuration
 meets the same pods at the same times.
@@ -35,11 +35,11 @@ from podslice.fleet.scenario.scenario import (
 )
 from podslice.fleet.scenario.strict import milliseconds, quantity
 from podslice.fleet.scheduler.placement import NAME_LABEL
-from podslice.fleet.traces.columns import Column, checked_column
-from podslice.fleet.traces.made_up import arrivals_of, exponential, length_of
-from podslice.fleet.traces.reading import Reader, manifest_shape, placed
+from podslice.fleet.traces.columns import Column, check_column
+from podslice.fleet.traces.made_up import arrivals_of, draw_exponential, draw_length
+from podslice.fleet.traces.reading import Reader, constraints_of, manifest_shape
 from podslice.fleet.traces.trace import TracePod, open_trace
-from podslice.fleet.traces.trace_load import Capacity, arrival_in, inflated, window
+from podslice.fleet.traces.trace_load import Capacity, arrival_in, inflate, select_window
 from podslice.node.node import with_default_uid
 from podslice.values.errors import InputError
 from podslice.values.quirks import Quirks
@@ -50,17 +50,17 @@ _MOST_PODS = 50_000_000
 _OWNERS = {"Job": "job", "CronJob": "job", "Pod": "bare", "DaemonSet": "daemonset"}
 
 
-class _Pod(NamedTuple):
+class _ScheduledPod(NamedTuple):
     arrival: int
     shape: FleetShape
     length: int
     node: int = NEVER
-    there: str = ""
-    """Its UID in the state with which its node begins, if it is in that."""
+    initial_uid: str = ""
+    """The pod's UID in the state with which its node begins, "" where it is not in that."""
 
 
 class Kubelets(NamedTuple):
-    """What of the kubelets decides how pods are seen."""
+    """The settings of kubelets that affect the requests of pods."""
 
     gates: Mapping[str, bool]
     quirks: Quirks
@@ -76,8 +76,8 @@ def build_workload(
     capacity: Capacity,
     nodes: Sequence[FleetNode],
 ) -> Workload:
-    """The pods of a transform and a seed. Raises `InputError`."""
-    pods: list[_Pod] = []
+    """Return the pods of a transform and a seed. Raises `InputError`."""
+    pods: list[_ScheduledPod] = []
     for index, entry in enumerate(scenario.workload):
         maker = _PodMaker(scenario, inputs, f"workload[{index}]", transform, seed, kubelets)
         if entry.manifests:
@@ -94,7 +94,7 @@ def build_workload(
     return _columns(pods)
 
 
-def _columns(pods: Sequence[_Pod]) -> Workload:
+def _columns(pods: Sequence[_ScheduledPod]) -> Workload:
     numbers: dict[int, int] = {}
     shapes: list[FleetShape] = []
     column = array("q")
@@ -110,23 +110,23 @@ def _columns(pods: Sequence[_Pod]) -> Workload:
         (pod.arrival for pod in pods),
         (pod.length for pod in pods),
         (pod.node for pod in pods),
-        {number: pod.there for number, pod in enumerate(pods) if pod.there},
+        {number: pod.initial_uid for number, pod in enumerate(pods) if pod.initial_uid},
     )
 
 
 def columns_of(texts: Mapping[str, str], where: str) -> tuple[tuple[str, Column], ...]:
-    """`columns` of a scenario: meaning to `column` or `column:unit`. Raises `InputError`."""
+    """Parse `columns` of a scenario: meaning to `column` or `column:unit`. Raises `InputError`."""
     found = []
     for meaning, text in texts.items():
         name, colon, unit = text.rpartition(":")
         column = Column(name, unit) if colon else Column(text)
-        found.append((meaning, checked_column(meaning, column, path=f"{where}.columns.{meaning}")))
+        found.append((meaning, check_column(meaning, column, path=f"{where}.columns.{meaning}")))
     return tuple(found)
 
 
 @cache
 def read_pods(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[TracePod, ...]:
-    """All pods of a trace, read once a process. Raises `InputError`."""
+    """Return all pods of a trace, read once in a process. Raises `InputError`."""
     with open_trace(path, dict(columns), rows="pods", in_file=True) as opened:
         return tuple(opened.pods())
 
@@ -151,7 +151,7 @@ class _PodMaker:
         self.kubelets = kubelets
 
     def reader(self, reading: Reading) -> Reader:
-        """Makes shapes of rows."""
+        """Return the reader that makes shapes of rows."""
         return Reader(
             reading,
             gates=self.kubelets.gates,
@@ -161,13 +161,14 @@ class _PodMaker:
         )
 
     def rows(self, name: str, columns: Mapping[str, str]) -> list[TracePod]:
-        """The pods of a trace."""
+        """Return the pods of a trace."""
         path = self.inputs.path(name, where=f"{self.where}.trace")
         return list(read_pods(path, columns_of(columns, self.where)))
 
-    def of_trace(self, entry: WorkloadEntry, capacity: Capacity) -> list[_Pod]:
+    def of_trace(self, entry: WorkloadEntry, capacity: Capacity) -> list[_ScheduledPod]:
+        """Return the pods of a trace, in a window, ordered and inflated as the entry says."""
         rows = self.rows(entry.trace, entry.columns)
-        begin, rows = window(rows, entry.reading, self.where)
+        begin, rows = select_window(rows, entry.reading, self.where)
         if entry.order == "shuffle":
             shuffle(stream(self.seed, "shuffle"), rows)
         elif entry.order == "size":
@@ -175,7 +176,7 @@ class _PodMaker:
         timed = any(row.arrival is not None for row in rows) and (entry.inflate is None or entry.inflate.to is None)
         arrivals = sorted(arrival_in(row, begin) for row in rows) if timed else []
         if entry.inflate is not None:
-            rows, arrivals = inflated(rows, arrivals, entry.inflate, capacity, stream(self.seed, "inflate"))
+            rows, arrivals = inflate(rows, arrivals, entry.inflate, capacity, stream(self.seed, "inflate"))
         if not timed:
             arrivals = [number * _STEP for number in range(len(rows))]
         elif entry.order == "trace":
@@ -184,18 +185,19 @@ class _PodMaker:
         lengths = self._lengths(entry, rows, begin)
         shape = self.reader(entry.reading).shape
         return [
-            _Pod(round(arrival * scale), shape(row), length)
+            _ScheduledPod(round(arrival * scale), shape(row), length)
             for arrival, row, length in zip(arrivals, rows, lengths, strict=True)
         ]
 
     def _lengths(self, entry: WorkloadEntry, rows: list[TracePod], begin: int) -> Iterator[int]:
+        """Yield the run times in milliseconds, `NEVER` for pods that do not end."""
         how, scale = entry.departures, entry.reading.time.scale
         if how == "none":
             return (NEVER for _ in rows)
         if isinstance(how, Lifetime):
             mean = milliseconds(how.mean, f"{self.where}.departures.mean")
             chance = stream(self.seed, "lifetimes")
-            return (mean if how.lifetime == "constant" else exponential(chance, mean) for _ in rows)
+            return (mean if how.lifetime == "constant" else draw_exponential(chance, mean) for _ in rows)
         if all(row.end is None for row in rows):
             remedy = "departures: none, or a lifetime"
             raise InputError("the trace has no ends", path=f"{self.where}.departures", remedy=remedy)
@@ -203,25 +205,28 @@ class _PodMaker:
             NEVER if row.end is None else round((row.end - max(row.arrival or begin, begin)) * scale) for row in rows
         )
 
-    def of_synthetic(self, entry: WorkloadEntry, made: Synthetic) -> list[_Pod]:
+    def of_synthetic(self, entry: WorkloadEntry, made: Synthetic) -> list[_ScheduledPod]:
+        """Return pods whose shapes, arrivals and run times are drawn."""
         shapes, weights = self._shapes(entry, made)
         total = sum(weights)
         bounds, reached = [], 0
         for weight in weights:
             reached += weight
             bounds.append(reached)
+        # One stream for each purpose: another run time does not change which shapes are drawn.
         which, chance = stream(self.seed, "sample"), stream(self.seed, "lifetimes")
         arrivals = arrivals_of(made, stream(self.seed, "arrivals"), self.where)
         return [
-            _Pod(
+            _ScheduledPod(
                 arrival,
                 shapes[bisect_right(bounds, draw_below(which, total))],
-                length_of(made.lifetime, chance, self.where),
+                draw_length(made.lifetime, chance, self.where),
             )
             for arrival, _ in zip(arrivals, range(made.pods), strict=False)
         ]
 
     def _shapes(self, entry: WorkloadEntry, made: Synthetic) -> tuple[list[FleetShape], list[int]]:
+        """Return shapes and their weights."""
         shape = self.reader(entry.reading).shape
         counts: dict[int, tuple[FleetShape, int]] = {}
         where = f"{self.where}.synthetic.shapes"
@@ -248,39 +253,43 @@ class _PodMaker:
             raise InputError("are none", path=where)
         return [found for found, _ in counts.values()], [count for _, count in counts.values()]
 
-    def of_cluster(self, entry: WorkloadEntry, nodes: Sequence[FleetNode]) -> list[_Pod]:
-        """The pods of a dump: at once and on their nodes those that run, in order of their start, then the others; of a
-        history each when it came."""
+    def of_cluster(self, entry: WorkloadEntry, nodes: Sequence[FleetNode]) -> list[_ScheduledPod]:
+        """Return the pods of a dump: running ones first, on their nodes and in order of their start, then the pending
+        ones; of a history each at its arrival."""
         path = self.inputs.path(entry.cluster, where=f"{self.where}.cluster")
         numbers = {node.name: number for number, node in enumerate(nodes)}
         shapes: dict[str, FleetShape] = {}
         found = []
         dumped = cluster_pods(path, frozenset(numbers), entry.since).pods
-        keys = frozenset(key for one in dumped for key in one.placed.placement.label_keys) | self._budget_keys()
+        keys = frozenset(key for one in dumped for key in one.constraints.placement.label_keys) | self._budget_keys()
         for one in dumped:
             owner = self.scenario.refusals.owner or one.owner
-            where = one.placed._replace(placement=one.placed.placement.reduced_to(keys))
-            key = f"{owner} {replace(one.pod.spec, node_name='')} {_resized(one.pod)} {where}"
+            where = one.constraints._replace(placement=one.constraints.placement.reduced_to(keys))
+            key = f"{owner} {replace(one.pod.spec, node_name='')} {_actual_resources(one.pod)} {where}"
             if key not in shapes:
                 shapes[key] = manifest_shape(
                     one.pod, one.name, owner, where, gates=self.kubelets.gates, quirks=self.kubelets.quirks
                 )
             node = numbers[one.node] if one.node else NEVER
             arrival = one.arrival if entry.since or one.node else _STEP
-            found.append(_Pod(arrival, shapes[key], one.length, node, _there(one, nodes[node]) if one.node else ""))
+            found.append(
+                _ScheduledPod(
+                    arrival, shapes[key], one.length, node, _initial_uid(one, nodes[node]) if one.node else ""
+                )
+            )
         return found
 
     def _budget_keys(self) -> frozenset[str]:
-        """Labels that budgets ask for; a namespace is seen where any label is."""
+        """Return the label keys that budgets select by. Namespaces must differ as soon as any selector exists."""
         selectors = [budget.selector for budget in budgets_of(self.scenario, self.inputs)]
         keys = {key for one in selectors for key in one.match_labels}
         keys |= {one.key for selector in selectors for one in selector.match_expressions}
         return frozenset(keys | {NAME_LABEL} if selectors else ())
 
-    def of_manifests(self, entry: WorkloadEntry, nodes: int) -> list[_Pod]:
-        """Pods of DaemonSets first, one for each node, then the others in the order of their files."""
-        first: list[_Pod] = []
-        others: list[_Pod] = []
+    def of_manifests(self, entry: WorkloadEntry, nodes: int) -> list[_ScheduledPod]:
+        """Return the pods of DaemonSets first, one for each node, then the others in the order of their files."""
+        first: list[_ScheduledPod] = []
+        others: list[_ScheduledPod] = []
         for path in self.inputs.paths(entry.manifests, where=f"{self.where}.manifests"):
             known: dict[str, FleetShape] = {}
             for loaded in load_pods(str(path), replicas=True):
@@ -289,29 +298,30 @@ class _PodMaker:
                     owner = self.scenario.refusals.owner or _OWNERS.get(loaded.kind, "deployment")
                     name = f"{loaded.kind} {loaded.pod.metadata.name}"
                     known[key] = manifest_shape(
-                        loaded.pod, name, owner, placed(loaded.data),  # type: ignore[arg-type]  # one of the owners above
+                        loaded.pod, name, owner, constraints_of(loaded.data),  # type: ignore[arg-type]  # one of the owners above
                         gates=self.kubelets.gates, quirks=self.kubelets.quirks,
                     )  # fmt: skip
                     if loaded.kind == "DaemonSet":
-                        first += [_Pod(0, known[key], NEVER, node) for node in range(nodes)]
+                        first += [_ScheduledPod(0, known[key], NEVER, node) for node in range(nodes)]
                 if loaded.kind != "DaemonSet":
-                    others.append(_Pod(len(others) * _STEP, known[key], NEVER))
+                    others.append(_ScheduledPod(len(others) * _STEP, known[key], NEVER))
         return first + others
 
 
-def _resized(pod: Pod) -> list[object]:
-    """What containers have, which a resize may have made another amount than their specification says."""
+def _actual_resources(pod: Pod) -> list[object]:
+    """Return the actual and allocated resources of containers, which a resize may have changed against the
+    specification."""
     status = pod.status
     both = (*status.container_statuses, *status.init_container_statuses)
     return [(one.name, one.resources, one.allocated_resources) for one in both]
 
 
-def _there(one: ClusterPod, node: FleetNode) -> str:
-    """The UID of a pod in the state with which its node begins; empty where it is not in it."""
+def _initial_uid(one: ClusterPod, node: FleetNode) -> str:
+    """Return the UID of a pod in the state with which its node begins, "" where it is not in it."""
     uid = with_default_uid(one.pod).metadata.uid
     return uid if node.start is not None and uid in node.start.pods else ""
 
 
 def span(workload: Workload) -> int:
-    """Milliseconds from the first arrival to the last."""
+    """Return the milliseconds from the first arrival to the last."""
     return workload.arrival[-1] - workload.arrival[0] if len(workload) else 0

@@ -1,4 +1,4 @@
-"""From the row of a trace to a pod: what a reading and a transform make of it."""
+"""Make pods from the rows of a trace, as a reading and a transform say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podslice.fleet.engine.shapes import WHOLE_GPU, FleetShape, Owner, PodTolera
 from podslice.fleet.scenario.scenario import CeilAbove, Reading, Replicas, Sidecars, TransformEntry
 from podslice.fleet.scenario.strict import quantity
 from podslice.fleet.scheduler.placement import PlacementRules, placement_of
-from podslice.fleet.traces.containers import divided
+from podslice.fleet.traces.containers import divide
 from podslice.fleet.traces.trace import TracePod
 from podslice.fleet.traces.trace_facts import shape_text
 from podslice.values.errors import InputError
@@ -25,8 +25,7 @@ _NO_TRANSFORM = TransformEntry()
 
 
 class Reader:
-    """Makes shapes of rows: one for all the rows that say the same. `gates` are the kubelets', `owner` comes before the
-    reading's."""
+    """Makes shapes of rows, one for all equal rows. `gates`: of the kubelets; `owner`: replaces the reading's."""
 
     def __init__(
         self,
@@ -45,16 +44,16 @@ class Reader:
         self._known: dict[tuple[object, ...], FleetShape] = {}
 
     def shape(self, row: TracePod) -> FleetShape:
-        """The shape of a row. Raises `InputError`."""
+        """Return the shape of a row. Raises `InputError`."""
         group = row.owner if row.max_per_node else ""
         qos = row.qos if self._reading.qos == "by-column" else ""
         key = (row.cpu, row.memory, row.gpus, row.gpu_milli, row.models, qos, group, row.max_per_node, row.priority)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._made(row, group)
+            found = self._known[key] = self._make_shape(row, group)
         return found
 
-    def _made(self, row: TracePod, group: str) -> FleetShape:
+    def _make_shape(self, row: TracePod, group: str) -> FleetShape:
         amounts = self._amounts(row)
         pod = default_pod(pod_from_dict(self._pod(row, amounts)), self._gates)
         qos = f", {row.qos}" if row.qos and self._reading.qos == "by-column" else ""
@@ -76,10 +75,10 @@ class Reader:
         cpu = round(row.cpu * scale.get("cpu", 1.0)) if scale else row.cpu
         memory = round(row.memory * scale.get("memory", 1.0)) if scale else row.memory
         milli, devices = self._gpus(row)
-        return ReadAmounts(whole_cpus(cpu, self._reading), max(memory, _LEAST_MEMORY), milli, devices)
+        return ReadAmounts(round_cpus(cpu, self._reading), max(memory, _LEAST_MEMORY), milli, devices)
 
     def _gpus(self, row: TracePod) -> tuple[int, int]:
-        """Milli of each GPU for the scheduler, devices for the kubelet."""
+        """Return milli of each GPU for the scheduler, and the number of devices for the kubelet."""
         share = self._reading.gpu_share
         if not row.gpus:
             return 0, 0
@@ -104,18 +103,18 @@ class Reader:
         app = {"name": "app", "resources": {"requests": {**requests, **devices}, "limits": limits}}
         spec: dict[str, Any] = {"containers": [app]}
         if not isinstance(reading.containers, str):
-            spec = divided(reading.containers, amounts, devices, qos, row.name)
+            spec = divide(reading.containers, amounts, devices, qos, row.name)
         if row.priority:
             spec["priority"] = row.priority
         if self._transform.sidecars is not None:
-            added = _with_sidecars(self._transform.sidecars, amounts)
+            added = _sidecar_fields(self._transform.sidecars, amounts)
             added["initContainers"] += spec.get("initContainers", [])
             spec |= added
         return {"metadata": {"name": "pod", "uid": "pod"}, "spec": spec}
 
 
 class ReadAmounts(NamedTuple):
-    """What a pod asks for after the reading: milli-CPUs, bytes, milli of each GPU, devices."""
+    """The requests of a pod after the reading: millicores, bytes, milli of each GPU, devices."""
 
     cpu: int
     memory: int
@@ -123,8 +122,8 @@ class ReadAmounts(NamedTuple):
     devices: int
 
 
-def whole_cpus(cpu: int, reading: Reading) -> int:
-    """Milli-CPUs as a reading takes them."""
+def round_cpus(cpu: int, reading: Reading) -> int:
+    """Return millicores rounded as the reading says."""
     rule = reading.cpus
     up = -(-cpu // _CPU) * _CPU
     if isinstance(rule, CeilAbove):
@@ -136,8 +135,8 @@ def whole_cpus(cpu: int, reading: Reading) -> int:
     return cpu
 
 
-def _with_sidecars(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
-    """The fields of a pod's specification that sidecars add, in the way they are to be written."""
+def _sidecar_fields(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
+    """Return the fields that sidecars add to a pod's specification, in one of the four ways."""
     cpu = quantity(sidecars.cpu, "sidecars.cpu").milli_value()
     memory = quantity(sidecars.memory, "sidecars.memory").value()
     if sidecars.written == "padded":
@@ -162,8 +161,8 @@ def _with_sidecars(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
     return added
 
 
-class Placed(NamedTuple):
-    """Where a pod may be and wants to be."""
+class Constraints(NamedTuple):
+    """The scheduling constraints of a pod: placement rules and tolerations."""
 
     placement: PlacementRules
     tolerations: tuple[PodToleration, ...]
@@ -176,8 +175,8 @@ class _Toleration(msgspec.Struct, frozen=True):
     effect: str | None = None
 
 
-def placed(pod: Mapping[str, Any]) -> Placed:
-    """What a pod as it was written tells the scheduler. Raises `InputError`."""
+def constraints_of(pod: Mapping[str, Any]) -> Constraints:
+    """Return the constraints of a pod as written. Raises `InputError`."""
     written = (pod.get("spec") or {}).get("tolerations") or ()
     try:
         found = msgspec.convert(written, tuple[_Toleration, ...])
@@ -186,13 +185,13 @@ def placed(pod: Mapping[str, Any]) -> Placed:
     tolerations = (
         PodToleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in found
     )
-    return Placed(placement_of(pod), tuple(tolerations))
+    return Constraints(placement_of(pod), tuple(tolerations))
 
 
 def manifest_shape(
-    pod: Pod, name: str, owner: Owner, where: Placed, *, gates: Mapping[str, bool], quirks: Quirks
+    pod: Pod, name: str, owner: Owner, where: Constraints, *, gates: Mapping[str, bool], quirks: Quirks
 ) -> FleetShape:
-    """The shape of a pod of a manifest or of a cluster. Raises `InputError`."""
+    """Return the shape of a pod of a manifest or of a cluster. Raises `InputError`."""
     pod = default_pod(pod, gates)
     requests = SchedulerRequests.of(pod, gates, quirks)
     gpus = next((amount for resource, amount in requests.asked.items() if resource.endswith("/gpu")), 0)

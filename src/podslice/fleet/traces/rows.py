@@ -1,7 +1,7 @@
-"""Rows of a trace: CSV, JSON lines or Parquet, gzipped or not, one after the other and never more than a limit.
+"""Rows of a trace: CSV, JSON lines or Parquet, gzipped or not, one after the other and within limits.
 
-A trace may be larger than memory and may come from anywhere: lines are read with a bound on their length, the text that
-a small compressed file becomes is counted, and whatever is wrong is said with the line it is in.
+A trace may be larger than memory and may come from any source: lines are read with a bound on their length, the text
+that a small compressed file expands to is counted, and every error has the number of its line.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from podslice.values.errors import InputError
 MAX_LINE = 1 << 20
 """Longest line, in bytes."""
 MAX_BYTES = 16 << 30
-"""Most text of one trace, after decompression."""
+"""Most text of one trace, in bytes after decompression."""
 MOST_COLUMNS = 1024
 _DEEPEST = 8
-"""Lists in lists of a cell."""
+"""Deepest nesting of a JSON cell."""
 _BATCH = 65_536
 FORMS = ("csv", "jsonl", "parquet")
 
 
 class Rows(NamedTuple):
-    """A trace's column names and its rows: the number of the line a row is in, and its cells as text, which need not be
-    as many as the columns."""
+    """The column names of a trace and its rows: line number, and cells as text, the number of which may differ from
+    that of the columns."""
 
     columns: tuple[str, ...]
     rows: Iterator[tuple[int, list[str]]]
 
 
 def form_of(path: str | Path) -> str:
-    """The form that a file's name tells: csv, jsonl or parquet. Raises `InputError`."""
+    """Return the form of a file by its name: csv, jsonl or parquet. Raises `InputError`."""
     name = str(path).lower().removesuffix(".gz")
     for form in FORMS:
         if name.endswith(f".{form}"):
@@ -49,7 +49,7 @@ def form_of(path: str | Path) -> str:
 
 @contextmanager
 def open_rows(path: Path) -> Iterator[Rows]:
-    """The rows of a file while it is open. Raises `InputError`, also while they are read."""
+    """Open a file and return its rows. Raises `InputError`, also while they are read."""
     form = form_of(path)
     source = str(path)
     try:
@@ -83,6 +83,7 @@ def _lines(file: BinaryIO, source: str) -> Iterator[str]:
         if total > MAX_BYTES:
             raise InputError(f"holds more than {MAX_BYTES >> 30} GiB of text", source=source, remedy="split it")
         try:
+            # Spreadsheet programs begin a file with a byte order mark.
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
             raise InputError(f"line {number} is not UTF-8 text", source=source) from None
@@ -97,7 +98,7 @@ def _csv(lines: Iterator[str], source: str) -> Rows:
     if not header or not any(cell.strip() for cell in header):
         raise InputError("is empty", source=source, remedy="its first line names the columns")
     columns = tuple(cell.strip() for cell in header)
-    _unique(columns, source)
+    _check_columns(columns, source)
     return Rows(columns, _csv_rows(reader, source))
 
 
@@ -110,7 +111,7 @@ def _csv_rows(reader: Any, source: str) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"line {reader.line_num} is not CSV: {error}", source=source) from None
 
 
-def _unique(columns: tuple[str, ...], source: str) -> None:
+def _check_columns(columns: tuple[str, ...], source: str) -> None:
     if len(columns) > MOST_COLUMNS:
         raise InputError(f"has {len(columns)} columns", source=source, remedy=f"at most {MOST_COLUMNS} are read")
     for column, count in Counter(columns).items():
@@ -119,13 +120,13 @@ def _unique(columns: tuple[str, ...], source: str) -> None:
 
 
 def _jsonl(lines: Iterator[str], source: str) -> Rows:
-    """Rows of JSON objects; the first tells the columns, others may leave some out but name no new one."""
+    """Return the rows of JSON objects. The first object defines the columns; others may leave some out but add none."""
     objects = _objects(lines, source)
     first = next(objects, None)
     if first is None:
         raise InputError("is empty", source=source, remedy="each line is a JSON object")
     columns = tuple(first[1])
-    _unique(columns, source)
+    _check_columns(columns, source)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         yield first[0], [_text(value) for value in first[1].values()]
@@ -171,13 +172,14 @@ def _is_flat(value: object) -> bool:
 def _text(value: object) -> str:
     if value is None:
         return ""
+    # NaN: Parquet writers use it for a missing number.
     if isinstance(value, float) and value != value:
         return ""
     return "|".join(map(_text, value)) if isinstance(value, list) else str(value)
 
 
 def parquet_module() -> Any:
-    """pyarrow's reader and writer of Parquet. Raises `InputError` where it is not installed."""
+    """Return pyarrow's module for Parquet. Raises `InputError` where it is not installed."""
     try:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
@@ -194,7 +196,7 @@ def _parquet(path: Path) -> Rows:
         columns = tuple(file.schema_arrow.names)
     except damages as error:
         raise InputError(f"is not Parquet: {_line_of(error)}", source=source) from None
-    _unique(columns, source)
+    _check_columns(columns, source)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         number = 0
@@ -212,5 +214,5 @@ def _parquet(path: Path) -> Rows:
 
 
 def _line_of(error: Exception) -> str:
-    """The first line of an error, or its name where it says nothing."""
+    """Return the first line of an error, or its name where it has no text."""
     return next(iter(str(error).splitlines()), type(error).__name__)

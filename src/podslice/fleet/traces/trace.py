@@ -1,4 +1,4 @@
-"""Traces: what ran or was asked for somewhere, row by row, in whole numbers of the same units whatever the file has."""
+"""Traces: pods or nodes of a cluster, row by row, in whole numbers of the same units for every file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from podslice.values.errors import InputError
 
 
 class TracePod(NamedTuple):
-    """One pod, job or virtual machine of a trace: milli-CPUs, bytes, milliseconds. `gpu_milli` is the share of each
-    GPU (1000 is a whole one). `arrival` None: before the trace began; `end` None: after it ended, or not told."""
+    """A pod, job or virtual machine of a trace: millicores, bytes, milliseconds. `gpu_milli`: share of each GPU (1000
+    is a whole one). `arrival` None: before the trace began; `end` None: after it ended, or unknown."""
 
     name: str
     cpu: int
@@ -35,7 +35,7 @@ class TracePod(NamedTuple):
 
 
 class TraceNode(NamedTuple):
-    """One node of a trace; `memory` None where it is not told."""
+    """A node of a trace; `memory` None where the trace has none."""
 
     name: str
     cpu: int
@@ -45,9 +45,9 @@ class TraceNode(NamedTuple):
 
 
 class OpenTrace:
-    """An open trace: read its rows once, as pods or as nodes, whichever they are. Raises `InputError` while it is read.
+    """An open trace, whose rows are read once, as pods or as nodes. Raises `InputError` while it is read.
 
-    `empty` counts empty cells by column, as far as was read.
+    `empty` counts empty cells by column among the rows read so far.
     """
 
     def __init__(self, path: Path, chosen: Format, table: Rows) -> None:
@@ -58,17 +58,17 @@ class OpenTrace:
         self._rows = table.rows
 
     def pods(self) -> Iterator[TracePod]:
-        """The rows as pods, in the order of the file."""
-        self._must_be("pods")
+        """Yield the rows as pods, in the order of the file."""
+        self._require_rows("pods")
         return (_pod(cells, line, row) for cells, line, row in self._cells())
 
     def nodes(self) -> Iterator[TraceNode]:
-        """The rows as nodes, in the order of the file."""
-        self._must_be("nodes")
+        """Yield the rows as nodes, in the order of the file."""
+        self._require_rows("nodes")
         return (_node(cells, line, row) for cells, line, row in self._cells())
 
     def problems(self) -> Iterator[InputError | None]:
-        """What is wrong with each row, None where nothing is. Ends where the file cannot be read any further."""
+        """Yield the problem of each row, None where there is none. Ends where the file cannot be read any further."""
         read = _pod if self.format.rows == "pods" else _node
         cells = _Cells(self)
         while True:
@@ -86,7 +86,7 @@ class OpenTrace:
             except InputError as error:
                 yield error
 
-    def _must_be(self, rows: str) -> None:
+    def _require_rows(self, rows: str) -> None:
         if self.format.rows != rows:
             raise InputError(f"is a list of {self.format.rows}, not of {rows}", source=str(self.path))
 
@@ -110,9 +110,12 @@ class OpenTrace:
 def open_trace(
     path: Path, mapping: Mapping[str, Column] | None = None, *, rows: str = "", in_file: bool = False
 ) -> Iterator[OpenTrace]:
-    """A trace while its file is open. `mapping` says which column is what, beyond or against what is known about such
-    files, in a scenario (`in_file`) or on the command line; `rows` whether they are pods or nodes. Raises
-    `InputError`."""
+    """Open a trace. Raises `InputError`.
+
+    - `mapping`: columns by meaning, beyond or against those of known formats, written in a scenario (`in_file`) or on
+      the command line.
+    - `rows`: "pods" or "nodes", "" for as the format says.
+    """
     with open_rows(path) as table:
         yield OpenTrace(path, resolve_format(table.columns, mapping or {}, rows, str(path), in_file=in_file), table)
 
@@ -128,19 +131,20 @@ class _Cells:
         self._known: dict[tuple[Decimal, str], int | None] = {}
 
     def has(self, meaning: str) -> bool:
-        """Whether the trace tells this."""
+        """Whether the trace has this column."""
         return meaning in self._places
 
     def text(self, row: list[str], meaning: str) -> str:
-        """The text of a cell; empty where the trace does not tell."""
+        """Return the text of a cell, "" where the trace has no such column."""
         place = self._places.get(meaning)
         return "" if place is None else row[place].strip()
 
     def number(self, line: int, row: list[str], meaning: str, *, least: int = 0) -> int | None:
-        """The amount, None where there is none. Traces repeat themselves, so what was read is remembered."""
+        """Return the amount, None where there is none."""
         place = self._places.get(meaning)
         if place is None:
             return None
+        # Traces repeat values: parsed ones are remembered, up to a limit.
         key = self._factors[meaning], row[place]
         try:
             found = self._known[key]
@@ -148,22 +152,22 @@ class _Cells:
             try:
                 found = amount(row[place], key[0])
             except ValueError as error:
-                raise self.bad(line, meaning, str(error)) from None
+                raise self.make_error(line, meaning, str(error)) from None
             if len(self._known) < _REMEMBERED:
                 self._known[key] = found
         if found is not None and found < least:
-            raise self.bad(line, meaning, f"{shown(row[place])} is less than {least}")
+            raise self.make_error(line, meaning, f"{shown(row[place])} is less than {least}")
         return found
 
     def required(self, line: int, row: list[str], meaning: str) -> int:
-        """The amount that must be there."""
+        """Return an amount that must exist."""
         found = self.number(line, row, meaning)
         if found is None:
-            raise self.bad(line, meaning, "is empty")
+            raise self.make_error(line, meaning, "is empty")
         return found
 
-    def bad(self, line: int, meaning: str, problem: str) -> InputError:
-        """The error about a cell."""
+    def make_error(self, line: int, meaning: str, problem: str) -> InputError:
+        """Return the error of a cell."""
         return InputError(f"line {line} column {self._columns[meaning].name}: {problem}", source=self._source)
 
 
@@ -176,7 +180,7 @@ def _pod(cells: _Cells, line: int, row: list[str]) -> TracePod:
     gpus = cells.number(line, row, "gpus") or 0
     share = cells.number(line, row, "gpuMilli")
     if gpus and share is not None and not 0 < share <= _WHOLE_GPU:
-        raise cells.bad(line, "gpuMilli", f"{share} is no share of one GPU, which is 1 to {_WHOLE_GPU}")
+        raise cells.make_error(line, "gpuMilli", f"{share} is no share of one GPU, which is 1 to {_WHOLE_GPU}")
     arrival, end = _times(cells, line, row)
     models = cells.text(row, "models")
     return TracePod(
@@ -204,7 +208,7 @@ def _times(cells: _Cells, line: int, row: list[str]) -> tuple[int | None, int | 
     if duration is not None and end is None:
         end, meaning = (arrival or 0) + duration, "duration"
     if arrival is not None and end is not None and end < arrival:
-        raise cells.bad(line, meaning, "ends before it begins")
+        raise cells.make_error(line, meaning, "ends before it begins")
     return arrival, end
 
 

@@ -1,7 +1,7 @@
-"""What a trace says when nobody interprets it, and what everybody who uses it must be told.
+"""Facts of a trace without interpretation, and notes that every user of it must know.
 
-The facts of a list of pods: which requests could own CPUs at all, how many shapes there are, how many pods ever run at
-the same time, and what is missing, so that it must be assumed.
+For a list of pods: which requests could own CPUs at all, how many shapes there are, how many pods ever run at the same
+time, and what is missing, so that it must be assumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHOLE = 1000
 
 
 class ColumnFacts(msgspec.Struct, frozen=True):
-    """A column, what it was taken for (empty: left out), in which unit, and its empty cells."""
+    """A column, its meaning ("" where it is left out), its unit, and its empty cells."""
 
     name: str
     meaning: str
@@ -32,7 +32,7 @@ class ColumnFacts(msgspec.Struct, frozen=True):
 
 
 class CountedValue(msgspec.Struct, frozen=True):
-    """A value or a shape, and the rows that have it."""
+    """A value or a shape, and the number of rows that have it."""
 
     value: str
     rows: int
@@ -48,7 +48,7 @@ class Concurrency(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodListFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """About a list of pods. Times in milliseconds; `whole_cpus` asks for whole CPUs and for at least one."""
+    """Facts of a list of pods. Times in milliseconds; `whole_cpus` counts requests of whole CPUs, at least one."""
 
     whole_cpus: int
     commonest_cpu: int
@@ -71,7 +71,7 @@ class PodListFacts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeListFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """About a list of nodes."""
+    """Facts of a list of nodes."""
 
     with_gpus: int
     gpus: int
@@ -81,7 +81,7 @@ class NodeListFacts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TraceFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """A trace as it is. `notes` is what whoever uses it must know, `missing` what has to be assumed."""
+    """A trace as it is. `notes`: for every user of it; `missing`: must be assumed."""
 
     file: str
     format: str
@@ -151,10 +151,10 @@ def _pod_facts(rows: Iterable[TracePod]) -> tuple[int, PodListFacts]:
         without_length=no_length,
         sorted_by_arrival=all(one <= other for one, other in pairwise(arrivals)),
         span=max(instants) - min(instants) if instants else 0,
-        at_once=_at_once(spans) if instants else None,
+        at_once=_most_at_once(spans) if instants else None,
         sums=Concurrency(len(spans), sum(span[2] for span in spans), sum(span[3] for span in spans)),
-        qos=_counted(qos),
-        phases=_counted(phases),
+        qos=_counted_values(qos),
+        phases=_counted_values(phases),
         commonest_shapes=tuple(
             CountedValue(shape_text(*shape), rows) for shape, rows in _commonest(shapes)[:_MOST_ROWS]
         ),
@@ -162,8 +162,8 @@ def _pod_facts(rows: Iterable[TracePod]) -> tuple[int, PodListFacts]:
     return len(spans), facts
 
 
-def _at_once(spans: list[tuple[int | None, int | None, int, int]]) -> Concurrency:
-    """Maxima over time; what ends at a moment is gone before anything begins at it."""
+def _most_at_once(spans: list[tuple[int | None, int | None, int, int]]) -> Concurrency:
+    """Return the maxima over time; pods that end at a moment do not overlap with those that begin then."""
     running = [0, 0, 0]
     changes: list[tuple[int, int, int, int]] = []
     for begin, end, cpu, gpus in spans:
@@ -174,6 +174,7 @@ def _at_once(spans: list[tuple[int | None, int | None, int, int]]) -> Concurrenc
         if end is not None:
             changes.append((end, -1, -cpu, -gpus))
     most = list(running)
+    # At equal times −1 sorts before 1.
     for _, *change in sorted(changes):
         running = [one + more for one, more in zip(running, change, strict=True)]
         most = [max(one, now) for one, now in zip(most, running, strict=True)]
@@ -181,7 +182,7 @@ def _at_once(spans: list[tuple[int | None, int | None, int, int]]) -> Concurrenc
 
 
 def shape_text(cpu: int, memory: int, gpus: int, gpu_milli: int, models: tuple[str, ...]) -> str:
-    """A shape in a few words: `12 CPUs, 16 GiB, 1 GPU of V100M16|V100M32`."""
+    """Describe a shape: `12 CPUs, 16 GiB, 1 GPU of V100M16|V100M32`."""
     parts = [cpu_text(cpu)]
     if memory:
         parts.append(memory_text(memory))
@@ -193,14 +194,14 @@ def shape_text(cpu: int, memory: int, gpus: int, gpu_milli: int, models: tuple[s
 
 
 def cpu_text(milli: int) -> str:
-    """`12 CPUs`, `3152m CPU`."""
+    """Describe millicores: `12 CPUs`, `3152m CPU`."""
     if milli % _WHOLE:
         return f"{milli}m CPU"
     return f"{milli // _WHOLE} CPU{'' if milli == _WHOLE else 's'}"
 
 
 def memory_text(amount: int) -> str:
-    """`16 GiB`, `0.5 GiB`."""
+    """Describe bytes: `16 GiB`, `0.5 GiB`."""
     return f"{round(amount / (1 << 30), 2):g} GiB"
 
 
@@ -208,7 +209,7 @@ def _commonest(counter: Counter[S]) -> list[tuple[S, int]]:
     return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _counted(counter: Counter[str]) -> tuple[CountedValue, ...]:
+def _counted_values(counter: Counter[str]) -> tuple[CountedValue, ...]:
     found = [(value, rows) for value, rows in sorted(counter.items(), key=lambda item: (-item[1], item[0])) if value]
     return tuple(CountedValue(value, rows) for value, rows in found[:_MOST_ROWS])
 
@@ -235,7 +236,7 @@ def _replay_note(facts: PodListFacts) -> Iterator[str]:
     once = facts.at_once
     text = (
         f"Replayed by its own times, over {facts.span / _DAY:.0f} days, at most {once.pods} pods, "
-        f"{_whole(once.milli_gpus)} GPUs and {_whole(once.milli_cpus)} CPUs run at once."
+        f"{_round_up(once.milli_gpus)} GPUs and {_round_up(once.milli_cpus)} CPUs run at once."
     )
     if once.pods * 20 < facts.sums.pods:
         text += (
@@ -245,7 +246,7 @@ def _replay_note(facts: PodListFacts) -> Iterator[str]:
     yield text
 
 
-def _whole(milli: int) -> int:
+def _round_up(milli: int) -> int:
     return -(-milli // _WHOLE)
 
 

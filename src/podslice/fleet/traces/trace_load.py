@@ -1,4 +1,4 @@
-"""How many of a trace's pods come: those of a window of its time, and copies or draws of them up to a load."""
+"""Select the pods of a trace that arrive: those in a window of its time, and copies or draws of them up to a load."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from podslice.fleet.traces.trace import TracePod
 
 
 class Capacity(NamedTuple):
-    """What all nodes have: milli of GPUs, milli-CPUs."""
+    """The allocatable amounts of all nodes: milli-GPUs and millicores."""
 
     gpu: int
     cpu: int
 
 
-def window(rows: list[TracePod], reading: Reading, where: str) -> tuple[int, list[TracePod]]:
-    """The beginning of the window in the trace's time, and the pods that arrive in it; those without arrival run when
-    the trace begins."""
+def select_window(rows: list[TracePod], reading: Reading, where: str) -> tuple[int, list[TracePod]]:
+    """Return the beginning of the window in the trace's time (milliseconds), and the pods that run or arrive in it.
+    Pods without arrival run when the trace begins."""
     time = reading.time
     start = milliseconds(time.start, f"{where}.reading.time.start")
     until = None if time.until is None else milliseconds(time.until, f"{where}.reading.time.until")
@@ -40,17 +40,17 @@ def window(rows: list[TracePod], reading: Reading, where: str) -> tuple[int, lis
 
 
 def arrival_in(row: TracePod, begin: int) -> int:
-    """When it arrives in a window that begins then."""
+    """Return the arrival in a window that begins at `begin`; pods from before arrive at its beginning."""
     return 0 if row.arrival is None else max(row.arrival - begin, 0)
 
 
-def inflated(
+def inflate(
     rows: list[TracePod], arrivals: list[int], how: Inflate, capacity: Capacity, chance: Random
 ) -> tuple[list[TracePod], list[int]]:
-    """More or fewer pods. Drawn uniformly with replacement up to a load, as FGD's artifact does: the first draw that
-    would exceed it ends the drawing; a list above it loses pods at random."""
+    """Return more or fewer pods. They are drawn uniformly with replacement up to a load, as FGD's artifact does: the
+    first draw that would exceed it ends the drawing; from a list above it pods are removed at random."""
     if how.copies is not None or how.rate is not None:
-        return _multiplied(rows, arrivals, float(how.copies or how.rate or 1), chance)
+        return _multiply(rows, arrivals, float(how.copies or how.rate or 1), chance)
     whole = capacity.gpu if how.of == "gpu" else capacity.cpu
     limit = round((how.to or 0) * whole)
     asked = _gpu_request if how.of == "gpu" else _cpu_request
@@ -76,11 +76,11 @@ def _cpu_request(row: TracePod) -> int:
     return row.cpu
 
 
-def _multiplied(
+def _multiply(
     rows: list[TracePod], arrivals: list[int], times: float, chance: Random
 ) -> tuple[list[TracePod], list[int]]:
-    """The list so many times, each copy at the same moments; of the last one a random part where `times` is no whole
-    number."""
+    """Return the list `times` times, each copy at the same moments; of the last one a random part where `times` is not
+    whole."""
     whole, part = divmod(times, 1.0)
     places = [place for place in range(len(rows)) for _ in range(int(whole) + (chance.random() < part))]
     return [rows[place] for place in places], [arrivals[place] for place in places] if arrivals else []

@@ -1,4 +1,4 @@
-"""Traces written: the same rows in podslice's own columns, in any form, and parts of a trace."""
+"""Write traces: the same rows in podslice's own columns, in any form."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _BATCH = 65_536
 
 
 def write_trace(path: Path, rows: Iterable[TracePod | TraceNode], *, nodes: bool) -> int:
-    """Write the rows and say how many. The file is made beside `path` and takes its place when it is whole. Raises
-    `InputError`."""
+    """Write the rows and return their number. The file is written beside `path` and replaces it when it is whole.
+    Raises `InputError`."""
     form = form_of(path)
     columns = NODE_COLUMNS if nodes else POD_COLUMNS
     cells = (_cells(row) for row in rows)
@@ -51,15 +51,15 @@ def _cells(row: TracePod | TraceNode) -> tuple[Any, ...]:
 
 
 def _open(path: Path, *, compressed: bool) -> IO[str]:
-    """A text file; a compressed one has no time stamp in it, so that the same rows are the same bytes."""
+    """Open a text file; a compressed one has no time stamp, so that equal rows are equal bytes."""
     raw = open(path, "wb")  # noqa: SIM115 - the wrapper closes it
     if not compressed:
         return io.TextIOWrapper(raw, encoding="utf-8", newline="")
-    return io.TextIOWrapper(_Owning(raw), encoding="utf-8", newline="")
+    return io.TextIOWrapper(_OwningGzipFile(raw), encoding="utf-8", newline="")
 
 
-class _Owning(gzip.GzipFile):
-    """A gzip file that closes the file below it."""
+class _OwningGzipFile(gzip.GzipFile):
+    """A gzip file that closes its underlying file, which `GzipFile` leaves open."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         super().__init__(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0)
