@@ -35,8 +35,8 @@ from benchmarks.drawn_cluster import VERSION, draw
 from benchmarks.listed_cluster import ListedObjects
 from podslice.cluster.apiclient import PAGE, ObjectChange, ObjectData, ObjectPage
 from podslice.cluster.journal.journals import Journals
-from podslice.cluster.journal.nodestates import node_states
-from podslice.cluster.service import ClusterService, Listening
+from podslice.cluster.service import ClusterService, Listening, ServiceSettings
+from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
 
 _REST_SECONDS = 5.0
@@ -163,6 +163,10 @@ class PagesOfFiles:
         await asyncio.sleep(3600)
         yield ObjectChange("BOOKMARK", msgspec.Raw(b"{}"), version)
 
+    async def remove_node_state(self, node: str) -> None:
+        """Every node is there."""
+        raise AssertionError(node)
+
 
 def on_a_loop(folder: Path, *, pods: bool) -> Iterator[str]:
     """How long one callback kept the event loop at most."""
@@ -192,15 +196,15 @@ async def _started(folder: Path, nodes: int, *, pods: bool) -> ClusterService:
     journals = Journals(
         Rulebook(), {VERSION}, caller=nobody, trouble=lambda where, what: said.append(f"{where}: {what}")
     )
-    service = ClusterService(api, journals)  # type: ignore[arg-type]
-    states = node_states(api, journals, trouble=lambda where, what: said.append(f"{where}: {what}"))  # type: ignore[arg-type]
-    states.after, service.pods.after = (service.nodes,), (service.nodes, states)
+    service = wire(
+        api, journals, ServiceSettings(), trouble=lambda where, what: said.append(f"{where}: {what}"),  # type: ignore[arg-type]
+        disputed=said.append, seeded=journals,  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert service.states is not None
     await service.start(Listening(port=0))
-    listing = asyncio.ensure_future(states.run())
-    while not (service.nodes.ready and service.pods.ready and states.ready):
+    while not (service.nodes.ready and service.pods.ready and service.states.ready):
         await asyncio.sleep(0.05)
     assert not said, said[0]
-    listing.cancel()
     await service.stop()
     return service
 

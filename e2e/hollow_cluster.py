@@ -26,8 +26,10 @@ from e2e.scheduling import Pods, eventually, extender, pod, profile
 from e2e.sharedplane import prepare_namespace
 from podslice.cluster.apiclient import PODS as ALL_PODS
 from podslice.cluster.apiclient import RUNNING, HTTPClusterApi
+from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.watching import ObjectTable, PodNews, Trouble, at_once
+from podslice.cluster.wiring import wire
 from podslice.service.clusterobjects import ScheduledPod, read_pod
 from podslice.service.http.apiconnection import ApiConnection
 from podslice.service.supervise import Supervisor
@@ -117,6 +119,7 @@ class HollowCluster:
         self.ahead = 0.0
         """Seconds by which the service's clock has jumped."""
         self.troubles: list[str] = []
+        self.disputes: list[NodeWord] = []
         self.watch = bound_pods(api, nodes.pod_news, self._trouble)
 
     def start_scheduler(self) -> None:
@@ -130,8 +133,8 @@ class HollowCluster:
 
     async def start_service(self, port: int = 0, **settings: Any) -> int:
         """Start `podslice cluster`, which knows nothing yet; returns its port."""
-        service = ClusterService(
-            self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble,
+        service = wire(
+            self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble, disputed=self.disputes.append,
             clock=lambda: time.monotonic() + self.ahead,
         )  # fmt: skip
         self.service = service
@@ -148,8 +151,7 @@ class HollowCluster:
         assert self.service is not None
         port, service, self.service = self.service.port, self.service, None
         self._past += service.placing.model.counts
-        self.journals.nodes.clear()
-        self.journals.on_applied = lambda node, stamped, applied: None
+        self.journals.restart()
         await service.stop()
         return port
 

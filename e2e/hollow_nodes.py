@@ -16,6 +16,7 @@ import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.cluster.apiclient import STRATEGIC_MERGE
+from podslice.cluster.journal.sources import JournalEvents
 from podslice.config.kubelet import KubeletConfig
 from podslice.machine.model import Machine
 from podslice.machine.readers.synthetic import from_synthetic
@@ -26,7 +27,7 @@ from podslice.node.state import NodeState
 from podslice.replica.events import PlanFate, Stamped, decode, encode
 from podslice.replica.honour import admit_as
 from podslice.replica.journal import Journal
-from podslice.replica.replica import Applied, Replica
+from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.http.apiconnection import AnswerError, ApiConnection
@@ -74,13 +75,17 @@ class HollowJournals:
 
     def __init__(self, source: Callable[[str, int, int, bool], Iterable[bytes]]) -> None:
         self.nodes: dict[str, NodeLine] = {}
-        self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
-        self.on_heard: Callable[[str], None] = lambda node: None
+        self.events = JournalEvents()
         self.fault = Fault()
         self.outcomes: Counter[str] = Counter()
         self._source = source
         self._rulebook = Rulebook()
         self._count = 0
+
+    def restart(self) -> None:
+        """Forget every node and every listener: the service is gone with all it knew."""
+        self.nodes.clear()
+        self.events = JournalEvents()
 
     def fresh(self, node: str) -> bool:
         """True where digests meet."""
@@ -115,7 +120,7 @@ class HollowJournals:
         stamped = decode(data)
         applied = line.replica.apply(stamped)
         self.outcomes[applied.outcome] += 1
-        self.on_applied(name, stamped, applied)
+        self.events.applied(name, stamped, applied)
 
     def catch_up(self, names: Iterable[str]) -> None:
         """What an agent's beat does: who is behind gets what is missing."""

@@ -29,7 +29,7 @@ from e2e.hollow_nodes import Fault, HollowJournals, HollowNode
 from podslice.cluster.extender.messages import BindRequest, FilterRequest
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel, ModelLimits
-from podslice.cluster.placing import NodeWord, Placements
+from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
 from podslice.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
@@ -169,11 +169,12 @@ class Life:
         """It knows nothing: nodes, pods and journals tell everything again, in any order."""
         limits = ModelLimits(best=self.r.choice((1, 1, 16)), hold=30.0)
         self.placing = Placements(
-            ClusterModel(limits), schedulers=frozenset({SCHEDULER}), clock=lambda: self.now, told=self._told,
+            ClusterModel(limits), PlacementEvents(), schedulers=frozenset({SCHEDULER}), clock=lambda: self.now,
             policy=self.policy, advise=limits.best > 1,
         )  # fmt: skip
-        self.journals.nodes.clear()
-        self.journals.on_applied = self._applied
+        self.placing.events.binding_outcome.add(self._told)
+        self.journals.restart()
+        self.journals.events.applied.add(self._applied)
         for name in self.nodes:
             self.placing.node_news(None, ScheduledNode(name))
         if self.r.random() < 0.5:
@@ -257,7 +258,7 @@ class Life:
         if pod.uid in self.seen and self.r.random() < 0.7:
             ahead = self.placing.choose(self.seen[pod.uid])
         names = [ahead] if ahead else self.r.sample(list(self.nodes), self.r.choice((3, len(self.nodes))))
-        found = self.placing.filter(FilterRequest(data, list(names)), lambda uid: ahead)
+        found = self.placing.filter(FilterRequest(data, list(names)), {pod.uid: ahead})
         if not found.nodes:
             return
         node = found.nodes[0]

@@ -36,7 +36,7 @@ from podslice.cluster.journal.callers import CallerError, TokenCallers
 from podslice.cluster.model.model import ClusterModel
 from podslice.cluster.page.app import ClusterPage
 from podslice.cluster.page.watcher import ClusterWatcher
-from podslice.cluster.placing import Placements
+from podslice.cluster.placing import PlacementEvents, Placements
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.kernel.cgroup2 import cgroup_path
 from podslice.isolation.kernel_facts import interrupt_counts
@@ -196,7 +196,7 @@ def extender(data: bytes) -> None:
 
 
 def _asked(data: bytes, placements: Placements) -> None:
-    asked = Extender(placements, NoApi())
+    asked = Extender(placements, NoApi(), ahead={}, send=_ignore, watch=_ignore)
     for verb in (asked.filter, asked.prioritize, asked.preempt):
         answer = verb(data)
         assert answer.status in (200, 400)
@@ -224,8 +224,11 @@ def page(data: bytes) -> None:
         assert answer.status in (200, 303, 304, 403, 404, 405, 422)
 
 
+def _ignore(*told: object, **more: object) -> None: ...
+
+
 def _empty() -> Placements:
-    return Placements(ClusterModel(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
+    return Placements(ClusterModel(), PlacementEvents(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
 
 
 def _placements() -> Placements:
@@ -237,7 +240,7 @@ def _placements() -> Placements:
 
 
 def _page() -> ClusterPage:
-    return ClusterPage(ClusterWatcher(_placements(), "fuzz"), asyncio.run)
+    return ClusterPage(ClusterWatcher(_placements(), "fuzz"), asyncio.run, token=str)
 
 
 KNOWN = Node(MACHINE, CONFIG)
@@ -258,6 +261,9 @@ class NoApi:
         raise ApiError("away")
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        raise ApiError("away")
+
+    async def remove_node_state(self, node: str) -> None:
         raise ApiError("away")
 
 

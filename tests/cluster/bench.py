@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
 
+from podslice.cluster.apiclient import ClusterApi
 from podslice.cluster.extender.messages import FilterRequest, read_filter
+from podslice.cluster.journal.sources import ReplicaSource
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel, ModelLimits
-from podslice.cluster.placing import NodeWord, Placements
+from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
+from podslice.cluster.service import ClusterService, ServiceSettings
+from podslice.cluster.watching import Trouble
+from podslice.cluster.wiring import wire
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.service.clusterobjects import ScheduledPod, read_node, read_pod
 from tests.cluster.fake_api import Json
@@ -60,6 +67,22 @@ def asked(document: Json, names: list[str]) -> FilterRequest:
     return read_filter(filter_body(document, names))
 
 
+def ignored(*told: object) -> None:
+    """Hears what a test does not look at."""
+
+
+def wired(
+    api: ClusterApi,
+    journals: ReplicaSource,
+    settings: ServiceSettings | None = None,
+    *,
+    trouble: Trouble = ignored,
+    clock: Callable[[], float] = time.monotonic,
+) -> ClusterService:
+    """The service as `podslice cluster` makes it, without NodeState objects."""
+    return wire(api, journals, settings or ServiceSettings(), trouble=trouble, disputed=ignored, clock=clock)
+
+
 class Bench:
     """`placing` beside hollow nodes whose journals reach it at once; `binding_outcomes` and `disputes` are what it was
     told of."""
@@ -81,17 +104,20 @@ class Bench:
 
     def begin_again(self) -> None:
         """The service is started: nodes and pods are listed, no journal has come yet."""
-        self.journals.nodes.clear()
+        self.journals.restart()
         self.placing = Placements(
             ClusterModel(ModelLimits(best=1)),
+            PlacementEvents(),
             schedulers=frozenset({"podslice"}),
             clock=lambda: self.now,
-            room=self._room,
-            told=self._told,
             policy=self.policy,
         )
-        self.journals.on_applied = lambda name, stamped, applied: self.placing.journal(
-            name, stamped, applied, self.journals.nodes[name].replica
+        self.placing.events.room_freed.add(self._room)
+        self.placing.events.binding_outcome.add(self._told)
+        self.journals.events.applied.add(
+            lambda name, stamped, applied: self.placing.journal(
+                name, stamped, applied, self.journals.nodes[name].replica
+            )
         )
         for name in self.names:
             self.placing.node_news(None, read_node(json.dumps(node_object(name)).encode()))

@@ -34,6 +34,7 @@ class FakeClusterApi:
         self.kept: dict[str, int] = {}
         self.woken: list[str] = []
         self.events: list[Json] = []
+        self.removed_states: list[str] = []
         self._log: list[tuple[int, str, str, Json]] = []
         self._news = asyncio.Event()
 
@@ -111,3 +112,7 @@ class FakeClusterApi:
     async def create_event(self, event: Json) -> None:
         self._check()
         self.events.append(event)
+
+    async def remove_node_state(self, node: str) -> None:
+        self._check()
+        self.removed_states.append(node)

@@ -18,7 +18,7 @@ from podslice.api.pod.spec import pod_from_dict
 from podslice.cluster.model.model import ClusterModel, ModelLimits
 from podslice.cluster.page.app import AT_ONCE, ClusterPage, on_loop
 from podslice.cluster.page.watcher import ClusterWatcher
-from podslice.cluster.placing import Placements
+from podslice.cluster.placing import PlacementEvents, Placements
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
@@ -61,7 +61,10 @@ class PageCluster:
         self.like = node_rules(from_synthetic(machine))
         self.now = 100.0
         self.placing = Placements(
-            ClusterModel(ModelLimits(best=1)), schedulers=frozenset({"podslice"}), clock=lambda: self.now
+            ClusterModel(ModelLimits(best=1)),
+            PlacementEvents(),
+            schedulers=frozenset({"podslice"}),
+            clock=lambda: self.now,
         )
         self.watcher = ClusterWatcher(self.placing, "boot", clock=lambda: self.now, now=lambda: unix + self.now)
 
@@ -118,7 +121,7 @@ class ServedCluster(NamedTuple):
 def served(
     cluster: PageCluster,
     *,
-    token: Callable[[], str] = lambda: "",
+    token: Callable[[], str] = str,
     host: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[ServedCluster]:

@@ -32,7 +32,7 @@ def test_an_object_confirms_nothing() -> None:
     """A node of which only its NodeState is known takes no pod that wants something for itself, from the moment it is
     read; once its own stream says the same it does."""
     scene, name = LyingScene(), "seeded"
-    scene.service._node_news(None, read_node(json.dumps(node_object(name)).encode()))
+    scene.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
     scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.state_told())
     assert scene.journals.nodes[name].replica.proven
     document = pod_object("p")
@@ -49,7 +49,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
     scene.now += 2 * STALE_SECONDS
     looked(scene)
     nominator = scene.service.nominator
-    scene.service._pod_news(None, seen(pod_object("p")))
+    scene.service.pods.news(None, seen(pod_object("p")))
     pod = nominator._next()
     assert pod is not None
     nominator._nominate(pod)
@@ -71,7 +71,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
 def test_heard_as_before_is_no_news() -> None:
     """Nobody is asked again as long as nothing changes."""
     scene, rooms = LyingScene(), list[int]()
-    scene.service.placing.room = lambda: rooms.append(1)
+    scene.service.placing.events.room_freed.add(lambda: rooms.append(1))
     for name in (GOOD, BAD):
         beat(scene, name)
     looked(scene)

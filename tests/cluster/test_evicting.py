@@ -39,8 +39,9 @@ class Scene:
             placing, self.nominator, self.api, told=self._told, failed=self._failed,
             clock=lambda: self.bench.now, limits=EvictionLimits(**limits),  # type: ignore[arg-type]
         )  # fmt: skip
-        placing.settled, placing.pending = self.nominator.drop, self.evictor.consider
-        placing.awaited = lambda pod: self.nominator.reserve(pod, pod.nominated)
+        placing.events.settled.add(self.nominator.drop)
+        placing.events.pending.add(self.evictor.consider)
+        placing.events.room_reserved.add(self.nominator.reserve)
 
     def _told(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
         self.binding_outcomes.append((fate, victim.name))
@@ -96,7 +97,7 @@ def test_least_important_leave_and_room_is_kept() -> None:
         assert scene.bench.placing.filter(asked(pod_object("thief", "6"), ["a"])).nodes == []
         await scene.seconds()
         assert set(scene.api.nominated) == {("big", "a")}
-        assert scene.bench.placing.filter(asked(refused("big"), ["a"]), lambda uid: "a").nodes == ["a"]
+        assert scene.bench.placing.filter(asked(refused("big"), ["a"]), {"uid-big": "a"}).nodes == ["a"]
         assert scene.bench.placing.bind(BindRequest("big", "default", "uid-big", "a")).error == ""
         scene.bench.tell(pod_object("big", "6", "a", priority=10))
         await scene.seconds()

@@ -32,6 +32,7 @@ class Asked:
         self.extender = Extender(
             self.bench.placing,
             self.api,
+            ahead={},
             send=lambda *plan: self.plans.append(plan),
             watch=lambda verb, seconds, result: self.calls.append((verb, result)),
         )

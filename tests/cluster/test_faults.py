@@ -75,7 +75,7 @@ def test_another_takes_the_room_of_a_bound_pod() -> None:
     assert "otherwise than expected" in bench.placing.filter(again).unresolvable[NODE]
     bench.now += 59.0
     rooms = list[float]()
-    bench.placing.room = lambda: rooms.append(bench.now)
+    bench.placing.events.room_freed.add(lambda: rooms.append(bench.now))
     bench.placing.expire()
     assert rooms == []
     bench.now += 2.0

@@ -19,7 +19,6 @@ from podslice.cluster.journal import toldsize
 from podslice.cluster.journal.journals import LOG_SECONDS, MOST_LINES, Journals, NodeStream
 from podslice.cluster.journal.toldsize import MOST_TOLD, ToldSize
 from podslice.cluster.model.columns import MOST_NAMES, MOST_ZONES
-from podslice.cluster.service import ClusterService
 from podslice.node.holding import Holding, digest
 from podslice.node.node import Node
 from podslice.replica.events import DevicesChanged, PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
@@ -30,7 +29,7 @@ from podslice.replica.talk import Beat, to_bytes, up_from
 from podslice.replica.told_state import ToldPool, state_from
 from podslice.service.clusterobjects import ScheduledPod, read_node
 from podslice.values.errors import InputError
-from tests.cluster.bench import LIKE, node_object, pod_object, seen
+from tests.cluster.bench import LIKE, node_object, pod_object, seen, wired
 from tests.cluster.fake_api import FakeClusterApi
 from tests.conftest import make_node
 
@@ -48,10 +47,10 @@ class LyingScene:
             Rulebook(), {VERSION}, caller=nobody, trouble=lambda where, what: self.troubles.append(what),
             clock=lambda: self.now,
         )  # fmt: skip
-        self.service = ClusterService(FakeClusterApi(), self.journals, clock=lambda: self.now)
+        self.service = wired(FakeClusterApi(), self.journals, clock=lambda: self.now)
         self.nodes = {name: HollowNode(name, LIKE, number + 1) for number, name in enumerate((GOOD, BAD))}
         for name, node in self.nodes.items():
-            self.service._node_news(None, read_node(json.dumps(node_object(name)).encode()))
+            self.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
             entry = self.journals._entry(name)
             entry.stream, entry.heard = NodeStream(), 0.0
             self.say(name, to_bytes(node.journal.state_told()))
@@ -81,7 +80,7 @@ class LyingScene:
     def held(self, name: str, cpus: str = "4") -> ScheduledPod:
         """A new pod, which is held for the honest node."""
         pod = self.pods[name] = seen(pod_object(name, cpus))
-        self.service._pod_news(None, pod)
+        self.service.pods.news(None, pod)
         placing = self.service.placing
         assert placing.model.choose(pod.pod, self.now, names=[GOOD]) == GOOD
         return pod
@@ -155,7 +154,7 @@ def test_about_pods_of_other_nodes(which: int) -> None:
     assert hold is not None
     assert hold.node == GOOD
     assert not model.bind(pod.uid, GOOD, scene.now, pod.pod).error
-    scene.service._pod_news(pod, seen(pod_object("p", node=GOOD)))
+    scene.service.pods.news(pod, seen(pod_object("p", node=GOOD)))
     scene.lie(list(other_nodes_pods(scene, pod.uid))[which], 2)
     scene.honest()
     node = scene.nodes[GOOD]
@@ -173,7 +172,7 @@ def test_a_told_admission_of_anothers_pod() -> None:
     scene = LyingScene()
     pod = scene.held("p", "8")
     assert not scene.service.placing.model.bind(pod.uid, GOOD, 0.0, pod.pod).error
-    scene.service._pod_news(pod, seen(pod_object("p", "8", GOOD)))
+    scene.service.pods.news(pod, seen(pod_object("p", "8", GOOD)))
     _, stamped = scene.nodes[BAD].admit(pod.pod)
     scene.say(BAD, to_bytes(stamped))
     assert scene.journals.nodes[BAD].replica.proven
@@ -231,7 +230,7 @@ def test_mismatches_without_end_are_some_lines() -> None:
     """One node has so many lines a minute in the log; how many were left out is said with the next one."""
     scene = LyingScene()
     outcomes: list[str] = []
-    scene.journals.on_applied = lambda node, stamped, applied: outcomes.append(applied.outcome)
+    scene.journals.events.applied.add(lambda node, stamped, applied: outcomes.append(applied.outcome))
     for turn in range(3 * MOST_LINES):
         scene.lie(scene.nodes[BAD].journal.state_told().event, turn + 1, allocation=f"{turn:032x}")
     assert outcomes == ["mismatch"] * 3 * MOST_LINES
@@ -333,13 +332,11 @@ def test_messages_with_other_values() -> None:
     scene = LyingScene()
     scene.held("p")
     outcomes: Counter[str] = Counter()
-    heard = scene.journals.on_applied
 
     def counted(node: str, stamped: Stamped, applied: Applied) -> None:
         outcomes[applied.outcome] += 1
-        heard(node, stamped, applied)
 
-    scene.journals.on_applied = counted
+    scene.journals.events.applied.add(counted)
     draw = Random(19)
     recorded = (Path(__file__).parents[1] / "replica" / "events.jsonl").read_bytes().splitlines()
     said = [*recorded, *(to_bytes(scene.nodes[name].journal.state_told()) for name in (GOOD, BAD))]

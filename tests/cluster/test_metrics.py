@@ -13,12 +13,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from podslice.cluster.service import ClusterService
 from podslice.service.clusterobjects import read_node
 from tests.agent.chart import documents
 from tests.agent.test_cluster_chart import ON
 from tests.agent.test_monitoring import needs_promtool
-from tests.cluster.bench import Bench, node_object, pod_object, seen
+from tests.cluster.bench import Bench, node_object, pod_object, seen, wired
 from tests.cluster.fake_api import FakeClusterApi
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -29,7 +28,7 @@ METRIC = re.compile(r"\b(?:podslice_cluster|process)_[a-z_]+")
 
 def sampled() -> list[Sample]:
     """What the service has from its start, once it was asked something."""
-    service = ClusterService(FakeClusterApi(), Bench("a").journals)
+    service = wired(FakeClusterApi(), Bench("a").journals)
     for verb in ("filter", "prioritize", "preempt", "bind"):
         service.metrics.called(verb, 0.001, "one")
     service.metrics.trouble("pods")
@@ -133,13 +132,13 @@ def of_service(found: list[dict[str, Any]]) -> dict[str, Any]:
 def test_what_is_held_written_and_waited_for() -> None:
     """The age of the oldest hold, writes by what came of them, and the time from a pending pod to its node."""
     bench, api = Bench("a"), FakeClusterApi()
-    service = ClusterService(api, bench.journals, clock=lambda: bench.now)
+    service = wired(api, bench.journals, clock=lambda: bench.now)
     bench.journals.catch_up(["a"])
-    service._node_news(None, read_node(json.dumps(node_object("a")).encode()))
+    service.nodes.news(None, read_node(json.dumps(node_object("a")).encode()))
     bench.journals.nodes.clear()
     bench.journals.catch_up(["a"])
     pending = seen(pod_object("p"))
-    service._pod_news(None, pending)
+    service.pods.news(None, pending)
     assert service.placing.choose(pending) == "a"
     bench.now = 7.0
     api.refuse = 409
@@ -148,7 +147,7 @@ def test_what_is_held_written_and_waited_for() -> None:
     text = service.metrics.text().decode()
     assert "podslice_cluster_oldest_hold_seconds 7.0" in text
     asyncio.run(bind)
-    service._pod_news(pending, seen(pod_object("p", node="a")))
+    service.pods.news(pending, seen(pod_object("p", node="a")))
     text = service.metrics.text().decode()
     assert 'podslice_cluster_api_writes_total{kind="bind",result="refused"} 1.0' in text
     assert 'podslice_cluster_placing_seconds_bucket{le="10.0"} 1.0' in text

@@ -51,8 +51,8 @@ def test_held_node_first() -> None:
     bench.tell(pod_object("p"))
     chosen = bench.placing.choose(bench.placing.pods["uid-p"])
     other = "b" if chosen == "a" else "a"
-    assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), lambda uid: chosen).nodes == [chosen]
-    assert bench.placing.filter(asked(pod_object("p"), [other]), lambda uid: chosen).nodes == [other]
+    assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), {"uid-p": chosen}).nodes == [chosen]
+    assert bench.placing.filter(asked(pod_object("p"), [other]), {"uid-p": chosen}).nodes == [other]
     assert [hold.node for hold in bench.placing.model.held()] == [other]
 
 

@@ -13,6 +13,7 @@ from podslice.cluster.model.model import Fate, Told
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.podevents import BURST, PodEvents
 from podslice.node.answers import PodHolding
+from podslice.service.clusterobjects import ScheduledPod
 from tests.cluster.bench import pod_object, seen
 
 Sent = list[dict[str, Any]]
@@ -28,12 +29,12 @@ class Taker:
         self.events.append(event)
 
 
-def sent(emit: Callable[[PodEvents], None], wanted: int) -> tuple[Sent, int]:
+def sent(emit: Callable[[PodEvents], None], wanted: int, *pods: ScheduledPod) -> tuple[Sent, int]:
     """The events that `emit` brings about, once there are so many, and how many were dropped."""
 
     async def main() -> tuple[Sent, int]:
         taker = Taker()
-        events = PodEvents(taker, clock=lambda: 0.0)
+        events = PodEvents(taker, {pod.uid: pod for pod in pods}, clock=lambda: 0.0)
         loop = asyncio.ensure_future(events.run())
         emit(events)
         while len(taker.events) < wanted:
@@ -59,7 +60,7 @@ def test_a_dispute_is_told(fate: Fate, reason: str, message: str) -> None:
     """One Warning on the pod that names the node, what it gave and what was expected."""
     told = Told(fate, PodHolding(0b1111, (), ()), PodHolding(0b1111 << 4, (), ()))
     pod = seen(pod_object("a"))
-    events, dropped = sent(lambda to: to.disputed(NodeWord("n1", pod.uid, told), pod), 1)
+    events, dropped = sent(lambda to: to.binding_outcome(NodeWord("n1", pod.uid, told)), 1, pod)
     (event,) = events
     assert (event["type"], event["reason"], event["message"], dropped) == ("Warning", reason, message, 0)
     assert (event["involvedObject"]["name"], event["involvedObject"]["uid"]) == ("a", pod.uid)
@@ -69,16 +70,17 @@ def test_a_dispute_is_told(fate: Fate, reason: str, message: str) -> None:
 def test_what_was_expected_is_not_told(fate: Fate) -> None:
     """A pod that has what it was to have gets no event."""
     pod = seen(pod_object("a"))
-    assert sent(lambda to: to.disputed(NodeWord("n1", pod.uid, Told(fate)), pod), 0) == ([], 0)
+    assert sent(lambda to: to.binding_outcome(NodeWord("n1", pod.uid, Told(fate))), 0, pod) == ([], 0)
 
 
 def test_a_storm_is_cut() -> None:
     """Of very many disputes at once only the first are told; the rest is counted."""
 
-    def emit(to: PodEvents) -> None:
-        for number in range(100):
-            pod = seen(pod_object(f"p{number}"))
-            to.disputed(NodeWord("n1", pod.uid, Told("refused")), pod)
+    pods = [seen(pod_object(f"p{number}")) for number in range(100)]
 
-    events, dropped = sent(emit, int(BURST))
+    def emit(to: PodEvents) -> None:
+        for pod in pods:
+            to.binding_outcome(NodeWord("n1", pod.uid, Told("refused")))
+
+    events, dropped = sent(emit, int(BURST), *pods)
     assert (len(events), dropped) == (BURST, 100 - BURST)

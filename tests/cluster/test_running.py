@@ -17,9 +17,9 @@ from podslice.cluster.journal.journals import Journals
 from podslice.cluster.page.listening import PageListening
 from podslice.cluster.page.serving import PageHost
 from podslice.cluster.running import Certificate, ClusterOptions, check
-from podslice.cluster.service import ClusterService
 from podslice.replica.rulebook import Rulebook
 from podslice.values.errors import InputError
+from tests.cluster.bench import wired
 from tests.cluster.fake_api import FakeClusterApi
 from tests.cluster.pagebench import PageCluster
 
@@ -109,7 +109,7 @@ def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
             return bytes(answer.read())
 
     async def main() -> None:
-        service = ClusterService(FakeClusterApi(), Journals(Rulebook(), (), caller=nobody, trouble=lambda *_: None))
+        service = wired(FakeClusterApi(), Journals(Rulebook(), (), caller=nobody, trouble=lambda *_: None))
         await service.start(listening)
         try:
             assert b"podslice_cluster_nodes 0.0" in await asyncio.to_thread(read, "https", service.metrics_port)

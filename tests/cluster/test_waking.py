@@ -14,11 +14,11 @@ from e2e.hollow_nodes import HollowJournals, HollowNodes
 from podslice.cluster.extender.messages import BindRequest
 from podslice.cluster.nominate.nominating import NominationLimits
 from podslice.cluster.nominate.requeuing import RequeueLimits
-from podslice.cluster.service import ClusterService, ServiceSettings
+from podslice.cluster.service import ServiceSettings
 from podslice.replica.events import encode
 from podslice.service.clusterobjects import ScheduledPod, read_node
 from tests.clock import run
-from tests.cluster.bench import LIKE, filter_body, node_object, pod_object, seen, shared_pod
+from tests.cluster.bench import LIKE, filter_body, node_object, pod_object, seen, shared_pod, wired
 from tests.cluster.fake_api import FakeClusterApi, Json
 
 APART: Json = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
@@ -42,13 +42,13 @@ class Scene:
         self.nodes = HollowNodes(names, None, like=LIKE)
         self.journals = HollowJournals(self.nodes.source)
         self.nodes.tell = self.journals.feed
-        self.service = ClusterService(
+        self.service = wired(
             self.api, self.journals, ServiceSettings(**settings), clock=lambda: self.now,
             trouble=lambda where, what: self.troubles.append(f"{where}: {what}"),
         )  # fmt: skip
         self._pods: dict[str, ScheduledPod] = {}
         for name in names:
-            self.service._node_news(None, read_node(json.dumps(node_object(name)).encode()))
+            self.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
         self.journals.catch_up(names if heard is None else heard)
         self.service.pods.ready = True
 
@@ -57,7 +57,7 @@ class Scene:
         new = seen(document)
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
-        self.service._pod_news(old, new)
+        self.service.pods.news(old, new)
         self.nodes.pod_news(None if old is None or not old.node else old, new)
 
     def ask(self, document: Json, *names: str) -> list[str]:
@@ -143,7 +143,7 @@ def test_who_is_not_woken() -> None:
         scene.refuse(pod_object("simple", "8"))
         scene.refuse(picky("foreign", schedulerName="other"))
         scene.refuse(picky("gone"))
-        scene.service._pod_news(scene._pods["uid-gone"], None)
+        scene.service.pods.news(scene._pods["uid-gone"], None)
         scene.ask(picky("late"), "b")
         scene.refuse(picky("odd", tolerations=5))
         scene.refuse(picky("elsewhere", priority=1), "a")
@@ -279,7 +279,7 @@ def test_a_crowd() -> None:
     """Where thousands wait the scheduler has the time to try all of them before any is woken again."""
 
     async def test(scene: Scene) -> None:
-        scene.service.waker._others = lambda: 20_000
+        scene.service.nominator._line_of |= dict.fromkeys(map(str, range(20_000)), "others")
         scene.fill()
         scene.refuse(picky("p"))
         scene.refuse(picky("q", priority=1))
@@ -374,11 +374,11 @@ def test_so_many_kinds() -> None:
         for number in range(3):
             scene.refuse(picky(f"p{number}", priority=number))
         assert waker.waiting == 2
-        scene.service._pod_news(scene._pods["uid-p0"], None)
+        scene.service.pods.news(scene._pods["uid-p0"], None)
         assert scene.ask(picky("p2", priority=2)) == []
         assert waker.waiting == 2
         for number in (1, 2):
-            scene.service._pod_news(scene._pods[f"uid-p{number}"], None)
+            scene.service.pods.news(scene._pods[f"uid-p{number}"], None)
         assert (waker.waiting, len(waker._kinds)) == (0, 0)
 
     playing(Scene("a"), test)

@@ -50,8 +50,8 @@ class Scene:
             Rulebook(), {VERSION}, caller=nobody, trouble=lambda what, why: self.troubles.append(why)
         )
         self.applied: list[tuple[str, int, str]] = []
-        self.journals.on_applied = lambda node, stamped, applied: self.applied.append(
-            (node, stamped.sequence, applied.outcome)
+        self.journals.events.applied.add(
+            lambda node, stamped, applied: self.applied.append((node, stamped.sequence, applied.outcome))
         )
         self.may, self.works = threading.Event(), threading.Event()
         work = self.journals._work_out

@@ -76,7 +76,7 @@ class Service:
 
     def _new(self) -> Journals:
         made = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: self.troubles.append(why))
-        made.on_applied = lambda *news: self.applied.append(news)
+        made.events.applied.add(lambda *news: self.applied.append(news))
         return made
 
     async def start(self) -> None:

@@ -75,6 +75,9 @@ class ClusterApi(Protocol):
     async def create_event(self, event: dict[str, Any]) -> None:
         """Raises `AnswerError`."""
 
+    async def remove_node_state(self, node: str) -> None:
+        """Raises `AnswerError`."""
+
 
 class Binding(NamedTuple):
     """A pod on its way to a node; `annotations` are written with it."""

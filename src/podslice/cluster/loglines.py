@@ -13,6 +13,10 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 _LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class LogLines:
     """Lines of that level and above. `now` is the time of a line."""
 
@@ -21,7 +25,7 @@ class LogLines:
         level: LogLevel = "info",
         *,
         stream: TextIO | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = _now,
     ) -> None:
         self._least = _LEVELS.index(level)
         self._stream = stream or sys.stderr

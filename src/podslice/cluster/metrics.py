@@ -9,6 +9,14 @@ from itertools import product
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from podslice.cluster.journal.sources import ReplicaSource
+from podslice.cluster.nominate.nominating import Nominator
+from podslice.cluster.nominate.requeuing import Waker
+from podslice.cluster.placing import NodeWord, Placements
+from podslice.replica.events import Stamped
+from podslice.replica.replica import Applied
+from podslice.service.clusterobjects import ScheduledPod
+
 _PLACING = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
 
@@ -68,6 +76,22 @@ class ClusterMetrics:
         self._verbs[verb].observe(seconds)
         self.results.labels(verb, result).inc()
 
+    def written(self, kind: str, result: str) -> None:
+        """Count a write to the API server."""
+        self.writes.labels(kind, result).inc()
+
+    def applied(self, node: str, stamped: Stamped, applied: Applied) -> None:
+        """Count an event of a node."""
+        self.events.labels(applied.outcome).inc()
+
+    def binding_outcome(self, outcome: NodeWord) -> None:
+        """Count what became of a pod that was sent to a node."""
+        self.placements.labels(outcome.told.fate).inc()
+
+    def victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+        """Count what became of a pod that was to leave for another."""
+        self.evictions.labels(fate).inc()
+
     def gauges(self, found: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
         """Numbers that are asked at each scrape, by name, with what they mean."""
         for name, (meaning, value) in found.items():
@@ -85,3 +109,54 @@ class ClusterMetrics:
 @functools.lru_cache(maxsize=64)
 def _kind(troubles: Counter, kind: str) -> Counter:
     return troubles.labels(kind)
+
+
+class PlacingTimes:
+    """Measures how long each pod of these schedulers was pending."""
+
+    def __init__(self, metrics: ClusterMetrics, schedulers: frozenset[str], clock: Callable[[], float]) -> None:
+        self._metrics, self._schedulers, self._clock = metrics, schedulers, clock
+        self._came: dict[str, float] = {}
+
+    def pod_changed(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+        """Begin with a pod that is seen pending, end with one that has a node or is gone."""
+        pod = new or old
+        if pod is None or pod.scheduler not in self._schedulers:
+            return
+        if new is not None and not (new.node or new.gated or new.ended):
+            self._came.setdefault(new.uid, self._clock())
+        else:
+            came = self._came.pop(pod.uid, None)
+            if came is not None and new is not None and new.node:
+                self._metrics.placing.observe(self._clock() - came)
+
+
+def service_gauges(
+    placing: Placements, nominator: Nominator, waker: Waker, journals: ReplicaSource, clock: Callable[[], float]
+) -> dict[str, tuple[str, Callable[[], float]]]:
+    """Return the gauges of a service by name, with their help and how to read them."""
+    model = placing.model
+
+    def oldest_hold() -> float:
+        now = clock()
+        return now - min((hold.since for hold in model.held()), default=now)
+
+    return {
+        "nodes": ("Nodes of the cluster.", lambda: len(placing.places.nodes)),
+        "nodes_proven": (
+            "Nodes whose model has the digests of the node.",
+            lambda: sum(one.proven for one in placing.replicas.values()),
+        ),
+        "holds": ("Pods on their way to a node.", lambda: len(model.held())),
+        "oldest_hold_seconds": ("Age of the oldest hold.", oldest_hold),
+        "journal_silence_seconds": (
+            "Since the node with a stream that has said nothing longest said something.",
+            journals.silence,
+        ),
+        "pods_waiting": ("Pods that no node takes, or whose turn has not come.", lambda: nominator.waiting),
+        "pods_refused": (
+            "Pods that no node takes and that are not nominated ahead; they are woken once one does.",
+            lambda: waker.waiting,
+        ),
+        "pods_nominated": ("Pods that are nominated and not bound yet.", lambda: len(nominator.ahead)),
+    }

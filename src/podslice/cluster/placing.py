@@ -6,7 +6,8 @@ is given, and whoever calls the API server does so with what `filter`, `bind` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from podslice.cluster.extender.eligible import Places
@@ -21,11 +22,13 @@ from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped
 from podslice.replica.replica import Applied, Replica
 from podslice.replica.talk import PlanGiven
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
+from podslice.service.listeners import Listeners
 from podslice.service.podlist import ApiError
 from podslice.values.errors import PodsliceError
 
 BOUND_ALREADY = "the pod is bound already, to node "
 NOT_READABLE = "the pod cannot be read: "
+NOTHING_AHEAD: Mapping[str, str] = MappingProxyType({})
 MOST_TRIED = 16
 """Candidates of a preemption that are looked at: each costs a decision."""
 
@@ -37,23 +40,44 @@ class NodeWord(NamedTuple):
     uid: str
     told: Told
 
+    @property
+    def is_dispute(self) -> bool:
+        """Whether the node did otherwise than expected."""
+        return self.told.fate in ("disputed", "refused")
+
+
+class PlacementEvents:
+    """What `Placements` announces; `cluster.wiring` says who hears it."""
+
+    def __init__(self) -> None:
+        self.pending = Listeners[ScheduledPod]()
+        """A pod waits for a node."""
+        self.room_reserved = Listeners[ScheduledPod, str]()
+        """The scheduler has preempted pods on a node for this pod, and the model holds their room for it."""
+        self.settled = Listeners[str]()
+        """The pod of this UID waits no longer, or waits anew: what was nominated for it counts no more."""
+        self.refused = Listeners[ScheduledPod, Sequence[str]]()
+        """None of the nodes that the scheduler named takes the pod."""
+        self.room_freed = Listeners[[]]()
+        """Something may have become free on some node."""
+        self.binding_outcome = Listeners[NodeWord]()
+        """A node has reported what became of a pod that was sent to it."""
+
 
 class Placements:
-    """`pods` are those of the watch by UID. With `advise` the scheduler decides among nodes that get points. `room` is
-    called whenever something may have become free, `told` of what nodes say of pods."""
+    """`pods` are those of the watch by UID. With `advise` the scheduler decides among nodes that get points."""
 
     def __init__(
         self,
         model: ClusterModel,
+        events: PlacementEvents,
         *,
         schedulers: frozenset[str],
         clock: Callable[[], float],
-        room: Callable[[], None] = lambda: None,
-        told: Callable[[NodeWord], None] = lambda word: None,
         policy: PlanPolicy = "compare",
         advise: bool = False,
     ) -> None:
-        self.model = model
+        self.model, self.events = model, events
         self.places = Places()
         self.pods = ClusterPods()
         self.replicas: dict[str, Replica] = {}
@@ -63,16 +87,7 @@ class Placements:
         self._clock = clock
         self._policy = policy
         self._points = model.advise if advise else model.prioritize
-        self.room, self.told = room, told
         self._trusted = 0
-        self.pending: Callable[[ScheduledPod], None] = lambda pod: None
-        """Hears of a pod that waits for a node."""
-        self.awaited: Callable[[ScheduledPod], None] = lambda pod: None
-        """Hears of a pod for which its scheduler has made room on a node, which is held for it."""
-        self.settled: Callable[[str], None] = lambda uid: None
-        """Hears of a pod that waits no longer, or has no node any more."""
-        self.refused: Callable[[ScheduledPod, Sequence[str]], None] = lambda pod, names: None
-        """Hears of a pod that none of the nodes takes that its scheduler named."""
 
     # What watches say
 
@@ -86,9 +101,9 @@ class Placements:
             if gone is not None and gone.mirror:
                 self._mirrors.pop(gone.node_uid, None)
             if gone is not None and (self.pods.pop(gone.uid, None) or old) is not None:
-                self.settled(gone.uid)
+                self.events.settled(gone.uid)
                 self.model.deleted(gone.node_uid, self._clock())
-                self.room()
+                self.events.room_freed()
             return
         self.pods[new.uid] = new
         if new.node:
@@ -98,13 +113,13 @@ class Placements:
                 self.pods.rest(new.uid)
         elif self._is_ours(new):
             if self.model.hold_of(new.uid) is None:
-                self.settled(new.uid)
+                self.events.settled(new.uid)
                 if self._room_is_made(new):
-                    self.awaited(new)
+                    self.events.room_reserved(new, new.nominated)
                 else:
-                    self.pending(new)
+                    self.events.pending(new)
         else:
-            self.settled(new.uid)
+            self.events.settled(new.uid)
 
     def _check_mirror(self, pod: ScheduledPod) -> None:
         """A pod that has the UID of another pod of the API server for a static pod's is no mirror."""
@@ -142,7 +157,7 @@ class Placements:
 
     def _assigned(self, pod: ScheduledPod) -> None:
         """The pod is bound, by whomever: until its node has spoken it is expected there."""
-        self.settled(pod.uid)
+        self.events.settled(pod.uid)
         hold = self.model.hold_of(pod.uid)
         if hold is not None and hold.node != pod.node:
             self.model.unbind(pod.uid)
@@ -173,7 +188,7 @@ class Placements:
             replica = self.replicas.get(new.name)
             if replica is not None and not self.model.has(new.name):
                 self._add(new.name, replica)
-            self.room()
+            self.events.room_freed()
         elif old is not None:
             self.places.drop(old.name)
             self.model.remove_node(old.name)
@@ -195,7 +210,7 @@ class Placements:
     def confirm(self, name: str, *, confirmed: bool) -> None:
         """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
         if self._confirmed(name, confirmed=confirmed):
-            self.room()
+            self.events.room_freed()
 
     def _confirmed(self, name: str, *, confirmed: bool) -> bool:
         """True where it takes such pods again."""
@@ -211,7 +226,7 @@ class Placements:
             again |= self._confirmed(name, confirmed=fresh(name))
             await turn.shared()
         if again:
-            self.room()
+            self.events.room_freed()
 
     def _add(self, name: str, replica: Replica) -> None:
         """The node stands for its state, and who is bound to it and not in it is on the way."""
@@ -222,7 +237,7 @@ class Placements:
         self.model.add_node(name, replica.rules, state, policy=policy)
         for pod in self.pods.coming(name):
             self._expect(pod)
-        self.room()
+        self.events.room_freed()
 
     def _event(self, name: str, stamped: Stamped, replica: Replica) -> None:
         event, state, now = stamped.event, replica.state, self._clock()
@@ -233,38 +248,38 @@ class Placements:
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node == name:
                 self.pods.rest(known.uid)
-            self.told(NodeWord(name, event.pod.metadata.uid, told))
+            self.events.binding_outcome(NodeWord(name, event.pod.metadata.uid, told))
             return
         if isinstance(event, PodRefused):
             told = self.model.refused(name, event.uid, state, now)
-            self.told(NodeWord(name, event.uid, told))
+            self.events.binding_outcome(NodeWord(name, event.uid, told))
         elif isinstance(event, PodRemoved):
             self.model.removed(name, event.uid, state)
         else:
             self.model.changed(name, state, replica.rules)
-        self.room()
+        self.events.room_freed()
 
     # What the scheduler asks
 
-    def filter(self, request: FilterRequest, held: Callable[[str], str] = lambda uid: "") -> FilterAnswer:
-        """Which nodes take the pod. `held` tells the node that was chosen for it ahead, which is the answer where it
-        still takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
+    def filter(self, request: FilterRequest, ahead: Mapping[str, str] = NOTHING_AHEAD) -> FilterAnswer:
+        """Which nodes take the pod. `ahead` has the nodes that were chosen ahead, by UID of the pod; the pod's is the
+        answer where it still takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
         pod = self.known(request.pod)
         if not self.model.wants(pod.pod):
             return FilterAnswer(request.nodes)
         bound = self.pods.get(pod.uid)
         if bound is not None and bound.node:
             return FilterAnswer(error=BOUND_ALREADY + bound.node)
-        now, ahead = self._clock(), held(pod.uid)
-        if ahead and ahead in request.nodes:
-            found = self.model.filter(pod.pod, [ahead], now, group=pod.group)
+        now, node = self._clock(), ahead.get(pod.uid)
+        if node and node in request.nodes:
+            found = self.model.filter(pod.pod, [node], now, group=pod.group)
             if found.nodes:
                 return FilterAnswer(found.nodes)
         found = self.model.filter(pod.pod, request.nodes, now, group=pod.group)
         if found.nodes:
-            self.settled(pod.uid)
+            self.events.settled(pod.uid)
         else:
-            self.refused(pod, request.nodes)
+            self.events.refused(pod, request.nodes)
         return FilterAnswer(found.nodes, found.failed, found.unresolvable)
 
     def prioritize(self, request: FilterRequest) -> dict[str, int]:
@@ -359,7 +374,7 @@ class Placements:
         gone = self.model.expire(self._clock())
         if gone or self._trusted != self.model.verdicts.trusted:
             self._trusted = self.model.verdicts.trusted
-            self.room()
+            self.events.room_freed()
         return gone
 
 

@@ -4,7 +4,7 @@ second: a storm of disputes is in the metrics and in the log."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from podslice.cluster.placing import NodeWord
 from podslice.node.answers import PodHolding
@@ -19,11 +19,15 @@ PER_SECOND, BURST = 2.0, 20.0
 
 
 class PodEvents:
-    """`run` sends what `emit` was given. `dropped` counts events that were too many."""
+    """`run` sends what `emit` was given. `pods` by UID are those that nodes are heard about; `dropped` counts events
+    that were too many."""
 
-    def __init__(self, api: EventTaker, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, api: EventTaker, pods: Mapping[str, ScheduledPod], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._events = ApiEvents(api, "podslice-cluster")
         self._limit = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
+        self._pods = pods
         self._over = 0
         self.run = self._events.run
 
@@ -38,17 +42,21 @@ class PodEvents:
         else:
             self._over += 1
 
-    def disputed(self, word: NodeWord, pod: ScheduledPod) -> None:
-        """A node did otherwise than expected."""
-        told = word.told
+    def binding_outcome(self, word: NodeWord) -> None:
+        """Emit an event on a pod for which its node did otherwise than expected, and which is still there."""
+        told, pod = word.told, self._pods.get(word.uid) if word.is_dispute else None
+        if pod is None:
+            return
         if told.fate == "refused":
             self.emit(pod, "Warning", REFUSED, f"{word.node} refused the pod, which its model would have taken")
-        elif told.fate == "disputed":
+        else:
             text = f"{word.node} gave the pod {_said(told.found)}, its model would have given {_said(told.expected)}"
             self.emit(pod, "Warning", DISPUTED, text)
 
-    def preempted(self, victim: ScheduledPod, pod: ScheduledPod) -> None:
-        """A pod leaves for one of higher priority."""
+    def victim_outcome(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+        """Emit an event on a victim that leaves for a pod of higher priority (`fate` is `evicted`)."""
+        if fate != "evicted":
+            return
         text = f"Preempted by pod {pod.uid} on node {victim.node}: topology leaves no other room for it"
         self.emit(victim, "Normal", EVICTED, text)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.journal.callers import TokenCallers
 from podslice.cluster.journal.journals import Journals
-from podslice.cluster.journal.nodestates import GoneStates, node_states
 from podslice.cluster.loglines import LogLevel, LogLines
 from podslice.cluster.page.listening import TOKEN_OPTION, PageListening
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.turns import TURN_SECONDS
+from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
 from podslice.service.http.access import is_loopback
 from podslice.service.http.addresses import parse_address
@@ -186,12 +186,8 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
     api = HTTPClusterApi()
     callers = TokenCallers(api.ask, frozenset(options.agents))
     journals = Journals(Rulebook(), known_versions(options), caller=callers.node_of, trouble=trouble)
-    service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
+    service = wire(api, journals, options.service, trouble=trouble, disputed=disputed, seeded=journals)
     page: PageHost | None = None
-    states = node_states(api, journals, trouble=trouble)
-    states.after, service.pods.after = (service.nodes,), (service.nodes, states)
-    gone = GoneStates(states, service.nodes, remove=api.remove_node_state, trouble=trouble)
-    objects = asyncio.gather(states.run(), gone.run())
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
@@ -204,8 +200,6 @@ async def run_cluster(options: ClusterOptions, *, log_level: LogLevel = "info") 
         log.info("serving", extender=service.port, metrics=service.metrics_port, page=where)
         await over.wait()
     finally:
-        objects.cancel()
-        await asyncio.gather(objects, return_exceptions=True)
         if page is not None:
             await page.close()
         await service.stop()

@@ -46,8 +46,8 @@ class ReadChange(NamedTuple):
 
 class ObjectTable(Generic[V]):
     """Objects of one kind by key, in `objects`. `read` may take its time, `news(old, new)` is told of each change; one
-    of the two is None where the object came or went. `ready` since the first list; `relists` counts lists. `listed`
-    hears when a list began, once it is taken in."""
+    of the two is None where the object came or went. `ready` since the first list; `relists` counts lists. Tables of
+    `after` are listed before this one, or have tried to. `listed` hears when a list began, once it is taken in."""
 
     def __init__(
         self,
@@ -60,24 +60,24 @@ class ObjectTable(Generic[V]):
         news: Callable[[V | None, V | None], None],
         trouble: Trouble,
         objects: MutableMapping[str, V] | None = None,
-        listed: Callable[[float], None] = lambda began: None,
+        after: Sequence[ObjectTable[Any]] = (),
+        listed: Callable[[float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.objects: MutableMapping[str, V] = {} if objects is None else objects
-        self.after: Sequence[ObjectTable[Any]] = ()
-        """Tables that are listed before this one, or have tried to."""
         self.tried = asyncio.Event()
-        self._listed, self._clock = listed, clock
+        self._after, self._listed, self._clock = after, listed, clock
         self.ready = False
         self.relists = 0
         self.unreadable = 0
         self._api, self._path, self._selector = api, path, selector
-        self._read, self._key, self._news, self._trouble, self._sleep = read, key, news, trouble, sleep
+        self.news = news
+        self._read, self._key, self._trouble, self._sleep = read, key, trouble, sleep
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Keep current for ever, whatever is answered."""
-        for one in self.after:
+        for one in self._after:
             await one.tried.wait()
         following = ListWatch(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
         await following.run(back_off)
@@ -108,7 +108,8 @@ class ObjectTable(Generic[V]):
         self.relists += 1
         self.ready = True
         self.tried.set()
-        self._listed(began)
+        if self._listed is not None:
+            self._listed(began)
         return version
 
     async def _take_in(self, page: ObjectPage, seen: PackedTable | None) -> None:
@@ -153,13 +154,13 @@ class ObjectTable(Generic[V]):
         key = self._key(new)
         old = self.objects.get(key)
         self.objects[key] = new
-        self._news(old, new)
+        self.news(old, new)
 
     def drop(self, key: str) -> None:
         """An object is gone."""
         old = self.objects.pop(key, None)
         if old is not None:
-            self._news(old, None)
+            self.news(old, None)
 
 
 def at_once(read: Callable[[ObjectData], V]) -> Callable[[ObjectData], Awaitable[V]]:

@@ -37,6 +37,9 @@ class CountedApi:
     async def create_event(self, event: dict[str, Any]) -> None:
         await self._write("event", self._api.create_event(event))
 
+    async def remove_node_state(self, node: str) -> None:
+        await self._api.remove_node_state(node)
+
     async def _write(self, kind: str, call: Awaitable[None]) -> None:
         result = "failed"
         try:

@@ -42,7 +42,7 @@ class Latest(Generic[K, V]):
     """The values that were asked for last: at most so many, of keys of at most `budget` bytes together. `gone` hears of
     values that are kept no longer."""
 
-    def __init__(self, most: int, *, budget: int = 0, gone: Callable[[V], object] = lambda value: None) -> None:
+    def __init__(self, most: int, *, budget: int = 0, gone: Callable[[V], object] | None = None) -> None:
         self._most, self._budget, self._gone = most, budget, gone
         self._known: OrderedDict[K, V] = OrderedDict()
         self._bytes = 0
@@ -58,7 +58,8 @@ class Latest(Generic[K, V]):
         while len(self._known) > self._most or self._bytes > self._budget > 0:
             dropped, value = self._known.popitem(last=False)
             self._bytes -= self._size(dropped)
-            self._gone(value)
+            if self._gone is not None:
+                self._gone(value)
         return found
 
     def _size(self, key: K) -> int:

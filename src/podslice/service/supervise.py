@@ -12,6 +12,10 @@ _STEADY_SECONDS = 60.0
 """A loop that has run so long since it died is well again."""
 
 
+def _default_back_off() -> BackOff:
+    return BackOff(0.5, 30.0)
+
+
 class Supervisor:
     """Runs named loops. `died` hears of each that ended, with the reason."""
 
@@ -21,7 +25,7 @@ class Supervisor:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        back_off: Callable[[], BackOff] = lambda: BackOff(0.5, 30.0),
+        back_off: Callable[[], BackOff] = _default_back_off,
     ) -> None:
         self._died = died
         self._clock = clock

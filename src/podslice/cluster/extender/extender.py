@@ -58,21 +58,20 @@ Send = Callable[[str, PlanGiven | PlanWithdrawn], object]
 
 
 class Extender:
-    """`held` tells the node that was chosen ahead for a pod, empty for none; `bound` hears of pods that are bound, and
-    `send` takes their plans to the nodes."""
+    """`ahead` has the nodes that were chosen ahead, by UID of the pod. `send` takes the plans of bound pods to the
+    nodes."""
 
     def __init__(
         self,
         placing: Placements,
         api: ClusterApi,
         *,
-        held: Callable[[str], str] = lambda uid: "",
-        bound: Callable[[str], None] = lambda uid: None,
-        send: Send = lambda node, plan: None,
-        watch: Watch = lambda verb, seconds, result: None,
+        ahead: Mapping[str, str],
+        send: Send,
+        watch: Watch,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._placing, self._api, self._held, self._bound = placing, api, held, bound
+        self._placing, self._api, self._ahead = placing, api, ahead
         self._send, self._watch, self._clock = send, watch, clock
         self._binding = 0
         self._room = asyncio.Event()
@@ -102,7 +101,7 @@ class Extender:
         """An error fails the scheduler's attempt, with a text that the pod's event shows."""
         began = self._clock()
         try:
-            answer = self._placing.filter(read_filter(body), self._held)
+            answer = self._placing.filter(read_filter(body), self._ahead)
             result = "refused" if not answer.nodes else "one" if len(answer.nodes) == 1 else "some"
         except (MessageError, PodsliceError) as error:
             answer, result = FilterAnswer(error=f"podslice: {error}"), "error"
@@ -156,7 +155,7 @@ class Extender:
         found = self._placing.bind(request)
         if found.error:
             return found.error
-        self._bound(request.uid)
+        self._placing.events.settled(request.uid)
         planned = self._placing.plan(request)
         plan = {PLAN_ANNOTATION: plan_text(found.plan, planned)} if found.plan is not None else {}
         if planned is not None:

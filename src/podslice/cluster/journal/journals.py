@@ -1,8 +1,7 @@
 """The service's side of the agents' streams: every node's replica, fed by its own agent and by nobody else.
 
     journals = Journals(Rulebook(), versions={"0.1.0"}, caller=callers.node_of, trouble=log)
-    journals.on_applied = lambda node, stamped, applied: ...   # after every event: see `replica.replica`
-    journals.on_heard = lambda node: ...                       # its stream has begun or ended
+    journals.events.applied.add(feed)                          # called after every event, with node, event and outcome
     port = await journals.start("0.0.0.0", 9097, certificate, key)
     journals.nodes[name].replica, journals.fresh(name)         # what is known, and whether it is so now
     journals.plan(name, PlanGiven(uid, holding))               # down the stream
@@ -27,6 +26,7 @@ import grpc
 
 from podslice.cluster.journal.callers import CallerError
 from podslice.cluster.journal.pace import SHORTEST, BeatPace
+from podslice.cluster.journal.sources import JournalEvents
 from podslice.cluster.journal.toldsize import ToldSize
 from podslice.node.holding import Digest
 from podslice.replica.common import Common
@@ -146,8 +146,7 @@ class Journals:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.nodes: dict[str, NodeEntry] = {}
-        self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
-        self.on_heard: Callable[[str], None] = lambda node: None
+        self.events = JournalEvents()
         self._rulebook = rulebook
         self._beside = Rulebook(other=rulebook)
         """The thread's own: what is shared has no lock."""
@@ -283,7 +282,7 @@ class Journals:
                 stream.replaced.wait(),
             )
         ]
-        self.on_heard(node)
+        self.events.heard(node)
         wanted = entry.replica.wanted
         stream.put(Ask(entry.replica.epoch, entry.replica.sequence, False) if wanted is None else Ask(*wanted))
         try:
@@ -297,7 +296,7 @@ class Journals:
             await asyncio.gather(*tasks, return_exceptions=True)
             if entry.stream is stream:
                 entry.stream, entry.agrees = None, False
-                self.on_heard(node)
+                self.events.heard(node)
 
     def _of_a_stranger(self, context: Any, error: PodsliceError) -> None:
         """Whoever reaches the port can be refused very often; the log has some lines of it."""
@@ -383,7 +382,7 @@ class Journals:
             entry.replica.begin_again()
         entry.agrees = entry.replica.proven
         self._log(node, entry, applied)
-        self.on_applied(node, stamped, applied)
+        self.events.applied(node, stamped, applied)
         return applied
 
     def _log(self, node: str, entry: NodeEntry, applied: Applied) -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from podslice.replica.events import Stamped
 from podslice.replica.replica import Applied, Replica
 from podslice.replica.talk import PlanGiven, PlanWithdrawn
+from podslice.service.listeners import Listeners
+
+
+class JournalEvents:
+    """What a source of replicas announces; `cluster.wiring` says who hears it."""
+
+    def __init__(self) -> None:
+        self.applied = Listeners[str, Stamped, Applied]()
+        """The replica of this node has taken in an event (`replica.replica`)."""
+        self.heard = Listeners[str]()
+        """The stream of this node has begun or ended."""
 
 
 class ReplicaEntry(Protocol):
@@ -18,11 +29,10 @@ class ReplicaEntry(Protocol):
 
 
 class ReplicaSource(Protocol):
-    """The replicas of all nodes that were heard of. `on_applied` is called after every event, `on_heard` when a node
-    begins or ceases to speak."""
+    """The replicas of all nodes that were heard of."""
 
-    on_applied: Callable[[str, Stamped, Applied], None]
-    on_heard: Callable[[str], None]
+    @property
+    def events(self) -> JournalEvents: ...
 
     @property
     def nodes(self) -> Mapping[str, ReplicaEntry]: ...

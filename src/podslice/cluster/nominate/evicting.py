@@ -56,7 +56,7 @@ class Preemption(NamedTuple):
     since: float
 
 
-Told = Callable[[str, ScheduledPod, ScheduledPod], None]
+Told = Callable[[str, ScheduledPod, ScheduledPod], object]
 """What became of a victim (`evicted`, `spared`, `failed`), which, and for which pod."""
 
 
@@ -69,8 +69,8 @@ class Evictor:
         nominator: Nominator,
         api: EvictionApi,
         *,
-        told: Told = lambda fate, victim, pod: None,
-        failed: Callable[[str], None] = lambda what: None,
+        told: Told,
+        failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         limits: EvictionLimits | None = None,
@@ -211,5 +211,5 @@ class Evictor:
         if waiting is not None and self._placing.model.hold_of(pod.uid) is not None:
             self._placing.model.unbind(pod.uid)
             self._nominator.drop(pod.uid)
-            self._placing.pending(waiting)
-            self._placing.room()
+            self._placing.events.pending(waiting)
+            self._placing.events.room_freed()

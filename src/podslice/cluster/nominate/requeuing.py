@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from podslice.cluster.model.openings import Openings
+from podslice.cluster.nominate.nominating import Nominator
 from podslice.cluster.placing import Placements
 from podslice.cluster.turns import LoopTurn
 from podslice.service.clusterobjects import ScheduledPod
@@ -69,21 +70,22 @@ class RefusedKind:
 
 
 class Waker:
-    """`others` counts pods that wait as well and are tried again with those here; `failed` hears of an API server that
-    does not do it."""
+    """The scheduler tries the pods that wait for `nominator` again with those here. `failed` is called with what an API
+    server answers that does not do it."""
 
     def __init__(
         self,
         placing: Placements,
+        nominator: Nominator,
         api: RequeueAPI,
         *,
-        others: Callable[[], int] = lambda: 0,
-        failed: Callable[[str], None] = lambda what: None,
+        failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         limits: RequeueLimits | None = None,
     ) -> None:
         self.limits = limits or RequeueLimits()
-        self._placing, self._api, self._others, self._failed, self._clock = placing, api, others, failed, clock
+        self._placing, self._nominator, self._api = placing, nominator, api
+        self._failed, self._clock = failed, clock
         self._kinds: OrderedDict[Hashable, RefusedKind] = OrderedDict()
         """Those that were looked at last come last."""
         self._kind_of: dict[str, Hashable] = {}
@@ -158,7 +160,7 @@ class Waker:
                     break
             await turn.shared()
         if told:
-            self._quiet = now + self.limits.each * (self.waiting + self._others())
+            self._quiet = now + self.limits.each * (self.waiting + self._nominator.waiting)
 
     def _waits(self, kind: RefusedKind) -> bool:
         """True while one of them has no node and is not on its way to any."""

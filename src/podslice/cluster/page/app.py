@@ -83,7 +83,7 @@ class ClusterPage:
         watcher: ClusterWatcher,
         ask: Asker,
         *,
-        token: Callable[[], str] = lambda: "",
+        token: Callable[[], str],
         secure: bool = False,
     ) -> None:
         self._watcher, self._ask = watcher, ask

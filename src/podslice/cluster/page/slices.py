@@ -9,6 +9,10 @@ from collections.abc import Awaitable, Callable
 SLICE_SECONDS = 0.005
 
 
+async def _let_others() -> None:
+    await asyncio.sleep(0)
+
+
 class Slices:
     """One piece of work. `turn` is called after each small step, and lets others have their turn when a slice is full;
     `longest` is the longest slice so far."""
@@ -18,7 +22,7 @@ class Slices:
         seconds: float = SLICE_SECONDS,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
+        pause: Callable[[], Awaitable[None]] = _let_others,
     ) -> None:
         self._seconds, self._clock, self._pause = seconds, clock, pause
         self._began = clock()

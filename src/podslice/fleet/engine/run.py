@@ -29,7 +29,7 @@ def run_cell(
     options: CellOptions,
     seed: int,
     *,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] | None = None,
     offer: Offer | None = None,
     saved: bytes = b"",
 ) -> CellResult:
@@ -49,7 +49,8 @@ def run_cell(
     # Nodes of profile `kubelet-1.36` keep whole kubelet states, which are not plain data.
     offer_checkpoint = offer if can_checkpoint(queue) else None
     changes = _count_changes(workload)
-    progress(_progress_of(clock, len(workload), changes))
+    report = progress or _report_nothing
+    report(_progress_of(clock, len(workload), changes))
     for count, event in enumerate(clock):
         if 0 <= options.until_ms < event.at:
             break
@@ -70,11 +71,15 @@ def run_cell(
             if clock.alive:
                 clock.schedule(event.at + options.sample_ms, EventKind.SAMPLE, event.number + 1)
         if count % _REPORT_EVERY == _REPORT_EVERY - 1:
-            progress(_progress_of(clock, len(workload), changes))
+            report(_progress_of(clock, len(workload), changes))
             if offer_checkpoint is not None:
                 offer_checkpoint(lambda: take_checkpoint(queue, notes))
-    progress(1.0)
+    report(1.0)
     return notes.result()
+
+
+def _report_nothing(share: float) -> None:
+    """Stand in where no one follows the progress."""
 
 
 def _progress_of(clock: Clock, pods: int, changes: int) -> float:

@@ -28,7 +28,7 @@ def measure_unmet(
     made: CellInputs,
     nodes: Sequence[int],
     patience: int,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] | None = None,
 ) -> tuple[float, Counter[str]]:
     """Simulate some of the nodes; return unmet demand in percent, and the shapes of pods that never ran.
 

@@ -42,7 +42,9 @@ class HelperProcess:
             self._process = subprocess.Popen([sys.executable, "-m", HELPER], stdin=theirs.fileno())
         self._sock.setblocking(False)
 
-    async def ask(self, question: bytes, files: FileParcel, report: Callable[[str, float], None]) -> tuple[bytes, Any]:
+    async def ask(
+        self, question: bytes, files: FileParcel, report: Callable[[str, float], None] | None
+    ) -> tuple[bytes, Any]:
         """Return the pickled answer, or the exception that was raised; `report` gets the progress. Raises
         `BrokenExecutor` where the process is gone."""
         loop = asyncio.get_running_loop()
@@ -55,7 +57,8 @@ class HelperProcess:
                 kind, first, second = await receive_async(self._sock)
                 if kind == "answer":
                     return first, second
-                report(first, second)
+                if report is not None:
+                    report(first, second)
         except (OSError, EOFError):
             raise BrokenExecutor(f"a process of a worker ended with {self.stop()}") from None
 
@@ -85,7 +88,7 @@ class HelperPool:
         self,
         question: bytes,
         files: FileParcel = NO_FILES,
-        report: Callable[[str, float], None] = lambda key, share: None,
+        report: Callable[[str, float], None] | None = None,
     ) -> bytes:
         """Return the pickled result of a pickled (function, argument), computed in a helper process.
 

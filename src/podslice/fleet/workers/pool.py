@@ -112,7 +112,7 @@ def simulate_cell(
     *,
     saved: bytes = b"",
     checkpoint: CheckpointFile | None = None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] | None = None,
 ) -> CellOutcome:
     """Return the outcome of the cell with this key; `progress` as of `run_cell`. Raises `InputError` and
     `ClassStartError`."""

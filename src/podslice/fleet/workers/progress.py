@@ -77,11 +77,15 @@ class ProgressPipe:
         self.writer.close()
 
 
+def _report_nothing(key: str, share: float) -> None:
+    """Stand in until a report is set."""
+
+
 class _Sink:
     """Where this process reports the progress of its cells, and how often."""
 
     def __init__(self) -> None:
-        self.report: Report = lambda key, share: None
+        self.report: Report = _report_nothing
         self.every = EVERY
 
 

@@ -78,7 +78,7 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
-        accept: Callable[[Node, Mapping[str, Intent]], None] = lambda node, intents: None,
+        accept: Callable[[Node, Mapping[str, Intent]], None] | None = None,
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
         boot: Boot | None = None,
@@ -109,7 +109,8 @@ class NodeStore:
         """What follows from a machine that changed since the files were written."""
         if opened.reason:
             self.followed = (*rebuilt(found, self.node, opened.reason), *self.followed)
-        accept(self.node, intents)
+        if accept is not None:
+            accept(self.node, intents)
         self._set_aside(opened.aside)
         self._resume(intents)
         self._save()

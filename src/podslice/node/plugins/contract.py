@@ -31,6 +31,8 @@ BROKEN = RefusalKind("plugin-broken", 'plugin "{plugin}" {point}: {problem}')
 T = TypeVar("T")
 OnBroken = Callable[[str, str, str], None]
 """Told the plugin, the point and the problem."""
+OnRemedy = Callable[[str, Remedy], None]
+"""Called with the plugin and what else would help."""
 
 
 class SkippedError(Exception):

@@ -6,7 +6,7 @@ refused, and nothing is written before it is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,13 +25,13 @@ from podslice.node.plugins.api import (
     Layer,
     Moves,
     Relax,
-    Remedy,
     Shortage,
     Wait,
 )
 from podslice.node.plugins.contract import (
     FallBackError,
     OnBroken,
+    OnRemedy,
     PluginStep,
     SkippedError,
     Stopwatch,
@@ -111,7 +111,7 @@ class PluginProfile:
         cpus: Bits,
         node: CPUNode,
         on_broken: OnBroken,
-        on_remedy: Callable[[str, Remedy], None] = lambda plugin, remedy: None,
+        on_remedy: OnRemedy | None = None,
     ) -> Bits:
         """Which of the CPUs a container may get; under `full-pcpus-only` only whole cores of them. `on_remedy` hears
         what else would help, as plugins say. Raises `AdmissionError` for a plugin that is broken."""
@@ -130,7 +130,7 @@ class PluginProfile:
         node: CPUNode,
         short: Shortage,
         on_broken: OnBroken,
-        on_remedy: Callable[[str, Remedy], None],
+        on_remedy: OnRemedy | None,
     ) -> Bits:
         """What is left with the filters that plugins relax, one after the other as long as that is too little."""
         soft = {step.entry.name for step in self.filters if step.plugin.soft}
@@ -143,9 +143,10 @@ class PluginProfile:
             if isinstance(given, Relax) and given.plugin in soft:
                 relaxed |= {given.plugin}
                 left, _ = self._filtered(ask, cpus, node, on_broken, relaxed)
-            elif isinstance(given, Wait) or (
-                isinstance(given, Moves) and self._makes_room(given, ask, cpus, node, on_broken, relaxed)
-            ):
+            elif (
+                isinstance(given, Wait)
+                or (isinstance(given, Moves) and self._makes_room(given, ask, cpus, node, on_broken, relaxed))
+            ) and on_remedy is not None:
                 on_remedy(step.entry.name, given)
             if (left | ask.anchor).bit_count() >= ask.count:
                 break

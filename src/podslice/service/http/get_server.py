@@ -66,7 +66,7 @@ def metrics_routes(
 class WebServer:
     """Serves `routes` by path to those whom `refusal` does not turn away."""
 
-    def __init__(self, routes: Mapping[str, Route], *, refusal: Refusal = lambda headers: None) -> None:
+    def __init__(self, routes: Mapping[str, Route], *, refusal: Refusal | None = None) -> None:
         self._routes = routes
         self._refusal = refusal
         self._server: asyncio.Server | None = None
@@ -111,7 +111,7 @@ class WebServer:
             return plain(400, "bad request\n")
         if words[0] != "GET":
             return plain(405, "only GET\n")
-        refused = self._refusal(_headers(lines[1:]))
+        refused = None if self._refusal is None else self._refusal(_headers(lines[1:]))
         if refused is not None:
             return refused
         route = self._routes.get(words[1].partition("?")[0])

@@ -1,0 +1,138 @@
+"""The parts of the service, and what hears what.
+
+API server ──> tables of nodes, pods and NodeState objects ──┐
+agents ──────> journals ─────────────────────────────────────┤
+                                                             v
+kube-scheduler <──> extender <──────────────────────> placements and model
+                                                             │ PlacementEvents
+                      API server <── nominator, evictor, requeuer <──┘
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.extender.extender import Extender
+from podslice.cluster.extender.messages import LARGEST_REQUEST
+from podslice.cluster.journal.feed import JournalFeed, Upkeep
+from podslice.cluster.journal.journals import Journals
+from podslice.cluster.journal.nodestates import GoneStates, node_states
+from podslice.cluster.journal.sources import ReplicaSource
+from podslice.cluster.metrics import ClusterMetrics, PlacingTimes, service_gauges
+from podslice.cluster.model.model import ClusterModel, ModelLimits
+from podslice.cluster.nominate.evicting import Evictor
+from podslice.cluster.nominate.nominating import NominationLimits, Nominator
+from podslice.cluster.nominate.queues import PendingQueues
+from podslice.cluster.nominate.requeuing import Waker
+from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
+from podslice.cluster.podevents import PodEvents
+from podslice.cluster.service import ClusterService, ServiceHealth, ServiceSettings
+from podslice.cluster.watching import Trouble, node_table, pod_table
+from podslice.cluster.writes import CountedApi
+from podslice.service.clusterobjects import ScheduledNode, ScheduledPod
+from podslice.service.http.get_server import WebServer, metrics_routes
+from podslice.service.http.post_server import PostServer
+from podslice.service.listeners import Listeners
+from podslice.service.supervise import Supervisor
+
+_LOOKED_AT = 8
+"""Nodes on which victims are sought for one pod: the loop waits meanwhile."""
+
+
+def wire(
+    api: ClusterApi,
+    journals: ReplicaSource,
+    settings: ServiceSettings,
+    *,
+    trouble: Trouble,
+    disputed: Callable[[NodeWord], object],
+    seeded: Journals | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> ClusterService:
+    """Make the whole service. `trouble` is called with failures, `disputed` with binding outcomes other than expected;
+    `seeded` are the same journals where NodeState objects are to be read into them."""
+    metrics = ClusterMetrics()
+    written = CountedApi(api, metrics.written)
+
+    def failed(where: str, what: str) -> None:
+        metrics.trouble(where)
+        trouble(where, what)
+
+    def request_failed(path: str, error: Exception) -> None:
+        failed("extender", f"{path}: {type(error).__name__}: {str(error)[:300]}")
+
+    def report_dispute(outcome: NodeWord) -> None:
+        if outcome.is_dispute:
+            disputed(outcome)
+
+    # What is known, and who decides
+    events = PlacementEvents()
+    best = ModelLimits().best if settings.advise else 1
+    placing = Placements(
+        ClusterModel(ModelLimits(best=best, hold=settings.hold, evictions=_LOOKED_AT)), events,
+        schedulers=settings.schedulers, clock=clock, policy=settings.policy, advise=settings.advise,
+    )  # fmt: skip
+    feed, upkeep = JournalFeed(placing, journals), Upkeep(placing, journals)
+    times = PlacingTimes(metrics, settings.schedulers, clock)
+
+    # What the API server has
+    node_changes = Listeners[ScheduledNode | None, ScheduledNode | None]()
+    pod_changes = Listeners[ScheduledPod | None, ScheduledPod | None]()
+    nodes = node_table(api, node_changes, failed)
+    states = None if seeded is None else node_states(api, seeded, trouble=trouble, after=(nodes,))
+    pods = pod_table(
+        api, pod_changes, failed, objects=placing.pods, after=(nodes,) if states is None else (nodes, states),
+        listed=placing.listed, clock=clock,
+    )  # fmt: skip
+
+    # What is written to it
+    pod_events = PodEvents(written, placing.pods)
+    victim_outcome = Listeners[str, ScheduledPod, ScheduledPod]()
+    nominator = Nominator(
+        written, choose=placing.choose, release=placing.model.unbind, kind_of=placing.kind_of,
+        failed=partial(failed, "nominate"), limits=NominationLimits(ahead=settings.ahead),
+    )  # fmt: skip
+    evictor = Evictor(placing, nominator, written, told=victim_outcome, failed=partial(failed, "evict"), clock=clock)
+    waker = Waker(placing, nominator, written, failed=partial(failed, "wake"), clock=clock)
+    queues = PendingQueues(
+        placing, nominator, evictor, waker, pods,
+        nominate=settings.nominate, evict=settings.evict, requeue=settings.wake,
+    )  # fmt: skip
+
+    # What hears what, in this order
+    pod_changes.add(times.pod_changed, placing.pod_news, queues.pod_changed)
+    node_changes.add(placing.node_news, feed.node_changed)
+    journals.events.applied.add(metrics.applied, feed.applied)
+    journals.events.heard.add(feed.heard)
+    events.pending.add(queues.pending)
+    events.refused.add(queues.refused)
+    events.room_reserved.add(nominator.reserve)
+    events.settled.add(nominator.drop)
+    events.room_freed.add(nominator.room)
+    events.binding_outcome.add(metrics.binding_outcome, report_dispute, pod_events.binding_outcome)
+    victim_outcome.add(metrics.victim_outcome, pod_events.victim_outcome)
+
+    # Who asks, and what runs
+    extender = Extender(placing, written, ahead=nominator.ahead, send=journals.plan, watch=metrics.called)
+    metrics.gauges(service_gauges(placing, nominator, waker, journals, clock))
+    supervisor = Supervisor(failed)
+    health = ServiceHealth(nodes, pods, supervisor)
+    loops = {"nodes": nodes.run, "pods": pods.run, "looks": upkeep.run, "events": pod_events.run}
+    if states is not None:
+        gone = GoneStates(states, nodes, remove=api.remove_node_state, trouble=trouble)
+        loops |= {"node states": states.run, "gone node states": gone.run}
+    if settings.nominate:
+        loops["nominations"] = nominator.run
+    if settings.evict:
+        loops["evictions"] = evictor.run
+    if settings.wake:
+        loops["waking"] = waker.run
+    return ClusterService(
+        settings=settings, metrics=metrics, placing=placing, nodes=nodes, pods=pods, states=states,
+        nominator=nominator, evictor=evictor, waker=waker, extender=extender, loops=loops,
+        posts=PostServer(extender.handlers(), largest=LARGEST_REQUEST, failed=request_failed),
+        web=WebServer(metrics_routes(metrics.text, health.alive, health.ready)), supervisor=supervisor,
+    )  # fmt: skip
