@@ -88,6 +88,7 @@ def admit(
     Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
     claims = ClaimAnswers(claim_paths, slice_paths) if claim_paths or slice_paths else None
+    # Claims may be allocated without any pod.
     if not files and claims is None:
         raise click.UsageError("Missing argument 'FILE...'.")
     form = picture_form(None, out)

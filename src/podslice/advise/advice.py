@@ -31,6 +31,7 @@ from podslice.node.state import NodeState
 from podslice.values.quirks import PROFILES
 
 _FEW_RESTARTS = 3
+# Weak keys: an explainer holds copies of the node, which should go when the node does.
 _explainers: WeakKeyDictionary[Node, tuple[tuple[NodeRules, NodeState], Explainer]] = WeakKeyDictionary()
 
 

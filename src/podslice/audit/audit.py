@@ -84,6 +84,7 @@ def _check_pod(
         where = f"pod {uid} container {name}"
         if name in named:
             yield from _check_container(where, named[name], cpus, mems, state, uid, tree)
+        # Without names, some container must have the set; which one cannot be told.
         elif cpus and not named and not any(_effective(tree, c)[0] == cpus for c in found):
             have = ", ".join(sorted(format_bits(_effective(tree, c)[0]) for c in found))
             yield AuditFinding("cpus", where, format_bits(cpus), have, "no container of the pod has this set")
@@ -101,6 +102,7 @@ def _check_container(
         have_cpus = cpus
     if state.promises.hides_smt(uid, where.rpartition(" ")[2], cpus, have_cpus):
         have_cpus = cpus
+    # During a resize or a move, the kernel may have either side.
     if cpus and have_cpus not in (cpus, *state.promises.sides(uid, where.rpartition(" ")[2])):
         text = "runs on other CPUs than assigned"
         if offline := _offline(tree, cpus):
@@ -111,6 +113,7 @@ def _check_container(
         yield AuditFinding("mems", where, format_bits(mems), format_bits(have_mems), text)
     values = tree.read(container.path)
     paid = -1 if share is None else share.exclusive * 1000 + share.remainder
+    # In pods with pod-level resources the pod's cgroup holds the quota.
     limited = cpus and uid not in state.bubbles and values is not None and values.quota is not None
     if limited and values is not None and (values.quota or 0) * 1000 // values.period != paid:
         yield AuditFinding("quota", where, "max", str(values.quota), _quota_text(values, cpus))
@@ -148,6 +151,7 @@ def _effective(tree: CgroupTree, container: FoundContainer) -> tuple[Bits, Bits]
     values = tree.read(container.path)
     if values is None:
         return 0, 0
+    # The effective set excludes offline CPUs; where the file is missing, the configured set must do.
     cpus = values.cpus_effective if values.cpus_effective is not None else values.cpus
     mems = values.mems_effective if values.mems_effective is not None else values.mems
     return cpus or 0, mems or 0
@@ -162,6 +166,7 @@ def _intruding_containers(
             continue
         cpus, _ = _effective(tree, container)
         taken = cpus & state.owned & ~state.of_pod(container.pod)
+        # Without names, at least a cgroup without processes is known to intrude on nothing.
         if taken and (names or len(tree.processes(container.path)) != 0):
             where = f"pod {container.pod} container {names.get(container.id, container.id[:12])}"
             text = "may run on CPUs that belong to others"
@@ -193,6 +198,7 @@ def _processes(
             continue
         container = _container_of(where, containers)
         if container is None:
+            # Processes of a pod outside its containers, such as its sandbox, are no outsiders.
             if cpus and not any(POD.search(part) for part in where.split("/")):
                 outsiders[where or "/"] = outsiders.get(where or "/", 0) + 1
         elif cpus & ~state.of_pod(container.pod) & ~_effective(tree, container)[0]:

@@ -73,6 +73,7 @@ def audit(
     page_name(out)
     if out is not None and not isolation:
         raise InputError("is for --report", path="--out", remedy="--report --out FILE.html")
+    # Where an agent runs, its own state decides what containers get.
     folder = Path(state_folder) if state_folder is not None else _AGENT if _AGENT.is_dir() else _KUBELET
     state = load_state(folder)
     tree = CgroupTree(cgroup_root)

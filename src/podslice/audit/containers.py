@@ -32,6 +32,7 @@ def find_containers(tree: CgroupTree) -> list[FoundContainer]:
         parent, _, name = path.rpartition("/")
         match, pod = _CONTAINER.match(name), POD.search(parent)
         if match and pod and not name.startswith(_MONITOR):
+            # The systemd driver writes UIDs with underscores, since a dash separates slices.
             found.append(FoundContainer(pod[1].replace("_", "-"), match[1], path))
     return found
 

@@ -47,6 +47,7 @@ class PageAtAddress(NamedTuple):
         headers = {**_OWN_HEADER, **({TOKEN_HEADER: self.token} if self.token else {})}
         try:
             connection = self._connection()
+            # The socket's timeout is per read; this bounds the whole answer.
             connection.response_class = timed(self.timeout)  # type: ignore[assignment]
             try:
                 connection.request("GET" if body is None else "POST", target, body, headers)
@@ -93,6 +94,7 @@ class ClusterPages(NamedTuple):
                 remedy=f"--agent-namespace names another; {_DOCS}",
             )
         problem: InputError | None = None
+        # Pods in trouble come last: their own message is reported only if no other answers.
         for pod in sorted(pods, key=lambda one: (bool(one.trouble), one.name)):
             try:
                 return self._ask_pod(pod, target, body)

@@ -118,6 +118,7 @@ def _pictures(
             f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}"
         )
     after = f"After: {', '.join(changes)}", picture_of(node.view, before=before)
+    # An empty node before would only repeat the picture after.
     return [("Before", before), after] if before.pods else [after]
 
 
@@ -195,6 +196,7 @@ def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
             status = path.stat()
         except OSError:
             continue
+        # Size as well: two writes within the clock's resolution have the same time.
         found.append((str(path), status.st_mtime_ns, status.st_size))
     return tuple(found)
 

@@ -66,6 +66,7 @@ class App:
 
     def _node(self, request: Request) -> Response:
         stamp = self._stamp()
+        # The page polls every second; an unchanged stamp saves drawing the node.
         tag = f'"{hash(stamp) & 0xFFFFFFFFFFFFFFFF:x}"'
         if request.headers.get("if-none-match") == tag:
             return Response(304, b"", (("ETag", tag),))

@@ -131,6 +131,7 @@ def _show_rejected(pods: Iterable[RejectedPod]) -> None:
 
 def _ago(since: float) -> str:
     """Return the time since something began, as kubectl prints it."""
+    # The agent's clock is this machine's, but it may have been set back since.
     seconds = max(0, int(time.time() - since))
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:

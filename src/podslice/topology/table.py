@@ -133,6 +133,7 @@ def _cpu_fact(machine: Machine) -> str:
     cpus = machine.cpus.bits
     if not cpus:
         return "none that a kubelet can see" if machine.cpu_count == 0 else str(machine.cpu_count)
+    # A kubelet counts a CPU once for each NUMA node that lists it.
     twice = machine.cpu_count - cpus.bit_count()
     if (
         twice > 0
@@ -259,6 +260,7 @@ def _distances(nodes: Sequence[NUMANode], paint: _Paint) -> list[str]:
         return []
     shown = list(range(len(nodes)))
     footer = []
+    # Machines with GPU memory have dozens of nodes without CPUs, often all equally far.
     if len(nodes) > _LARGEST_MATRIX:
         far = _uniform_distance(nodes)
         if far is not None:

@@ -78,6 +78,7 @@ def _read_plan(path: str) -> MoveRequest:
         raise InputError(
             f"holds {len(plans.items)} plans", source=path, path="items", remedy="plan for one pod, carry it out, go on"
         )
+    # Each plan begins on the state that the one before it and its pod leave behind; the pods are not there yet.
     (one,) = plans.items
     if not isinstance(one.plan, Plan):
         raise InputError(
@@ -138,6 +139,7 @@ def _show(result: DefragmentationResult, output: str) -> None:
         echo(_summary(result))
     else:
         for number, outcome in enumerate(result.moves, 1):
+            # Moves that were begun, or refused for a reason, have a line already: the agent reported their progress.
             if outcome.result == "notBegun" and not outcome.problem:
                 echo(_not_begun_line(number, len(result.moves), outcome))
         echo(style(f"{done} of {len(result.moves)} moves done: ", fg="red", bold=True) + result.problem)

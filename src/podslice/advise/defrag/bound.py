@@ -59,6 +59,7 @@ class GrowthBound:
         if self._more > sum(state.free):
             return IMPOSSIBLE, self._more
         missing = max(0, self._more - sum(state.free[place] for place in self._home))
+        # Where the pod may grow onto other nodes it may need no move at all, so that 0 is the only safe bound.
         return int(bool(missing) and self._tied and len(self._home) == 1), missing
 
     def estimate(self, state: State) -> tuple[int, int]:
@@ -110,6 +111,7 @@ class Bound:
                 taken = min(left, max(0, free[node]))
                 free[node] -= taken
                 left -= taken
+            # CPUs that are missing count against the first node, so that later needs do not count it as free.
             free[nodes[0]] -= left
         return moves, missing
 
@@ -139,6 +141,8 @@ class Bound:
         if missing <= 0:
             return 0
         useful = [(gain, group.weight) for gain, group in zip(gains, self._groups, strict=True) if gain > 0]
+        # Fewest containers per CPU first, and the last group in part: a fractional knapsack, which no choice of whole
+        # groups can beat.
         useful.sort(key=lambda one: one[1] / one[0])
         moved = 0
         for gain, weight in useful:
@@ -165,6 +169,7 @@ def _memory_on(state: State, index: int, group: Group, name: str, node: int) -> 
 
 def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
     """Yield the amounts that the pod needs together: its total in pod scope, else each container's own."""
+    # Best-effort and none admit a pod wherever its CPUs lie; align-by-socket prefers sets by socket, not by width.
     refusing = node.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE)
     if not refusing or node.cpu_options.align_by_socket or pod.ignored:
         return
@@ -192,6 +197,7 @@ def _need(node: NodeView, cpus: int, amounts: Amounts) -> _Need | None:
     if node.single_numa_node:
         width = 1
     tables = [state.memory_map or {} for state in node.memory.values()]
+    # Memory must lie with the CPUs only where a single node could hold it on an empty machine.
     one_node = any(
         all(name in table and table[name].allocatable >= amount for name, amount in amounts.items()) for table in tables
     )

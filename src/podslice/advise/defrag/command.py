@@ -125,6 +125,7 @@ def defrag(
         if apply_path is not None:
             apply_plan(apply_path, socket, output)
         undo_plan(undo_path or LAST, socket, output)
+    # Neither `apply_plan` nor `undo_plan` returns: both exit with the result of the moves.
     size = _quantity(memory)
     started = _start_from_agent(socket) if live else start_node(**options)
     node = started.node
@@ -156,6 +157,7 @@ def _start_from_agent(socket: str) -> StartedNode:
     from podslice.advise.defrag.apply_command import live_node
 
     ctx = click.get_current_context()
+    # Only options that were typed describe another node; the others have their defaults.
     chosen = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     for option in ctx.command.params:
         if option.name in chosen & _NODE_OPTIONS:

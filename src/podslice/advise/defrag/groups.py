@@ -59,6 +59,7 @@ def find_movable_groups(node: NodeView, besides: str = "") -> list[Group]:
 
 
 def _may_move(node: NodeView, pod: AdmissionPod, group: Group) -> bool:
+    # Without the section a policy restricts no plan; only an agent needs it, to carry plans out.
     if node.policy.defrag == Defragmentation():
         return True
     allowed = movable(node.policy, pod.spec)
@@ -89,6 +90,7 @@ def _join_sharing(names: list[str], sets: Mapping[str, Bits]) -> list[tuple[str,
     for name in names:
         cpus = sets.get(name, 0)
         members: tuple[str, ...] = (name,)
+        # A container may share CPUs with several parts, which then become one.
         for part in [part for part in parts if part[0] & cpus]:
             parts.remove(part)
             cpus, members = cpus | part[0], (*part[1], *members)

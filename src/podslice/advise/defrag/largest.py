@@ -41,6 +41,7 @@ def largest_pod(node: Node, shape: Pod, make_plan: Callable[[Pod], Plan | Restar
     view = node.view
     step = view.topology.cpus_per_core if view.cpu_options.full_pcpus_only else 1
     free = view.assignable.bit_count() if view.pins_cpus else 0
+    # Alignment makes admission jump up and down with the size, so that bisection would miss sizes.
     sizes = list(range(free // step * step, 0, -step))
     bench = Bench(Trial.of(node))
     shape = default_pod(shape, view.gates)

@@ -14,7 +14,7 @@ from podslice.values.decoding import decoding_problem
 from podslice.values.errors import InputError
 
 T = TypeVar("T")
-# Bounds of what the agent reads from its socket: any local process of its group may write there.
+# Bounds of one request, so that a caller of the agent's socket cannot make it hold any amount of memory.
 LARGEST_REQUEST = 1 << 20
 MOST_MOVES = 256
 LentCPUs = dict[str, tuple[int, ...]]
@@ -88,6 +88,7 @@ def decode(data: Mapping[str, Any], kind: type[T]) -> T:
         return msgspec.convert(data, kind, strict=True, dec_hook=_cpu_set)
     except (msgspec.ValidationError, RecursionError) as error:
         path, problem, remedy, *_ = decoding_problem(str(error))
+        # The problem may quote the input, which has no bound of its own.
         raise InputError(problem[:200], path=path, remedy=remedy) from None
 
 
@@ -102,6 +103,7 @@ def _cpu_set(kind: type[Any], value: Any) -> Any:
 
 def undo_request(result: DefragmentationResult) -> MoveRequest:
     """Return the request that reverses a result: the moves that were done, from the last to the first."""
+    # The last move goes back first: it may lie on CPUs that an earlier one came from.
     done = [outcome for outcome in reversed(result.moves) if outcome.result == "done"]
     moves = tuple(inverse(outcome.move) for outcome in done)
     return MoveRequest(result.state_after, moves, tuple(outcome.lent for outcome in done), undo=True)

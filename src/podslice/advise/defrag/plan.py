@@ -84,6 +84,7 @@ def moves_for_resize(node: Trial, pod: Pod) -> tuple[Moved, ...]:
 def _plan_for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
     view = trial.view
     pod = default_pod(pod, view.gates)
+    # For its errors alone: a resize that the API server would refuse needs no search.
     trial.copy().try_resize(pod)
     space = Space(trial, resized=pod.metadata.uid)
     bound = GrowthBound(view, view.pods[pod.metadata.uid], view.admission(pod))
@@ -95,12 +96,14 @@ def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | N
     for proposed in _plugin_proposals(trial, pod):
         copy = trial.copy()
         if len(proposed) <= most and not problem_with(copy, proposed, pod):
+            # A plugin's proposal costs no search, but nothing proves it minimal unless it meets the bound.
             at_least, _ = bound.minimum(space.initial_state())
             placed = CPUSet.from_bits(copy.view.owned_by(pod.metadata.uid))
             return Plan(True, proposed, len(proposed), at_least, len(proposed) <= at_least, placed)
     found = find_fewest_moves(space, bound, pod, limit, most=most)
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
+    # The search works on a model of the node; what it found is tried on a real one before it is returned.
     moves = _record_moves(trial.copy(), space, found)
     copy = trial.copy()
     if problem_with(copy, moves, pod):
@@ -227,6 +230,7 @@ def _problem_with_move(node: Trial, move: Move) -> str:
     if all(c.cpus_before == c.cpus_after and c.memory_nodes_before == c.memory_nodes_after for c in move.containers):
         return "nothing would move"
     view, standing = node.view, node.standing(move.uid)
+    # A group may keep some of its CPUs, and exchange the others among its containers.
     usable = view.assignable | union(c.cpus_before.bits for c in move.containers)
     usable |= move.pod_cpus_before.bits if move.pod_cpus_before is not None else 0
     if any(len(c.cpus_before) != len(c.cpus_after) or c.cpus_after.bits & ~usable for c in move.containers):

@@ -130,6 +130,7 @@ class _Search:
             composition = tuple(sorted(repr(self.equivalence[uid]) for uid in uids))
             if composition in seen:
                 continue
+            # Every set so far was tried, but not the rest: the plan is no longer known to be the smallest.
             if self.removals.is_exhausted or self.tries <= 0:
                 self.exhaustive = False
                 return
@@ -154,6 +155,8 @@ class _Search:
         """
         if placed and not waiting and not away:
             return done
+        # `away` is in the order of `movable`, by rising disruption: reversed, the largest pod starts while there is
+        # most room.
         for uid in reversed(away):
             found = self._admit_next(
                 node, done, waiting, tuple(other for other in away if other != uid), uid, placed=placed
@@ -168,6 +171,7 @@ class _Search:
             copy = node.copy()
             step = _stop(copy, uid)
             rest = tuple(other for other in waiting if other != uid)
+            # Pods that are away keep the order of `movable`, whatever the order in which they ended.
             gone = tuple(other for other in self.movable if other in away or other == uid)
             found = self._order_steps(copy, (*done, step), rest, gone, placed=placed)
             if found is not None:

@@ -63,6 +63,8 @@ def find_fewest_moves(
 def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> Found:
     start = space.initial_state()
     least = bound.minimum(start)
+    # Among equal totals the state with fewer missing CPUs comes first, then the deeper one; the running number keeps
+    # nodes out of the comparison.
     heap: list[tuple[int, int, int, int, _Node]] = [(least[0], least[1], 0, 0, _Node(0, start, None, None))]
     known = {space.signature(start.places): 0}
     made = 1
@@ -78,6 +80,8 @@ def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int
         if state is None:
             continue
         if total == node.moved and node.step is not None and space.admits(state, pod):
+            # Where possible moves were left out, reaching a state first proves nothing; only the bound from the start
+            # holds.
             at_least = node.moved if space.exhaustive else max(1, least[0])
             return Found(_path(node), at_least, space.exhaustive or node.moved <= at_least)
         here = _Node(node.moved, state, node.step, node.before)
@@ -114,6 +118,7 @@ def _beam(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> t
                 if key not in known and child.moved <= most:
                     known.add(key)
                     ranked.append((bound.estimate(child.draft), child.moved, len(ranked), child))
+        # States with many successors narrow the beam, so that a plan of usual depth stays within the limit.
         width = min(width, max(_NARROWEST, limit * len(layer) // (_DEPTH * max(1, len(ranked)))))
         ranked.sort()
         layer = []

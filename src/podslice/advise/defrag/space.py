@@ -155,6 +155,7 @@ class Space:
                 found = list(_splits(total, [room[node] for node in nodes], self._grain))
                 if len(found) > MOST_SPLITS:
                     self.exhaustive = False
+                    # The extremes concentrate CPUs on one node or another, the middle divides them evenly.
                     found = [found[0], found[len(found) // 2], found[-1]]
                 for split in found:
                     counts = [0] * len(room)
@@ -167,6 +168,7 @@ class Space:
         if not group.blocks:
             return frozenset((0,))
         ledger = dict(state.ledger)
+        # The group's own memory counts as free: it leaves before it comes back.
         release(ledger, _blocks_on(group, now))
         request: dict[str, int] = {}
         for block in group.blocks:
@@ -186,6 +188,7 @@ class Space:
         there = bits_of(node for node, count in zip(self._ids, counts, strict=True) if count)
         local = group.blocks and self._is_local(group)
         for nodes in sorted(fitting):
+            # Memory that lies with its CPUs now stays with them: remote memory would be worse than before.
             if not local or not there & ~nodes:
                 yield nodes
 
@@ -200,6 +203,7 @@ class Space:
         if not self._view.aligns:
             return True
         before = self._standing_before(group.uid)
+        # Hints depend on how many CPUs lie on each NUMA node, not on which: the lowest stand for them, free or not.
         counts = zip(self.topology.numa_nodes.values(), to.counts, strict=True)
         with self._trial.rollback():
             relocate_group(self._trial, group, union(lowest_bits(there, count) for there, count in counts), to.nodes)
@@ -221,6 +225,7 @@ class Space:
         try:
             free = assignable(draft.default, self.reserved) & self._open_to(step.group)
             picked = self._pick(own, free, step.to.counts)
+        # The counts promise room that the picker cannot use, for instance parts of cores under full-pcpus-only.
         except (AdmissionError, UpstreamDefectError):
             self.exhaustive = False
             return None

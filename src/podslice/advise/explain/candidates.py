@@ -120,6 +120,7 @@ class _Column:
         """Return the sum or union over the nodes of a set, built from that of the set without its lowest node."""
         found = known.get(mask)
         if found is None:
+            # Smaller sets come first, so the sum of the rest is known already.
             rest = self._total(mask & (mask - 1), table, known)
             here = table.get((mask & -mask).bit_length() - 1, 0)
             found = known[mask] = rest | here if self.countable else rest + here
@@ -209,6 +210,7 @@ def _columns(node: NodeView, pod: AdmissionPod, step: HintRound) -> Iterator[_Co
             column.free = {numa: table.free for numa, table in tables.items() if table}
             column.capacity = {numa: table.allocatable for numa, table in tables.items() if table}
             yield column
+    # Devices have no overcommit: the API server requires requests to equal limits, so limits are enough.
     limits = limits_of(container.spec.resources) if container else pod_limits(pod.spec, overhead=False)
     for resource in node.devices.resources:
         count = limits[resource.resource].value() if resource.resource in limits else 0
@@ -236,6 +238,7 @@ def _devices(resource: DeviceResource, count: int, step: HintRound) -> _Column:
     hints = _hints(step, "device", resource.resource)
     column = _Column(resource.resource, count, hints, countable=True, held="device" in step.held)
     for index, device in enumerate(resource.devices):
+        # A device without NUMA nodes restricts no set, and is no part of the table.
         for node in device.numa or ():
             column.capacity[node] = column.capacity.get(node, 0) | 1 << index
             if device.healthy and device.id not in held:

@@ -107,6 +107,7 @@ def explain(
         all_granted = all_granted and admitted
         if not (only_refused and admitted):
             printer.show(one.explanation)
+            # Only a page draws the views; without one they would keep every node of the run alive.
             shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
     results = _explain_resizes(node, pods, resizes, fixes=fixes)
     all_granted = all_granted and all(one.explanation.granted for one in results)

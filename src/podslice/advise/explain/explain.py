@@ -91,6 +91,7 @@ class Explainer:
         if is_valid(pod, self._gates) and not fixes.wrong_annotations:
             for search in (pod_moves, empty_node, configurations, hugepages, reservations):
                 found += search(self._nodes, needs)
+        # Draining alone helps: a change that also drains gives up more for the same result.
         if any(fix.code == "repack" for fix in found):
             found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
         found = [replace(fix, losses=losses(fix.change, needs, self._nodes.view)) for fix in found]

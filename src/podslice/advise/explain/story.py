@@ -66,6 +66,7 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
         yield f"Merged under {step.policy}: {nodes}, {chosen}."
         return
     yield f"Merged under {step.policy}: no set of NUMA nodes is preferred by all."
+    # Sets that single-numa-node never takes need no reason of their own.
     killed = [row for row in step.candidates if row.verdict not in ("fits", "wide-single")]
     for row in killed[:_MOST_ROWS]:
         yield f"  NUMA {row.nodes}: {'; '.join(_killer(row))}."

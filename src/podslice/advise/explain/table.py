@@ -59,6 +59,7 @@ def _story(explanation: Explanation) -> Iterator[str]:
 
 
 def _candidates(step: MergeStep, *, wide: bool) -> str:
+    # A machine with 8 NUMA nodes has 255 sets.
     rows = list(step.candidates) if wide else _interesting(step)
     resources = [cell.resource for cell in rows[0].cells]
     headings = ["NUMA", *(name.upper() for name in resources), "VERDICT"]

@@ -259,6 +259,7 @@ def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answe
         return Answer(provider, resource, None)
     shown = tuple(map(_show_hint, hints))
     complete = not isinstance(hints, HintSet) or hints.is_listed
+    # Sets with very many members are not listed, but the best one is known without a list.
     if not shown and isinstance(hints, HintSet) and (best := hints.best()) is not None:
         shown = (_show_hint(best.hint),)
     return Answer(provider, resource, shown, complete)

@@ -48,6 +48,7 @@ def _lacking(table: Sequence[Candidate]) -> str:
 
 def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
     """Return the reason why a merge failed: too little, too big, too scattered, or sets that do not meet."""
+    # The most final cause first: too big even when empty, then too little free, then only scattered.
     taken = [row for row in table if policy != SINGLE_NUMA_NODE or len(row.nodes) == 1]
     if not taken or not taken[0].cells:
         return "other"
@@ -61,5 +62,6 @@ def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
     scattered = [place for place, found in enumerate(verdicts) if "fits" not in found]
     if not scattered:
         return "no-common-set"
+    # A resource that fails only together with another is not the cause.
     cause = min(scattered, key=lambda place: "joint" in verdicts[place])
     return f"{kind_of(taken[0].cells[cause].resource)}-scattered"

@@ -49,6 +49,7 @@ def inspect_pod(
     view = view or KnownNode()
     stages = _stages(pod, gates, limit_ranges)
     live = is_live(pod)
+    # A pod read from the API server has its defaults, and is not created again.
     kept = live or pod.status.qos_class
     prepared = stages.final if kept else prepare_for_create(stages.final, gates)
     checked = stages.final if kept else _as_created(stages, gates, limit_ranges)
@@ -121,6 +122,7 @@ def _place(pod: Pod, node: Node) -> tuple[Placement, Mapping[str, bool]]:
         return Placement(False, UPSTREAM_DEFECT, f"v1.36.2 {verb}: {defect}"), _NO_OWNERS
     if not decision.admitted:
         return Placement(False, decision.reason, decision.message), _NO_OWNERS
+    # The next page begins on an empty node as well.
     node.remove(decision.uid)
     cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
     events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)

@@ -86,6 +86,7 @@ def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners:
             protected = container_unified(pod, container, gates, settings) if gates["MemoryQoS"] else {}
             values = msgspec.structs.replace(values, unified={**values.unified, **protected})
             files = container_files(values, settings)
+            # Runtimes changed the conversion of shares to weights, so the same container may have either.
             older = str(shares_to_weight(values.cpu_shares))
         else:
             quota = (values.cpu_quota, values.cpu_period or settings.quota_period(gates))
@@ -179,6 +180,7 @@ def _implied_notes(pod: Pod, gates: Gates, *, weights: bool) -> Iterator[str]:
     for name, file in (("cpu", "cpu.max"), ("memory", "memory.max")):
         limit = (pod.spec.resources.limits or {}).get(name, ZERO)
         implied = [c for c in containers if _limit(c, name).is_zero()]
+        # The kubelet gives containers without a limit that of the pod, which shows in their files only.
         if implied and not limit.is_zero():
             names = [c.name for c in implied]
             text = (

@@ -125,6 +125,7 @@ def inspect(
             continue
         print_warnings(tuple(warning for one in loaded for warning in one.warnings))
         for one in progress(loaded, total=len(loaded), what="pods"):
+            # With v1.36.2's quirks a refused pod leaves traces: every pod gets a fresh node.
             if node is not None and not node.view.undoes_refusals:
                 node = start()
             page = inspect_pod(

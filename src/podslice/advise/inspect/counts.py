@@ -18,6 +18,7 @@ from podslice.scheduling.scoring import balanced_scoring_requests, fit_scoring_r
 from podslice.values.quantity import BINARY_SI, Quantity
 from podslice.values.quirks import Quirks
 
+# The kubelet's default of maxPods, where the node's object is not known.
 _PODS = Quantity.of(110)
 _SCORED = ("cpu", "memory")
 

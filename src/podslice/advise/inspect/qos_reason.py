@@ -54,6 +54,7 @@ def _gaps(owner: str, resources: ResourceRequirements) -> list[str]:
     requests, limits = resources.requests or {}, resources.limits or {}
     missing = [name for name in _RESOURCES if limits.get(name, ZERO).is_zero()]
     gaps = [f"{owner} has no {' and no '.join(missing)} limit"] if missing else []
+    # Quantities may be negative: the QoS class ignores such a limit.
     gaps += [f"{owner} limits {name} to {limits[name]}, which counts as none"
              for name in _RESOURCES if name in limits and limits[name].sign() < 0]  # fmt: skip
     for name in _RESOURCES:

@@ -45,6 +45,7 @@ def _tiny_cpu_limit(subject: PodSubject) -> Iterator[Problem]:
         if not 0 < milli < _TINY_MILLI:
             continue
         quota = milli_cpu_to_quota(milli, period)
+        # The kubelet raises quotas below the kernel's least of 1 ms.
         if milli * period < 1000 * quota:
             yield Problem(
                 f"{path}.limits[cpu]",
@@ -114,6 +115,7 @@ def _init_peak(subject: PodSubject) -> Iterator[Problem]:
         for place in subject.places:
             own = place.requests.get(name, ZERO)
             if place.kind == "sidecar":
+                # A sidecar runs beside every init container after it.
                 sidecars = sidecars.add(own)
             peak = sidecars.add(own)
             if place.kind == "init" and peak.nano > _PEAK_FACTOR * total.nano:
@@ -136,6 +138,7 @@ def _memory_units(subject: PodSubject) -> Iterator[Problem]:
                     message = f"{amount} {name} is a fraction of a byte (m stands for thousandths)"
                     yield Problem(path, message, f"did you mean {meant}Mi?")
                 elif name == "memory" and ZERO < amount < _MEBI:
+                    # 512, 512k and 512Ki most likely meant 512Mi.
                     number = str(amount).rstrip("kKi")
                     message = f"{amount} is {amount.value()} bytes, less than any process needs"
                     yield Problem(path, message, f"did you mean {number}Mi?")

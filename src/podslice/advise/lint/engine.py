@@ -34,6 +34,7 @@ def _run(rules: Iterable[Rule[Subject]], subject: Subject, reference: ObjectRefe
     findings: list[Finding] = []
     replaced: set[str] = set()
     for rule in rules:
+        # A rule may meet the same problem twice; it is reported once.
         for problem in dict.fromkeys(rule.check(subject)):
             severity = problem.severity or rule.severity
             path = f"{prefix}.{problem.path}" if prefix and problem.path else prefix or problem.path

@@ -31,6 +31,7 @@ def _refused_when_empty(subject: PodSubject) -> Iterator[Problem]:
         yield Problem("spec", f"a v1.36.2 kubelet would {verb} on this pod: {defect}", "see docs/deviations.md")
         return
     if not decision.admitted:
+        # The admission above has used its node up.
         code = explain(subject.node.new_node(), with_default_uid(subject.written), fixes=False).trace.code
         yield Problem(
             "spec",

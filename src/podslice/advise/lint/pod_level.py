@@ -34,6 +34,7 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
         return
     if subject.node is not None and not subject.gates["PodLevelResourceManagers"]:
         return
+    # Without a configuration the rule warns of nodes that have the gate.
     admission = AdmissionPod.of(subject.pod, {**subject.gates, "PodLevelResourceManagers": True})
     pool = empty_cpu_pool(admission, subject.quirks)
     if pool is not None:
@@ -89,6 +90,7 @@ def _limit_over_pod_limit(subject: PodSubject) -> Iterator[Problem]:
             budget = subject.pod_limits.get(name)
             if budget is None or limit <= budget:
                 continue
+            # The API server checks app containers only.
             app = place.kind == "container"
             effect = "the API server refuses it" if app else "only the pod's limit ever takes effect"
             yield Problem(
@@ -148,6 +150,7 @@ def _budget_used_up(subject: PodSubject) -> Iterator[Problem]:
         bare = [p.container.name for p in subject.places if p.kind != "init" and p.requests.get(name, ZERO).is_zero()]
         if budget.is_zero() or not bare or totals.get(name, ZERO) != budget:
             continue
+        # The kubelet derives the weight from the pod's limit then (PS207).
         if name == "cpu" and name in subject.pod_limits:
             continue
         effect = "lowest CPU weight" if name == "cpu" else "no share of the pod's memory in their OOM score"

@@ -75,6 +75,7 @@ def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
     if len(gaps) != 1:
         return
     gap, owner, requests, limits = gaps[0]
+    # PS103 reports this case, with the exclusive CPUs that it costs.
     if gap.resource == "memory" and _equal_integral_cpus(requests, limits):
         return
     wants_cpus = any(_equal_integral_cpus(requests, limits) for _, requests, limits, _ in sets)
@@ -157,6 +158,7 @@ def _partial_cores(subject: PodSubject) -> Iterator[Problem]:
     if node.view is not None:
         threads = node.view.topology.cpus_per_core
     else:
+        # Two threads are by far the most common with SMT.
         known = " (assumed without --machine)"
     if threads < 2:
         return

@@ -21,6 +21,7 @@ def to_sarif(findings: Sequence[Finding], rules: Sequence[Rule[Any]], version: s
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
+        # Columns count characters, as Python does; the default of the format is UTF-16 code units.
         "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
     }
 

@@ -177,6 +177,7 @@ def _lines(
 ) -> dict[str, Any]:
     """Return the fields of a KubeletConfiguration by their YAML names."""
     system, kube = dict(config.system_reserved), dict(config.kube_reserved)
+    # reservedSystemCPUs overrules both amounts, which would only mislead (PS410).
     for one in (system, kube):
         one.pop("cpu", None)
     lines: dict[str, Any] = {"cpuManagerPolicy": "static"}
@@ -184,12 +185,14 @@ def _lines(
     if options:
         lines["cpuManagerPolicyOptions"] = options
     lines["reservedSystemCPUs"] = format_bits(cpus)
+    # What the node reserves for the system already stays there; kubeReserved holds the rest.
     kept = min(_bytes(system.pop("memory", "0")), needed.memory)
     if kept:
         system["memory"] = bytes_text(kept)
     kube["memory"] = bytes_text(needed.memory - kept)
     if system or config.system_reserved:
         lines["systemReserved"] = system
+    # Unless configured otherwise a kubelet merges no defaults into evictionHard: what is left out there is off.
     thresholds = DEFAULT_EVICTION_HARD | dict(config.eviction_hard or {})
     reserved = [
         {"numaNode": node, "limits": {"memory": bytes_text(size)}} for node, size in shares.items() if size

@@ -144,4 +144,5 @@ def amounts(
 
 def _up(amount: float, unit: int) -> int:
     """Round up to a multiple of the unit; rounding errors of floats do not count."""
+    # 2.0000000001 is 2: without rounding first, noise of floats would add a whole unit.
     return -int(-round(amount / unit, 6) // 1) * unit

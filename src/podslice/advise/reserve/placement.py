@@ -74,6 +74,7 @@ def _suitable(site: Site) -> tuple[str, str]:
         return EFFICIENCY, "the machine has cores of several kinds; the system can do with the least capable"
     if len(site.topology.numa_nodes) == 1:
         return FIRST, "there is one NUMA node; these are the CPUs that a kubelet would choose"
+    # A reserved CPU beside a device could never serve a pod that is aligned with the device.
     return DEVICE_FREE, "the NUMA nodes with the most devices are left to the pods that use them"
 
 
@@ -95,6 +96,7 @@ def _first(site: Site, count: int) -> Bits:
     """Return a kubelet's own choice by number (cpu-topology 2.3), completed to whole cores."""
     topology = site.topology
     count = min(-(-count // topology.cpus_per_core) * topology.cpus_per_core, topology.num_cpus)
+    # Rounded up first: the picker then takes whole cores wherever it can.
     picked = Picker(topology, CPUPolicyOptions(), PODSLICE).take(topology.all_cpus, count)
     return whole_objects(topology.cores, picked.cpus)
 
@@ -108,6 +110,7 @@ def _per_node(site: Site, count: int) -> Bits:
     rows = [_cores(site, cpus) for cpus in site.topology.numa_nodes.values()]
     longest = max(map(len, rows))
     rounds = [[row[at] for row in rows if at < len(row)] for at in range(longest)]
+    # At least one core of every node, whatever the amount.
     return union(rounds[0]) | _take([core for one in rounds for core in one], count)
 
 

@@ -27,6 +27,7 @@ def read_system(cgroups: FileSystem, proc: FileSystem, at: float) -> UsageSample
     count."""
     usage = memory = 0
     for name in cgroups.entries(""):
+        # Also kubepods.slice of the systemd driver.
         if name.startswith("kubepods"):
             continue
         usage += pairs_in(text_or_none(cgroups, f"{name}/cpu.stat")).get("usage_usec", 0)

@@ -82,10 +82,12 @@ class _Listener:
 
     def _note(self, uid: str, container: str | None, answer: ProviderHints) -> None:
         steps = self._record.steps
+        # A provider that answers twice for one container begins another round of hints.
         if not steps or steps[-1].container != container or self.name in steps[-1].hints:
             steps.append(_step(self._manager, container, uid))
         steps[-1].hints[self.name] = answer
         if self.name == "device" and answer:
+            # Which devices are taken matters to hints about devices only.
             steps[-1].devices = self._manager.device.assignments()
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
@@ -126,6 +128,7 @@ def recording(manager: ContainerManager) -> Iterator[Record]:
     """Record an admission inside the block; use one block for one pod."""
     topology = manager.topology
     manager.remove_stale()
+    # Stale allocations are released first, so that the record begins with what the pod finds free.
     record = Record(_step(manager, None), topology.merger)
     providers: Any = topology.providers
     listeners: list[HintProvider] = [_Listener(provider, manager, record) for provider in providers]

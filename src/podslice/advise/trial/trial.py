@@ -245,6 +245,7 @@ class Trial:
             return None
         kubelet = self._kubelet.copy()
         kubelet.save()
+        # Saved before the policy changes: a restart reads what the old kubelet has written.
         kubelet.policy = kubelet.policy if policy is None else policy
         try:
             kubelet.restart(machine=machine, config=config)
@@ -272,4 +273,5 @@ class Trial:
         kubelet.sources_ready()
         kubelet.collect()
         kubelet.save()
+        # Byte by byte: a difference means that the plan left something that only its own process knew.
         return "" if kubelet.files == files else "a restarted kubelet would change the state"

@@ -162,6 +162,7 @@ def whatif(
     shown = list(ranking.outcomes) if recommend else report
     if out is not None:
         chosen = (
+            # Recommending compares dozens of scenarios: only the winner is drawn.
             [ranking.outcomes[0].scenario] if recommend else [outcome.scenario for outcome in report][:_MOST_PICTURES]
         )
         pictures = [

@@ -298,6 +298,7 @@ def _fragmentation(topology: CPUTopology, free: Bits) -> dict[int, float]:
         here = cpus & free
         if here:
             whole = sum(_in_whole(units.values(), cpus, here) for units in (topology.cores, topology.uncore_caches))
+            # Free CPUs are counted twice, in whole cores and in whole caches, hence the 2.
             scores[node] = round(1 - whole / (2 * here.bit_count()), 3)
     return scores
 
@@ -316,6 +317,7 @@ def _count_stranded(node: Node, pods: Sequence[Pod]) -> int:
     number = 0
     for shape in shapes:
         while number < _MOST_FILLING:
+            # The limit is for all shapes together.
             number += 1
             uid = f"filling-{number}"
             copy = replace(shape, metadata=replace(shape.metadata, name=uid, uid=uid))
@@ -368,6 +370,7 @@ def variants(scenario: Scenario) -> Iterator[Scenario]:
                     cpu_manager_policy_options=dict.fromkeys(options, "true"),
                 )
                 name = _variant_name(config, options)
+                # The present configuration comes first, under a name of its own.
                 if name != as_is:
                     yield replace(scenario, name=name, config=config)
 
@@ -390,6 +393,7 @@ def rank(outcomes: Iterable[Outcome]) -> Recommendation:
         values = [(_merits(outcome)[place], outcome.scenario) for outcome in running]
         if values and (name != "granted" or any(outcome.resizes for outcome in running)):
             least = min(values)[0]
+            # Merits of criteria in which more is better are negated.
             best[name] = abs(least), tuple(scenario for value, scenario in values if value == least)
     return Recommendation(tuple(ordered), best)
 

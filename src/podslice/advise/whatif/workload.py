@@ -110,6 +110,7 @@ class _Run:
         except InputError as error:
             self.resizes.append(ResizeAnswer(name, REFUSED, error.problem))
             return
+        # A resize that gives resources back may let in others that waited.
         self._settle(answer.others)
         self._waiting[uid] = len(self.resizes)
         self.resizes.append(ResizeAnswer(name, answer.outcome, answer.message))

@@ -67,6 +67,7 @@ def _show_pending(found: PendingPodList, *, wide: bool) -> None:
     first: dict[str, str] = {}
     for one in found.items:
         if one.way is not None:
+            # Pods with equal needs have the same way out, which is printed once.
             first.setdefault(one.way.text, f"{one.namespace}/{one.name}")
     if first:
         echo("\n" + style("What would help, by the first pod of each kind (each was tried):", bold=True))
@@ -137,6 +138,7 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
     elif fit.ways is not None:
         echo("No small change was found that would help.")
     for note in fit.notes:
+        # The verdict names the node that is kept already.
         if not fit.held or fit.held not in note:
             echo(wrapped(note, prose_width()))
 

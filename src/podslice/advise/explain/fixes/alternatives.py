@@ -105,8 +105,7 @@ class Alternatives:
     def _without_pods(self, uids: frozenset[str]) -> Bench:
         copy = self.node.copy()
         copy.remove(*uids)
-        # Each bench holds a copy of the node: bounded, and dropped as a whole, since searches ask for a set of pods in
-        # bursts.
+        # Each bench holds a copy of the node, so their number is bounded.
         if len(self._without) >= _MOST_KEPT:
             self._without.clear()
         bench = self._without[uids] = Bench(copy)
@@ -146,6 +145,7 @@ class Alternatives:
 
     def _admits_after(self, how: str, needs: PodNeeds, config: KubeletConfig, machine: Machine) -> bool:
         empty = self._bench("empty", config, machine)
+        # The sums on the empty node refuse most changes before a kubelet is restarted or pods come back to it.
         if empty is None or empty.is_too_small(needs, self._least_load(empty)):
             return False
         bench = self._bench(how, config, machine)
@@ -159,6 +159,8 @@ class Alternatives:
         return known
 
     def _bench(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
+        # Machines are compared by identity, which `machine` guarantees; comparing thousands of CPUs would cost more
+        # than a trial.
         key = (how, msgspec.json.encode(config), id(machine))
         if key not in self._kept:
             self._kept[key] = self._build(how, config, machine)

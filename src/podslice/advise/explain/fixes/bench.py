@@ -100,10 +100,13 @@ class Bench:
     def admits(self, needs: PodNeeds) -> bool:
         """Whether the pod is admitted, its containers start, and no pod is preempted."""
         admission = needs.admission
+        # With v1.36.2's quirks a refused pod leaves traces; a pod that is on the node already is admitted again on a
+        # copy.
         if not self._clean or admission.uid in self._node.pods:
             return self._trial.copy().try_run(needs.pod)
         if self.is_too_small(needs):
             return False
+        # Devices make pods differ in ways that the key does not hold.
         if needs.shape is None:
             return self._trial.rehearse(admission, self._neighbours())
         key = (needs.shape, self._ranks(needs)) if self._node.binds_memory else needs.shape
@@ -151,6 +154,7 @@ class Bench:
             for name, size in needs.memory.items():
                 if size + beside.memory.get(name, 0) > left.memory.get(name, 0):
                     return True
+        # A critical pod preempts others, so that sums of requests do not refuse it.
         if left.requests and not needs.critical:
             for name, amount in needs.requests.items():
                 room = left.requests.get(name)
@@ -174,6 +178,7 @@ class Bench:
         free = (node.shared | freed) & ~node.reserved
         if self._is_short_of_cpus(needs, free.bit_count()):
             return True
+        # These admit a pod wherever its CPUs lie; align-by-socket counts sockets, not NUMA nodes.
         if node.config.topology_manager_policy in (NONE, BEST_EFFORT) or node.cpu_options.align_by_socket:
             return False
         on_nodes: list[int] = []

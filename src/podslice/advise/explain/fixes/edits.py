@@ -90,6 +90,7 @@ def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> Res
         limits.pop(name, None)
     else:
         requests[name] = quantity
+        # A limit equal to its request follows it, so that the pod keeps its QoS class.
         if limit is not None and (limit == before or limit < quantity):
             limits[name] = quantity
     return replace(old, requests=requests or None, limits=limits or None)

@@ -44,6 +44,7 @@ def pod_moves(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
         evicted = evicted or (one,)
         if may_move and nodes.readmits((one,), needs):
             moved = (one,)
+        # Trying whether a pod comes back takes a whole node each time, so it ends after a few.
         if moved or not may_move or count == _MOST_MOVES:
             break
     if not evicted:
@@ -113,6 +114,7 @@ def topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
     found = [(policy, scope) for policy in POLICIES for scope in SCOPES if (policy, scope) != now]
     found.sort(key=lambda pair: (pair[0] != now[0]) + (pair[1] != now[1]))
     for policy, scope in found:
+        # Policy none has no scope: one variant of it is enough.
         if policy != "none" or scope == now[1]:
             yield replace(config, topology_manager_policy=policy, topology_manager_scope=scope)
 
@@ -158,6 +160,7 @@ def _try_configs(
         if node.pods and not nodes.admits_empty(needs, config, node.machine):
             continue
         edits = config_differences(node.config, config)
+        # Fewer edits help alone already.
         if any(fewer < set(edits) for fewer in enough):
             continue
         drained = not nodes.admits_restarted(needs, config, node.machine)
@@ -223,6 +226,7 @@ def reservations(nodes: Alternatives, needs: PodNeeds) -> Iterator[Fix]:
 
 def _first_that_helps(nodes: Alternatives, needs: PodNeeds, configs: Sequence[KubeletConfig]) -> Iterator[Fix]:
     """Yield the first of ever larger changes that helps; none if the largest does not."""
+    # The largest change goes first: where it does not help, no smaller one does.
     if configs and next(_try_configs(nodes, needs, "reservation", configs[-1:]), None) is not None:
         for config in configs:
             fix = next(_try_configs(nodes, needs, "reservation", [config]), None)
@@ -267,6 +271,8 @@ def _memory_reservations(config: KubeletConfig) -> Iterator[list[KubeletConfig]]
             limits = {**reservation.limits, "memory": _bytes(here - less)}
             reserved = list(config.reserved_memory)
             reserved[place] = replace(reservation, limits=limits)
+            # The kubelet starts only if reservedMemory adds up to what is reserved in all, so both shrink by the same
+            # amount.
             system_reserved = {**config.system_reserved, "memory": _bytes(system - less)}
             configs.append(replace(config, reserved_memory=tuple(reserved), system_reserved=system_reserved))
         yield configs
@@ -295,6 +301,7 @@ def _more_pages(nodes: Alternatives, needs: PodNeeds, name: str, amount: int) ->
     lacking_in_all = amount - nodes.room(needs.pod, name)
     for numa in view.machine.nodes:
         lacking_here = amount - (_free_on(view, numa.id, name) or 0)
+        # Fewest pages first: each takes ordinary memory from other pods.
         for pages in sorted({-(-lacking // size) for lacking in (lacking_in_all, lacking_here, amount)}):
             machine = _with_pages(nodes, numa.id, size // 1024, pages) if pages > 0 else None
             if machine is not None:

@@ -104,6 +104,7 @@ class PodFixes:
     # Trying
 
     def _works(self, pod: Pod) -> bool:
+        # The cheapest check first: useless edits fail it most, and the API server's validation is the costliest.
         return is_covered(pod) and self._nodes.here.admits(self._nodes.needs(pod)) and is_valid(pod, self.node.gates)
 
     def _first_that_works(self, amounts: Iterable[Amounts]) -> Amounts | None:
@@ -140,12 +141,14 @@ class PodFixes:
         if count:
             yield from self._shrink(place, "cpu", quantity, map(Quantity.of, range(count - 1, 0, -1)))
             yield from self._raise_cpus(place, quantity, count)
+            # A little less than whole CPUs: the container shares, so that none have to be found for it alone.
             fraction: Amounts = {(place, "cpu"): Quantity.milli(count * 1000 - 100)}
             if place != POD and self._works(with_amounts(self.pod, fraction)):
                 words = f"Ask for {count * 1000 - 100}m CPUs in {self._who(place)}: with a fraction it shares"
                 yield self._fix("fraction", words, fraction, COSTS["fraction"])
             return
         milli = quantity.milli_value()
+        # Rounded up first: the container asked for no less.
         whole = [n for n in (-(-milli // 1000), milli // 1000) if n]
         rounded = self._first_that_works({(place, "cpu"): Quantity.of(n)} for n in whole)
         if rounded is not None:
@@ -194,9 +197,11 @@ class PodFixes:
             if size and self._works(with_amounts(self.pod, of(size // unit))):
                 below = size // unit
                 break
+            # Sizes fall, so the next size that works lies below this one that does not.
             above = max(below + 1, size // unit) if size else above
         else:
             above = -(-before // unit)
+        # Between the largest full size that works and the next, a larger size may still do.
         steps = self._bisect(below, above, of) or (below if below < above else 0)
         if steps:
             yield Quantity.of(steps * unit, BINARY_SI)
@@ -220,6 +225,7 @@ class PodFixes:
         before = 0
         for other in others:
             before += other
+            # Containers are placed in order: those before, or those after this one, may share its nodes.
             beside |= {before, sum(others) - before}
         return (size - used for size in amounts for used in beside)
 
@@ -324,6 +330,7 @@ class PodFixes:
 
     def _add_resources(self, place: str) -> Iterator[Fix]:
         """Give amounts of its own to a container that shares its pod's: a small share, or one CPU."""
+        # A small share keeps the container sharing; one whole CPU makes it an owner beside its pod's pool.
         for cpu in (Quantity.milli(100), Quantity.of(1)):
             own: ResourceList = {"cpu": cpu, "memory": Quantity.of(_SMALL_MEMORY, BINARY_SI)}
             pod = with_resources(self.pod, place, ResourceRequirements(requests=own, limits=own))

@@ -79,6 +79,7 @@ class Removals:
         leaving = list(uids)
         size = len(leaving) // 2
         while size:
+            # Chunks of halving size, from the disruptive end: whole chunks stay where they can, then parts of them.
             for start in range(len(leaving) - size, -1, -size):
                 fewer = leaving[:start] + leaving[start + size :]
                 if fewer and self.helps(fewer):

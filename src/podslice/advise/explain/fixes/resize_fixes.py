@@ -66,6 +66,7 @@ class ResizeFixes:
         """Return at most one fix for each amount, class and setting: those that give up no guarantee first, then by
         cost."""
         found = [*self._sizes(), *self._moves_of_others(), *self._removals(), *self._policies()]
+        # A restart of the kubelet is worth proposing only where no policy helps.
         if not any(fix.code == "policy" for fix in found):
             found += self._configurations()
         return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
@@ -115,6 +116,7 @@ class ResizeFixes:
             middle = (low + high) // 2 // _MI * _MI
             if not low < middle < high:
                 break
+            # A pod grows where it is: less memory fits wherever more does, so that bisection finds the largest size.
             works = self._works(EditPod(self._with_memory(place, middle)))
             low, high = (middle, high) if works else (low, middle)
         if low > had:
@@ -136,6 +138,7 @@ class ResizeFixes:
 
     def _moves_of_others(self) -> Iterator[Fix]:
         """Yield a fix that moves the fewest containers on the node; only for a deferred resize."""
+        # An infeasible resize would not fit if no other pod were here either, so no move helps it.
         if self._verdict.outcome != DEFERRED:
             return
         change = MoveContainers(self._moves(self._node, self._pod))
@@ -177,6 +180,7 @@ class ResizeFixes:
     # Another policy
 
     def _policies(self) -> Iterator[Fix]:
+        # The profile of v1.36.2 has no PodslicePolicy.
         if self._view.quirks != PODSLICE:
             return
         enough: list[set[Edit]] = []
