@@ -193,9 +193,11 @@ def test_what_does_not_fit_is_said(node: Node, dump: Path, tmp_path: Path) -> No
     assert "node worker-1: its NodeState cannot be used: status.state: " in said
     assert "node worker-2: its NodeState cannot be used: has no state yet" in said
     assert "node worker-3: its NodeState cannot be used: status.encoding: 'zstd' is not zlib+base64" in said
-    assert "an agent told of elsewhere, which is no node of the dump: the two were made apart" in said
-    assert "node worker-0: its agent told no state: the runtime is silent" in said
-    assert "3 pods that agents told of are not in the dump of pods" not in said
+    assert (
+        "an agent's snapshot is of elsewhere, which is no node of the dump: they were made at different times" in said
+    )
+    assert "node worker-0: its agent reported no state: the runtime is silent" in said
+    assert "3 pods of agents are not in the dump of pods" not in said
 
 
 def test_pods_that_the_dump_has_not_are_counted(node: Node, dump: Path, tmp_path: Path) -> None:
@@ -203,9 +205,7 @@ def test_pods_that_the_dump_has_not_are_counted(node: Node, dump: Path, tmp_path
     (dump / "pods.json").write_text(json.dumps({"kind": "PodList", "items": KEPT[:1]}))
     (dump / "agent.json").write_text(json.dumps(live_node(node)))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
-    assert "2 pods that agents told of are not in the dump of pods: what they had is free" in (
-        " ".join(result.output.split())
-    )
+    assert "2 pods of agents are not in the dump of pods: their resources are free" in (" ".join(result.output.split()))
 
 
 def test_a_state_that_is_not_what_its_digests_say(node: Node, dump: Path, tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_budgets_of_a_dump_come_along(dump: Path, tmp_path: Path) -> None:
     assert (first.selector.match_labels, first.namespace, first.min_available) == ({"app": "db"}, "prod", "50%")
     assert (second.selector.match_labels, second.namespace, second.max_unavailable) == ({}, "default", 1)
     hidden = fleet("import", dump, "--out", tmp_path / "hidden", "--anonymise")
-    assert "3 PodDisruptionBudgets left out: labels, which they go by, are not told" in hidden.output
+    assert "3 PodDisruptionBudgets left out: labels, by which they select, are hidden" in hidden.output
     assert not (tmp_path / "hidden" / "budgets.json").exists()
 
 

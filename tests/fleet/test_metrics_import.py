@@ -11,8 +11,8 @@ import pytest
 
 from podslice.fleet.importing.kube_pods import cluster_pods
 from podslice.fleet.importing.metrics_pods import MetricsPods, metrics_pods
-from podslice.fleet.importing.metrics_read import MetricSeries, is_metrics, metrics_of, text_metrics
-from podslice.fleet.importing.metrics_table import table_metrics
+from podslice.fleet.importing.metrics_read import MetricSeries, is_metrics, read_answer, read_exposition
+from podslice.fleet.importing.metrics_table import read_table
 from podslice.fleet.scenario.starter import sample_cluster
 from podslice.values.errors import InputError
 from tests.fleet.test_runs import fleet, rows
@@ -36,7 +36,7 @@ def answer(*series: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def pods_in(*series: dict[str, Any], resources: tuple[str, ...] = ()) -> MetricsPods:
-    return metrics_pods(metrics_of(answer(*series), Path("m.json")).series, resources)
+    return metrics_pods(read_answer(answer(*series), Path("m.json")).series, resources)
 
 
 def times(pod: dict[str, Any]) -> tuple[str, str]:
@@ -110,7 +110,7 @@ def test_what_other_metrics_tell() -> None:
     assert (job["metadata"]["ownerReferences"], times(job)) == ([{"kind": "Job"}], ("00:01:40", "00:05:00"))
     assert (idle["spec"]["containers"], idle["spec"]["priorityClassName"]) == ([{"name": "main"}], "high")
     assert (idle["metadata"]["ownerReferences"], times(idle)) == ([], ("00:00:00", "00:09:59"))
-    assert any("tell no limits, so pods are Burstable" in line for line in found.assumed)
+    assert any("have no limits, so pods are Burstable" in line for line in found.assumed)
 
 
 def test_sidecars_are_told_by_their_restart_policy() -> None:
@@ -132,7 +132,7 @@ def test_sidecars_are_told_by_their_restart_policy() -> None:
         {"name": "proxy", "resources": {"requests": {"cpu": "250m"}}, "restartPolicy": "Always"},
     ]
     assert found.problems == ()
-    line = "metrics name no sidecar among the init containers of 1 pod: kube-state-metrics tells of them in"
+    line = "metrics name no sidecar among the init containers of 1 pod: kube-state-metrics has them in"
     assert not any(line in one for one in found.assumed)
     without = pods_in(*series)
     assert not any("restartPolicy" in one for one in without.pods[0]["spec"]["initContainers"])
@@ -195,7 +195,7 @@ def test_what_cannot_be_used_is_counted() -> None:
     spoilt = one(REQUESTS, "a", range(0, 181, 60), uid="1", node="n", future="label")
     spoilt["values"][1:3] = [[BEGIN + 60, "NaN"], ["soon", "1"]]
     nameless = one(REQUESTS, "", [0])
-    export = metrics_of(
+    export = read_answer(
         answer(spoilt, nameless, one("up", "x", [0]), one(REQUESTS, "b", [0], container=""), {"metric": 1},
                warnings=["results truncated"]),
         Path("m.json"),
@@ -209,7 +209,7 @@ def test_what_cannot_be_used_is_counted() -> None:
     found = metrics_pods(export.series)
     assert [pod["metadata"]["name"] for pod in found.pods] == ["a"]
     assert found.problems == (
-        "1 series of metric up say nothing of pods' requests",
+        "1 series of metric up have nothing about pods' requests",
         f"1 series of {REQUESTS} without the label container",
         f"1 series of {REQUESTS} without the label pod",
     )
@@ -229,7 +229,7 @@ def test_answers_without_series_are_refused(document: dict[str, Any], said: str)
     """With what Prometheus said, and what to ask."""
     assert is_metrics(document)
     with pytest.raises(InputError) as caught:
-        metrics_of(document, Path("m.json"))
+        read_answer(document, Path("m.json"))
     assert said in str(caught.value)
 
 
@@ -237,7 +237,7 @@ def test_a_query_with_a_function_is_known_by_its_file(tmp_path: Path) -> None:
     """Its series have no name; an instant query has one sample of each."""
     document = {"resultType": "vector", "result": [{"metric": {"pod": "a", "container": "c", "resource": "cpu"},
                                                    "value": [BEGIN, "1"]}]}  # fmt: skip
-    export = metrics_of(document, tmp_path / f"{REQUESTS}.monday.json")
+    export = read_answer(document, tmp_path / f"{REQUESTS}.monday.json")
     assert export.series == (
         MetricSeries(REQUESTS, {"pod": "a", "container": "c", "resource": "cpu"}, ((BEGIN * 1000, 1.0),)),
     )
@@ -257,7 +257,7 @@ def test_text_of_an_exporter(tmp_path: Path) -> None:
     """Labels with quotes and braces, times of lines or of the file; broken lines are counted."""
     path = tmp_path / "ksm.prom"
     path.write_text(TEXT)
-    export = text_metrics(path, BEGIN * 1000)
+    export = read_exposition(path, BEGIN * 1000)
     assert export is not None
     assert [(dict(one.labels)["container"], one.samples) for one in export.series[:2]] == [
         ('a"b,}c', ((BEGIN * 1000, 0.5),)),
@@ -265,22 +265,22 @@ def test_text_of_an_exporter(tmp_path: Path) -> None:
     ]
     assert export.problems == ("ksm.prom: 2 lines that are of no metric left out",)
     path.write_text(TEXT.strip()[:-3])
-    cut = text_metrics(path, BEGIN * 1000)
+    cut = read_exposition(path, BEGIN * 1000)
     assert cut is not None
     assert cut.problems[0] == "ksm.prom: breaks off; what is before that is used"
     path.write_text(f'{REQUESTS}{{pod="a"}} 1 1767225660.5\n# EOF\n')
-    seconds = text_metrics(path, 0)
+    seconds = read_exposition(path, 0)
     assert seconds is not None
     assert seconds.series[0].samples == ((1767225660500, 1.0),)
     path.write_text(f'{{__name__="{REQUESTS}", pod="a"}} 1 1767225660000\n{{pod="a"}} 1 1767225660000\n')
-    dumped = text_metrics(path, 0)
+    dumped = read_exposition(path, 0)
     assert dumped is not None
     assert dumped.series == (MetricSeries(REQUESTS, {"pod": "a"}, ((1767225660000, 1.0),)),)
     assert dumped.problems == ("ksm.prom: 1 lines that are of no metric left out",)
     path.write_text("Dear all,\nthis is no metric.\n")
-    assert text_metrics(path, 0) is None
+    assert read_exposition(path, 0) is None
     path.write_bytes(b"\xff\xfe\x00")
-    assert text_metrics(path, 0) is None
+    assert read_exposition(path, 0) is None
 
 
 LONG = """time,value,namespace,pod,uid,node,container,resource
@@ -298,7 +298,7 @@ def test_a_table_of_samples(tmp_path: Path) -> None:
     """A row is a sample; seconds, milliseconds, and times in words, which are UTC; the file says which metric it is."""
     path = tmp_path / f"{REQUESTS}.csv"
     path.write_text(LONG)
-    export = table_metrics(path)
+    export = read_table(path)
     assert export is not None
     told = {"namespace": "prod", "node": "n", "container": "app", "resource": "cpu"}
     assert export.series == (
@@ -311,13 +311,13 @@ def test_a_table_of_samples(tmp_path: Path) -> None:
     )
     named = tmp_path / "all.csv"
     named.write_text(f"Timestamp,Value,__name__,pod\n1767225660,3,{REQUESTS},a\n1767225660,1,kube_pod_info,a\n")
-    export = table_metrics(named)
+    export = read_table(named)
     assert export is not None
     assert [(one.name, dict(one.labels)) for one in export.series] == [
         (REQUESTS, {"pod": "a"}), ("kube_pod_info", {"pod": "a"})
     ]  # fmt: skip
     named.write_text(f"ts,{REQUESTS},pod\n1767225660,3,a\n")
-    export = table_metrics(named)
+    export = read_table(named)
     assert export is not None
     assert export.series == (MetricSeries(REQUESTS, {"pod": "a"}, ((BEGIN * 1000 + 60_000, 3.0),)),)
 
@@ -330,7 +330,7 @@ def test_a_table_with_a_column_for_each_series(tmp_path: Path) -> None:
         "2026-01-01 00:00:00,1,\n2026-01-01 00:01:00,1,4\n"
     )
     path.write_bytes(gzip.compress(text.encode()))
-    export = table_metrics(path)
+    export = read_table(path)
     assert export is not None
     begin = BEGIN * 1000
     assert export.series == (
@@ -346,16 +346,16 @@ def test_tables_that_are_none(tmp_path: Path) -> None:
     other = tmp_path / "trace.csv"
     for text in ("name,cpu\na,1\n", "time,value,name\n1,2,a\n", "time\n1\n"):
         other.write_text(text)
-        assert table_metrics(other) is None
+        assert read_table(other) is None
     wrong = tmp_path / f"{REQUESTS}.csv"
     for text, said in (("when,value,pod\n1,2,a\n", "time: when, value, pod"), ("time,cores,pod\n", "value: time, ")):
         wrong.write_text(text)
         with pytest.raises(InputError, match=f"has no column {said}") as caught:
-            table_metrics(wrong)
+            read_table(wrong)
         assert "save it with the columns time, value and the labels" in str(caught.value)
     wrong.with_suffix(".csv.gz").write_bytes(gzip.compress(LONG.encode())[:-20])
     with pytest.raises(InputError, match="is not a whole gzip file"):
-        table_metrics(wrong.with_suffix(".csv.gz"))
+        read_table(wrong.with_suffix(".csv.gz"))
 
 
 # As a workload
@@ -464,7 +464,7 @@ def test_metrics_without_pods_are_no_workload(dump: Path, tmp_path: Path) -> Non
     """Other metrics alone are refused with what to export; nothing is written."""
     (dump / "up.json").write_text(json.dumps(answer(one("up", "x", [0]))))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
-    assert "its metrics tell of no pods: 1 series of metric up say nothing of pods' requests" in str(result.exception)
+    assert "its metrics have no pods: 1 series of metric up have nothing about pods' requests" in str(result.exception)
     assert "export kube_pod_container_resource_requests" in str(result.exception)
     assert not (tmp_path / "cluster").exists()
 
@@ -473,7 +473,7 @@ def test_times_that_are_none() -> None:
     """Samples before 1970 or after the year 9999, and pods made or ended then: counted, and the rest is used."""
     odd = one(REQUESTS, "a", [0, 60], uid="1", node="n")
     odd["values"] += [[-5, "1"], [1e15, "1"], ["inf", "1"]]
-    export = metrics_of(answer(odd, one("kube_pod_created", "a", [0], 1e18, uid="1")), Path("m.json"))
+    export = read_answer(answer(odd, one("kube_pod_created", "a", [0], 1e18, uid="1")), Path("m.json"))
     assert export.problems == (
         "m.json: 2 samples of no time left out",
         "m.json: 1 samples that are no numbers left out",
@@ -487,6 +487,6 @@ def test_long_lines_take_no_time(tmp_path: Path) -> None:
     """Lines that no exporter writes are left out before they are looked at."""
     path = tmp_path / "long.prom"
     path.write_text("a" + " " * 1_000_000 + "1 2 3 4\n" + f'{REQUESTS}{{pod="a"}} 1\n')
-    found = text_metrics(path, BEGIN * 1000)
+    found = read_exposition(path, BEGIN * 1000)
     assert found is not None
     assert found.problems == ("long.prom: 1 lines that are of no metric left out",)

@@ -1,7 +1,7 @@
-"""Nodes of a live cluster, from what kubectl prints and what was copied from the nodes themselves.
+"""Nodes of a live cluster, from kubectl's output and from files of the nodes themselves.
 
-What a node tells of itself comes first: captured machine, state files, its kubelet's configuration. Then what objects
-of the API say of it; the rest is assumed, and said.
+Files of a node come first: captured machine, state files, its kubelet's configuration. Then objects of the API; the
+rest is assumed, and reported.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from podslice.fleet.engine.nodes import FleetNode
 from podslice.fleet.engine.shapes import NodeTaint
-from podslice.fleet.importing.kube_devices import LISTED_DEVICES, filed_devices
-from podslice.fleet.importing.kube_objects import CONFIGZ, listed, name_of, part, read_documents, read_objects
-from podslice.fleet.importing.kube_start import NOTHING_TOLD, KnownStart
+from podslice.fleet.importing.kube_devices import LISTED_DEVICES, read_devices
+from podslice.fleet.importing.kube_objects import CONFIGZ, items_of, name_of, part, read_documents, read_objects
+from podslice.fleet.importing.kube_start import NOTHING_KNOWN, KnownStart
 from podslice.fleet.scenario.inputs import canonical_json
 from podslice.fleet.scenario.machines import NodeClass
 from podslice.fleet.scenario.scenario import AS_WRITTEN
@@ -41,8 +41,8 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class ClusterFolders(NamedTuple):
-    """Where the rest is that is known of nodes: a file with NodeResourceTopology objects, and folders with a file or a
-    folder for each node: its kubelet's configz, its captured machine, its state files."""
+    """Further sources: a file with NodeResourceTopology objects, and folders with a file or a folder for each node: its
+    kubelet's configz, its captured machine, its state files."""
 
     topology: Path | None = None
     configurations: Path | None = None
@@ -51,18 +51,18 @@ class ClusterFolders(NamedTuple):
 
 
 class ClusterNode(NamedTuple):
-    """A node of a dump, its class, and what is told of the pods on it."""
+    """A node of a dump, its class, and what is known of the pods on it."""
 
     node: FleetNode
     kind: NodeClass
-    told: KnownStart = NOTHING_TOLD
+    start: KnownStart = NOTHING_KNOWN
 
 
 NO_FOLDERS = ClusterFolders()
 
 
 def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[ClusterNode]:
-    """The nodes of a cluster. Raises `InputError`."""
+    """Return the nodes of a cluster. Raises `InputError`."""
     topology = read_objects(folders.topology, "NodeResourceTopology") if folders.topology else []
     zones = {name_of(one): one for one in topology}
     classes: dict[bytes, NodeClass] = {}
@@ -72,18 +72,19 @@ def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[Clu
         if not name:
             raise InputError("a node has no name", source=str(nodes))
         one = _NodeReader(data, name, str(nodes), zones.get(name), folders)
-        made = one.kind()
-        key = canonical_json([_shown(made)])
+        made = one.make_class()
+        key = canonical_json([_class_key(made)])
         if key not in classes:
             same = sum(known.name.startswith(made.name) for known in classes.values())
             classes[key] = made._replace(name=f"{made.name}-{same}" if same else made.name)
-        found.append(ClusterNode(_node(data, name), classes[key], one.told()))
+        found.append(ClusterNode(_node(data, name), classes[key], one.start()))
     if not found:
         raise InputError("holds no Node", source=str(nodes), remedy="kubectl get nodes -o json")
     return found
 
 
-def _shown(found: NodeClass) -> list[object]:
+def _class_key(found: NodeClass) -> list[object]:
+    """Return the facts in which nodes of one class are equal."""
     machine = found.machines[AS_WRITTEN]
     nodes = [(node.id, node.memory, [core.threads for core in node.cores]) for node in machine.nodes]
     allocatable = dict(found.allocatable or {})
@@ -91,14 +92,14 @@ def _shown(found: NodeClass) -> list[object]:
 
 
 class _NodeReader:
-    """All that is told of one node."""
+    """Reads all sources about one node."""
 
     def __init__(
         self, data: dict[str, Any], name: str, source: str, zones: dict[str, Any] | None, folders: ClusterFolders
     ) -> None:
         self._data, self._name, self._source, self._zones = data, name, source, zones
-        self._configuration = _configz(folders.configurations, name)
-        self._captured = captured_machine(folders.machines, name)
+        self._configuration = _load_configz(folders.configurations, name)
+        self._captured = load_machine(folders.machines, name)
         self._described: DescribedNode = described_node([data if zones is None else zones], source)
         self._machine = self._captured or self._described.machine
         self._files = node_files(folders.states, name)
@@ -112,15 +113,17 @@ class _NodeReader:
         except CheckpointError as error:
             place = f"state of node {self._name}"
             raise InputError(str(error), source=place, path=DEVICE_STATE_FILE, remedy="copy the file again") from None
-        told = self._described.devices if self._zones else None
-        found = filed_devices(checkpoint, self._machine, told, listed_devices(folder, self._name))
+        reported = self._described.devices if self._zones else None
+        found = read_devices(checkpoint, self._machine, reported, load_listed_devices(folder, self._name))
         self._devices = found.inventory
         self._files = {**self._files, DEVICE_STATE_FILE: found.file}
         if found.spread:
-            self._spread = f"devices of {', '.join(found.spread)} that nobody holds spread evenly over NUMA nodes"
+            self._spread = (
+                f"devices of {', '.join(found.spread)} that are not allocated are spread evenly over NUMA nodes"
+            )
 
-    def kind(self) -> NodeClass:
-        """The class of the node; its name is not unique yet."""
+    def make_class(self) -> NodeClass:
+        """Return the class of the node; its name is not unique yet."""
         status, labels = part(self._data, "status"), part(part(self._data, "metadata"), "labels")
         allocatable = _allocatable(status.get("allocatable") or status.get("capacity") or {}, self._source, self._name)
         gpus = next((value for name, value in allocatable.items() if name.endswith("/gpu")), 0)
@@ -137,26 +140,26 @@ class _NodeReader:
             "captured" if self._captured else "nrt" if self._zones is not None else "assumed",
             "; ".join(assumed),
             self._devices,
-            {**self._described.fields, **configured_by(self._files), **self._configuration},
+            {**self._described.fields, **fields_of_state(self._files), **self._configuration},
             allocatable,
         )
 
-    def told(self) -> KnownStart:
-        """What is told of the pods on the node."""
+    def start(self) -> KnownStart:
+        """Return what is known of the pods on the node."""
         return KnownStart(self._files, {} if self._zones is None else amounts_in_use(self._zones))
 
 
-def of_node(folder: Path | None, name: str, endings: Sequence[str]) -> Path | None:
-    """The file or the folder of a node in a folder, if it is there."""
+def find_node_path(folder: Path | None, name: str, endings: Sequence[str]) -> Path | None:
+    """Return the file or the folder of a node in a folder; None where it is missing."""
     if folder is None:
         return None
     places = (folder / f"{name}{ending}" for ending in endings)
     return next((path for path in places if path.exists()), None)
 
 
-def captured_machine(folder: Path | None, name: str) -> Machine | None:
-    """The captured machine of a node; None where there is none. Raises `InputError`."""
-    path = of_node(folder, name, MACHINE_ENDINGS)
+def load_machine(folder: Path | None, name: str) -> Machine | None:
+    """Return the captured machine of a node; None where it is missing. Raises `InputError`."""
+    path = find_node_path(folder, name, MACHINE_ENDINGS)
     return None if path is None else load_described(path).machine
 
 
@@ -164,19 +167,19 @@ MACHINE_ENDINGS = (".tar.xz", ".tar.gz", ".tar", ".yaml", ".json", ".xml", "")
 
 
 def node_files(folder: Path | None, name: str) -> dict[str, bytes]:
-    """The state files of a node by name; none where there are none. Raises `InputError`."""
-    path = of_node(folder, name, ("",))
+    """Return the state files of a node by name. Raises `InputError`."""
+    path = find_node_path(folder, name, ("",))
     return {} if path is None else read_state_directory(path)
 
 
-def listed_devices(folder: Path | None, name: str) -> DeviceInventory | None:
-    """What the device plugins of a node listed, where an agent told it. Raises `InputError`."""
-    path = of_node(folder, name, (f"/{LISTED_DEVICES}",))
+def load_listed_devices(folder: Path | None, name: str) -> DeviceInventory | None:
+    """Return the devices that device plugins listed, where an agent reported them. Raises `InputError`."""
+    path = find_node_path(folder, name, (f"/{LISTED_DEVICES}",))
     return None if path is None else inventory_from_data(read_documents(path)[0], source=str(path))
 
 
-def configured_by(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """What state files tell of the configuration with which they were written."""
+def fields_of_state(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the fields of a kubelet's configuration that its state files reveal."""
     found: dict[str, Any] = {}
     try:
         if CPU_STATE_FILE in files:
@@ -203,9 +206,9 @@ def _memory_configuration(memory: MemoryCheckpoint) -> dict[str, Any]:
     return {"memoryManagerPolicy": memory.policy_name} | ({"reservedMemory": reserved} if reserved else {})
 
 
-def _configz(folder: Path | None, name: str) -> dict[str, Any]:
-    """What a kubelet is configured with, as far as it was asked."""
-    path = of_node(folder, name, (".json",))
+def _load_configz(folder: Path | None, name: str) -> dict[str, Any]:
+    """Return the fields of a kubelet's configz, empty where it is missing."""
+    path = find_node_path(folder, name, (".json",))
     if path is None:
         return {}
     found = next((one for one in read_objects(path) if one["kind"] in ("", CONFIGZ)), None)
@@ -232,7 +235,7 @@ def _node(data: Mapping[str, Any], name: str) -> FleetNode:
     labels = part(part(data, "metadata"), "labels")
     taints = tuple(
         NodeTaint(str(one.get("key", "")), str(one.get("value") or ""), one["effect"])
-        for one in listed(spec, "taints")
+        for one in items_of(spec, "taints")
         if one.get("effect") in _EFFECTS
     )
     plain = {str(key): str(value) for key, value in labels.items()}

@@ -1,6 +1,6 @@
-"""PodDisruptionBudgets: those a scenario writes down itself, and objects in its files.
+"""PodDisruptionBudgets: those written in a scenario, and objects in its files.
 
-An object's `selector: {}` means all pods of the namespace, none at all no pod (the documentation's page on
+An object's `selector: {}` selects all pods of the namespace, a missing one no pod (the documentation's page on
 PodDisruptionBudget, policy/v1).
 """
 
@@ -25,7 +25,7 @@ _REMEDY = 'pods, such as 2, or percent, such as "50%"'
 
 
 def budgets_of(scenario: FleetScenario, inputs: Inputs) -> tuple[DisruptionBudget, ...]:
-    """All budgets of a scenario. Raises `InputError`."""
+    """Return all budgets of a scenario. Raises `InputError`."""
     return tuple(one for index, entry in enumerate(scenario.budgets) for one in _budgets(entry, inputs, index))
 
 
@@ -42,7 +42,7 @@ def _budgets(entry: BudgetEntry, inputs: Inputs, index: int) -> Iterator[Disrupt
 
 
 def budget_of_object(data: Mapping[str, Any], path: Path) -> DisruptionBudget | None:
-    """The budget of an object in a file, None where it holds for no pod. Raises `InputError`."""
+    """Return the budget of an object in a file, None where it selects no pod. Raises `InputError`."""
     spec, where = part(data, "spec"), f"{BUDGET} {name_of(data)}: spec"
     amounts = {name: spec[name] for name in ("minAvailable", "maxUnavailable") if spec.get(name) is not None}
     problems = amount_problems(amounts, where)
@@ -59,13 +59,15 @@ def budget_of_object(data: Mapping[str, Any], path: Path) -> DisruptionBudget | 
 
 
 def _budget(
-    selector: Selector, namespace: str, least: int | str | None, most_gone: int | str | None
+    selector: Selector, namespace: str, least: int | str | None, most_unavailable: int | str | None
 ) -> DisruptionBudget:
-    return DisruptionBudget(selector=selector, namespace=namespace, min_available=least, max_unavailable=most_gone)
+    return DisruptionBudget(
+        selector=selector, namespace=namespace, min_available=least, max_unavailable=most_unavailable
+    )
 
 
 def amount_problems(amounts: dict[str, Any], where: str) -> list[InputError]:
-    """What is wrong with the amounts of a budget that are given."""
+    """Return the errors in the amounts of a budget."""
     found = []
     if len(amounts) != 1:
         found.append(InputError("needs exactly one of minAvailable and maxUnavailable", path=where))

@@ -1,6 +1,6 @@
-"""The devices of a node of a live cluster: which there are, near which NUMA nodes.
+"""The devices of a node of a live cluster, and their NUMA nodes.
 
-A kubelet's checkpoint has the ids of all devices, and NUMA nodes of those that somebody holds. The others are put where
+A kubelet's checkpoint has the ids of all devices, and the NUMA nodes of allocated ones. The others are placed where
 NodeResourceTopology has room for them, else spread evenly. Ids are numbered in byte order, so that equal nodes are
 equal.
 """
@@ -15,26 +15,29 @@ from podslice.machine.model import Machine
 from podslice.node.devices.checkpoint import DeviceCheckpoint, PodDevicesEntry, encode
 
 LISTED_DEVICES = "devices.json"
-"""Beside the state files of a node: what its device plugins listed, as in a file of devices."""
+"""File beside the state files of a node with the devices that its device plugins listed."""
 
 
 class FiledDevices(NamedTuple):
     """The devices of a checkpoint; the checkpoint with their new ids; and resources whose devices' NUMA nodes were
-    assumed."""
+    assumed (`spread`)."""
 
     inventory: DeviceInventory
     file: bytes
     spread: tuple[str, ...]
 
 
-def filed_devices(
+def read_devices(
     checkpoint: DeviceCheckpoint,
     machine: Machine,
-    told: DeviceInventory | None,
+    reported: DeviceInventory | None,
     plugins: DeviceInventory | None = None,
 ) -> FiledDevices:
-    """The devices of a node by its checkpoint; `told`: what an object of the cluster tells of them; `plugins`: what
-    device plugins listed, under the ids that the checkpoint has."""
+    """Return the devices of a node by its checkpoint.
+
+    `reported`: its devices by an object of the cluster; `plugins`: the devices that device plugins listed, under the
+    ids of the checkpoint.
+    """
     entries = checkpoint.entries or []
     exact = {
         one.resource: {device.id: tuple(device.numa or ()) for device in one.devices}
@@ -55,23 +58,23 @@ def filed_devices(
         own = exact.get(resource, {})
         known = {**{name: own[name] for name in every if name in own}, **places.get(resource, {})}
         unknown = [name for name in every if name not in known]
-        found, guessed = _placed(unknown, known, resource, machine, told)
+        found, guessed = _place(unknown, known, resource, machine, reported)
         spread += [resource] if guessed else []
         numbered[resource] = {name: f"device-{number:04}" for number, name in enumerate(every)}
         devices = (Device(numbered[resource][name], {**known, **found}[name]) for name in every)
         resources.append(DeviceResource(resource, tuple(devices)))
-    return FiledDevices(DeviceInventory(tuple(resources)), _renamed(checkpoint, numbered), tuple(spread))
+    return FiledDevices(DeviceInventory(tuple(resources)), _rename(checkpoint, numbered), tuple(spread))
 
 
-def _placed(
+def _place(
     unknown: Sequence[str],
     known: Mapping[str, tuple[int, ...]],
     resource: str,
     machine: Machine,
-    told: DeviceInventory | None,
+    reported: DeviceInventory | None,
 ) -> tuple[dict[str, tuple[int, ...]], bool]:
-    """NUMA nodes for devices that nobody holds, and whether they were assumed."""
-    listed = next((one.devices for one in (told.resources if told else ()) if one.resource == resource), ())
+    """Return NUMA nodes for devices that are not allocated, and whether they were assumed."""
+    listed = next((one.devices for one in (reported.resources if reported else ()) if one.resource == resource), ())
     room = [device.numa for device in listed if device.numa]
     for nodes in known.values():
         if nodes in room:
@@ -82,7 +85,9 @@ def _placed(
     return {name: (owners[place * len(owners) // len(unknown)],) for place, name in enumerate(unknown)}, True
 
 
-def _renamed(checkpoint: DeviceCheckpoint, numbered: Mapping[str, Mapping[str, str]]) -> bytes:
+def _rename(checkpoint: DeviceCheckpoint, numbered: Mapping[str, Mapping[str, str]]) -> bytes:
+    """Encode the checkpoint with the new ids."""
+
     def ids(resource: str, names: Sequence[str] | None) -> list[str]:
         return [numbered[resource][name] for name in names or ()]
 

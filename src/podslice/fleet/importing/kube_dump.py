@@ -1,6 +1,7 @@
-"""Dumps of a cluster in a folder: objects as kubectl prints them, and exports of metrics, each known by what is in it.
+"""Dumps of a cluster in a folder: objects as kubectl prints them, and exports of metrics, each recognized by its
+content.
 
-Several dumps of pods, and metrics, become a history: a pod that one has and the next has not ended between.
+Several dumps of pods, and metrics, become a history: a pod that is in one dump and not in the next has ended between.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any, NamedTuple
 
 from podslice.fleet.importing.kube_budgets import BUDGET, budget_of_object
 from podslice.fleet.importing.kube_objects import objects_in, part, read_documents
-from podslice.fleet.importing.kube_pods import SEEN_LAST, ended_at, time_text
-from podslice.fleet.importing.kube_reduce import Names, reduced
-from podslice.fleet.importing.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentSnapshot, pods_of_agent, snapshot_of
+from podslice.fleet.importing.kube_pods import SEEN_LAST, end_of, time_text
+from podslice.fleet.importing.kube_reduce import Names, reduce_object
+from podslice.fleet.importing.kube_snapshots import LIVE_NODE, SNAPSHOTS, AgentSnapshot, pods_of_agent, read_snapshot
 from podslice.fleet.importing.metrics_pods import metrics_pods
-from podslice.fleet.importing.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, metrics_of, text_metrics
-from podslice.fleet.importing.metrics_table import is_table, table_metrics
+from podslice.fleet.importing.metrics_read import TEXT_ENDINGS, MetricsExport, is_metrics, read_answer, read_exposition
+from podslice.fleet.importing.metrics_table import is_table, read_table
 from podslice.render.prose import counted
 from podslice.values.errors import InputError
 
@@ -27,8 +28,13 @@ _TIME = re.compile(r"(\d{4}-?\d{2}-?\d{2}T\d{2}:?\d{2}:?\d{2})")
 
 
 class Dump(NamedTuple):
-    """Reduced objects by kind; those of pods by file, with the time of the file in milliseconds since 1970; exports of
-    metrics; what agents told, by node, and a line about each that told nothing."""
+    """The content of a folder.
+
+    - `objects`: reduced objects by kind; `pods`: those of pods by file, with the time of the file in milliseconds since
+      1970.
+    - `metrics`: exports.
+    - `agents`: snapshots of agents, by node; `problems`: a line about each that cannot be used.
+    """
 
     objects: dict[str, list[dict[str, Any]]]
     pods: list[tuple[int, list[dict[str, Any]]]]
@@ -38,7 +44,7 @@ class Dump(NamedTuple):
 
 
 class DumpedHistory(NamedTuple):
-    """Reduced pods, since when they are a history (empty: they are not), and lines about them."""
+    """Reduced pods, since when they are a history ("": they are not), and lines about them."""
 
     objects: list[dict[str, Any]]
     since: str
@@ -47,35 +53,37 @@ class DumpedHistory(NamedTuple):
 
 
 def read_dump(folder: Path, names: Names) -> Dump:
-    """What is in a folder. Raises `InputError`."""
+    """Return the content of a folder. Raises `InputError`."""
     found = Dump({}, [], [], {}, [])
     for path in sorted(folder.iterdir()):
         if not path.is_file():
             continue
-        if path.suffix in TEXT_ENDINGS and (export := text_metrics(path, _time_of(path))) is not None:
+        if path.suffix in TEXT_ENDINGS and (export := read_exposition(path, _time_of(path))) is not None:
             found.metrics.append(export)
-        if is_table(path) and (export := table_metrics(path)) is not None:
+        if is_table(path) and (export := read_table(path)) is not None:
             found.metrics.append(export)
         if path.suffix not in (".json", ".yaml", ".yml"):
             continue
         pods: list[dict[str, Any]] = []
         documents = _documents(path)
-        found.metrics.extend(metrics_of(one, path) for one in documents if is_metrics(one))
+        found.metrics.extend(read_answer(one, path) for one in documents if is_metrics(one))
         for data in objects_in(documents):
             if data["kind"] in SNAPSHOTS:
-                _hear(found, snapshot_of(data, path), data["kind"])
+                _add_snapshot(found, read_snapshot(data, path), data["kind"])
             if data["kind"] not in KINDS:
                 continue
             if data["kind"] == BUDGET:
                 budget_of_object(data, path)
-            (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(reduced(data, names))
+            (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(
+                reduce_object(data, names)
+            )
         if pods:
             found.pods.append((_time_of(path), pods))
     return found
 
 
-def _hear(dump: Dump, snapshot: AgentSnapshot | str, kind: str) -> None:
-    """One agent's word more. A `LiveNode`, which somebody asked for, goes before a `NodeState`."""
+def _add_snapshot(dump: Dump, snapshot: AgentSnapshot | str, kind: str) -> None:
+    """Add a snapshot of an agent. A `LiveNode`, which was asked for at that moment, replaces a `NodeState`."""
     if isinstance(snapshot, str):
         dump.problems.append(snapshot)
         return
@@ -93,32 +101,32 @@ def _documents(path: Path) -> list[Any]:
         return []
 
 
-def pods_of_dump(dump: Dump, names: Names, since: str, folder: Path) -> DumpedHistory:
-    """The pods of all dumps and exports of a folder: as they are now, or a history. Raises `InputError` for metrics
-    without any."""
+def collect_pods(dump: Dump, names: Names, since: str, folder: Path) -> DumpedHistory:
+    """Return the pods of all dumps and exports of a folder: as they are now, or a history. Raises `InputError` for
+    metrics without any."""
     if not dump.metrics and not dump.pods:
-        return DumpedHistory([reduced(pod, names) for pod in _of_agents(dump, folder)], "")
+        return DumpedHistory([reduce_object(pod, names) for pod in _pods_of_agents(dump, folder)], "")
     if not dump.metrics:
         return DumpedHistory(_history(dump.pods) if since else _latest(dump.pods), since)
-    said = tuple(line for one in dump.metrics for line in one.problems)
+    lines = tuple(line for one in dump.metrics for line in one.problems)
     found = metrics_pods((one for export in dump.metrics for one in export.series), _resources(dump.objects["Node"]))
     if not found.pods and not dump.pods:
-        why = next(iter((*said, *found.problems)), "no series")
+        why = next(iter((*lines, *found.problems)), "no series")
         remedy = "export kube_pod_container_resource_requests"
-        raise InputError(f"its metrics tell of no pods: {why}", source=str(folder), remedy=remedy)
+        raise InputError(f"its metrics have no pods: {why}", source=str(folder), remedy=remedy)
     if dump.pods and not since:
         line = f"metrics of {counted(len(found.pods), 'pod')} are not used beside a dump: --since TIME makes a history"
-        return DumpedHistory(_latest(dump.pods), since, (), (*said, line, *found.problems))
+        return DumpedHistory(_latest(dump.pods), since, (), (*lines, line, *found.problems))
     dumped = _history(dump.pods) if dump.pods else []
     uids = {part(one, "metadata").get("uid") for one in dumped}
     known = {_key(one)[:2] for one in dumped}
-    more = [reduced(one, names) for one in found.pods]
+    more = [reduce_object(one, names) for one in found.pods]
     new = [one for one in more if not _is_known(one, uids, known)]
-    return DumpedHistory([*dumped, *new], since or time_text(found.begin), found.assumed, (*said, *found.problems))
+    return DumpedHistory([*dumped, *new], since or time_text(found.begin), found.assumed, (*lines, *found.problems))
 
 
-def _of_agents(dump: Dump, folder: Path) -> Iterator[dict[str, Any]]:
-    """Pods that agents told of, or that they keep beside the state files of their nodes."""
+def _pods_of_agents(dump: Dump, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the pods in snapshots of agents, or in the files that agents keep beside the state files of their nodes."""
     for one in dump.agents.values():
         yield from one.pods
     for beside in sorted((folder / "state").iterdir()) if (folder / "state").is_dir() else ():
@@ -127,7 +135,7 @@ def _of_agents(dump: Dump, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_known(pod: Mapping[str, Any], uids: Collection[Any], names: Collection[tuple[str, ...]]) -> bool:
-    """True for a pod of metrics that a dump has too."""
+    """Whether a dump has this pod of metrics too."""
     uid = part(pod, "metadata").get("uid")
     return uid in uids if uid else _key(pod)[:2] in names
 
@@ -139,7 +147,8 @@ def _resources(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _time_of(path: Path) -> int:
-    """When a dump was made: as its name says (pods-2026-01-31T12:00:00Z.json), else when the file was written."""
+    """Return when a dump was made, in milliseconds since 1970: by its name (pods-2026-01-31T12:00:00Z.json), else when
+    the file was written."""
     match = _TIME.search(path.name)
     if match is None:
         return round(path.stat().st_mtime * 1000)
@@ -155,20 +164,20 @@ def _key(pod: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _latest(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """The pods of the last dump; dumps of one moment, such as of single namespaces, are one."""
+    """Return the pods of the last dump; dumps of one moment, such as of single namespaces, count as one."""
     last = max(at for at, _ in dumps)
     named = any(at != last for at, _ in dumps) and _are_of_one_moment(dumps)
     return [pod for at, pods in dumps if at == last or named for pod in pods]
 
 
 def _are_of_one_moment(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> bool:
-    """True where no pod is in two of them."""
+    """Whether no pod is in two of the dumps."""
     keys = [_key(pod) for _, pods in dumps for pod in pods]
     return len(set(keys)) == len(keys)
 
 
 def _history(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """All pods of several dumps. One that is in a dump and not in the next has ended half-way between."""
+    """Return all pods of several dumps. One that is in a dump and not in the next has ended half-way between."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     seen: dict[tuple[str, ...], int] = {}
     ordered = sorted(dumps, key=lambda dump: dump[0])
@@ -178,7 +187,7 @@ def _history(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str
             seen[_key(pod)] = number
     for key, pod in found.items():
         last = seen[key]
-        if last + 1 < len(ordered) and ended_at(pod) is None:
+        if last + 1 < len(ordered) and end_of(pod) is None:
             end = (ordered[last][0] + ordered[last + 1][0]) // 2
             pod["metadata"]["annotations"] = {SEEN_LAST: time_text(end)}
     return list(found.values())

@@ -1,6 +1,6 @@
-"""A live cluster as a scenario: dumps go in, reduced copies and a scenario come out, with what is missing and assumed.
+"""Import a live cluster: from dumps to reduced copies and a scenario, with lines about what is missing and assumed.
 
-Every file is read once and known by what is in it; folders with something of each node by their names.
+Every file is read once and recognized by its content; folders with a file for each node by their names.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.fleet.importing.kube import MACHINE_ENDINGS, captured_machine, node_files, of_node
-from podslice.fleet.importing.kube_agents import POLICY, agent_files, made_nodes
+from podslice.fleet.importing.kube import MACHINE_ENDINGS, find_node_path, load_machine, node_files
+from podslice.fleet.importing.kube_agents import POLICY, collect_files, make_nodes
 from podslice.fleet.importing.kube_budgets import BUDGET
-from podslice.fleet.importing.kube_dump import pods_of_dump, read_dump
+from podslice.fleet.importing.kube_dump import collect_pods, read_dump
 from podslice.fleet.importing.kube_objects import name_of
-from podslice.fleet.importing.kube_pods import cluster_pods, moment
-from podslice.fleet.importing.kube_reduce import Names, reduced_file
+from podslice.fleet.importing.kube_pods import cluster_pods, parse_time
+from podslice.fleet.importing.kube_reduce import Names, reduce_file
 from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.run import find_startable, initial_pod_notes
 from podslice.fleet.scenario.scenario_file import load_scenario
@@ -44,9 +44,13 @@ _OF_NODES = {
 
 
 class Imported(NamedTuple):
-    """What was found: nodes by the source of their machine, pods on nodes and pending (of a history: that come later),
-    lines about where pods are at the beginning, and about what is missing, assumed, and does not fit. `since`: of a
-    history, when it begins."""
+    """The result of an import.
+
+    - `by_source`: nodes by the source of their machine.
+    - `placed`, `pending`: pods on nodes, and pods that are pending (of a history: that arrive later).
+    - `started`: lines about the pods at the beginning; `missing`, `assumed`, `problems`: a line each.
+    - `since`: when a history begins.
+    """
 
     nodes: int
     by_source: dict[str, int]
@@ -67,22 +71,22 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     if out.exists() and any(out.iterdir()):
         raise InputError("is not empty", source=str(out), remedy="name another --out")
     if since:
-        moment(since, "--since")
+        parse_time(since, "--since")
     names = Names(hidden=anonymise)
     dump = read_dump(folder, names)
     unlabelled: tuple[str, ...] = ()
     if "Node" not in dump.objects:
-        made, unlabelled = made_nodes(dump, names)
+        made, unlabelled = make_nodes(dump, names)
         dump.objects.update({"Node": made} if made else {})
     if "Node" not in dump.objects:
         raise InputError("holds no nodes", source=str(folder), remedy=_WANTED["Node"][1])
     hidden = len(dump.objects.pop(BUDGET, ())) if anonymise else 0
-    pods = pods_of_dump(dump, names, since, folder)
+    pods = collect_pods(dump, names, since, folder)
     since = pods.since
     if pods.objects:
         dump.objects["Pod"] = pods.objects
-    agents = agent_files(dump, names)
-    copied = _beside(agents.files, _copies(folder, dump.objects["Node"], names))
+    agents = collect_files(dump, names)
+    copied = _merge(agents.files, _copies(folder, dump.objects["Node"], names))
     if agents.policy:
         _write(out / POLICY, agents.policy)
     for kind, items in dump.objects.items():
@@ -92,11 +96,11 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
     _write_text(
         out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since, POLICY if agents.policy else "")
     )
-    told = _told(out, set(dump.objects), copied, since)
-    line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, which they go by, are not told"
-    return told._replace(
-        assumed=(*told.assumed, *pods.assumed),
-        problems=(*told.problems, *unlabelled, *agents.problems, *pods.problems, *([line] if hidden else ())),
+    result = _summarize(out, set(dump.objects), copied, since)
+    line = f"{counted(hidden, 'PodDisruptionBudget')} left out: labels, by which they select, are hidden"
+    return result._replace(
+        assumed=(*result.assumed, *pods.assumed),
+        problems=(*result.problems, *unlabelled, *agents.problems, *pods.problems, *([line] if hidden else ())),
     )
 
 
@@ -104,30 +108,30 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
 
 
 def _copies(folder: Path, nodes: Sequence[Mapping[str, Any]], names: Names) -> dict[str, bytes]:
-    """What is there of each node, reduced, by the name of its copy. Raises `InputError`."""
+    """Return reduced copies of the files of each node, by the name of the copy. Raises `InputError`."""
     found: dict[str, bytes] = {}
     known = {names.of(name): name for name in _names_in(folder)}
     for new in map(name_of, nodes):
         old = known.get(new)
         if old is None:
             continue
-        if (path := of_node(_existing(folder / CONFIGZ), old, (".json",))) is not None:
+        if (path := find_node_path(_existing(folder / CONFIGZ), old, (".json",))) is not None:
             found[f"{CONFIGZ}/{new}.json"] = path.read_bytes()
-        if (machine := captured_machine(_existing(folder / MACHINES), old)) is not None:
+        if (machine := load_machine(_existing(folder / MACHINES), old)) is not None:
             machine = msgspec.structs.replace(machine, name=new, source="")
             found[f"{MACHINES}/{new}.yaml"] = dump_machine(machine, "yaml").encode()
         for name, data in node_files(_existing(folder / STATES), old).items():
             if name != POLICY_STATE_FILE or not names.hidden:
-                found[f"{STATES}/{new}/{name}"] = reduced_file(data, names, str(folder / STATES / old / name))
+                found[f"{STATES}/{new}/{name}"] = reduce_file(data, names, str(folder / STATES / old / name))
     return found
 
 
-def _beside(told: Mapping[str, bytes], copied: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What agents told, beside copies: a state that was copied counts as a whole, of configurations that of the agent,
-    which decides."""
+def _merge(agents: Mapping[str, bytes], copied: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Merge files of agents with copied ones. A copied state replaces the agent's as a whole; of configurations the
+    agent's is used, because the agent decides."""
     states = {tuple(name.split("/")[:2]) for name in copied if name.startswith(f"{STATES}/")}
-    kept = {name: data for name, data in told.items() if tuple(name.split("/")[:2]) not in states}
-    configurations = {name: data for name, data in told.items() if name.startswith(f"{CONFIGZ}/")}
+    kept = {name: data for name, data in agents.items() if tuple(name.split("/")[:2]) not in states}
+    configurations = {name: data for name, data in agents.items() if name.startswith(f"{CONFIGZ}/")}
     return {**kept, **copied, **configurations}
 
 
@@ -136,7 +140,7 @@ def _existing(folder: Path) -> Path | None:
 
 
 def _names_in(folder: Path) -> Iterator[str]:
-    """Names of nodes of which something is there."""
+    """Yield the names of nodes that have any file."""
     for place in _OF_NODES:
         for path in sorted((folder / place).iterdir()) if (folder / place).is_dir() else ():
             ending = next((one for one in MACHINE_ENDINGS if one and path.name.endswith(one)), "")
@@ -147,10 +151,11 @@ def _folders(copied: Mapping[str, bytes]) -> set[str]:
     return {name.partition("/")[0] for name in copied}
 
 
-# What is told
+# Summary
 
 
-def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -> Imported:
+def _summarize(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -> Imported:
+    """Read the written scenario and return the result of the import."""
     study = Study(load_scenario(out / "scenario.yaml"), out)
     by_source: dict[str, int] = {}
     assumed: dict[str, int] = {}
@@ -164,7 +169,7 @@ def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -
     dumped = cluster_pods(out / "pods.json", names, since) if "Pod" in kinds else None
     placed = sum(bool(pod.node) for pod in dumped.pods) if dumped else 0
     cells, not_started = find_startable(study)
-    begun = study.initial_fleet(cells[0]).problems if cells and study.cluster.starts else ()
+    unfit = study.initial_fleet(cells[0]).problems if cells and study.cluster.starts else ()
     return Imported(
         len(names),
         by_source,
@@ -173,7 +178,7 @@ def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -
         initial_pod_notes(study),
         tuple(_missing(kinds, copied, len(names))),
         tuple(f"{count} nodes of {line}" for line, count in assumed.items()),
-        (*(dumped.problems if dumped else ()), *not_started, *begun),
+        (*(dumped.problems if dumped else ()), *not_started, *unfit),
         since,
     )
 

@@ -1,7 +1,7 @@
 """Objects of a cluster in files, as kubectl prints them.
 
-They come from many versions and from whoever may write them: unknown fields are passed over, what is needed and missing
-is named by those who need it.
+They come from many versions and untrusted sources: unknown fields are ignored, and missing ones are reported by their
+users.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from podslice.values.errors import InputError
 
 MAX_DUMP = 1 << 30
 CONFIGZ = "KubeletConfiguration"
-"""The kind under which the answer of a kubelet's configz is known."""
+"""The kind given to the answer of a kubelet's configz, which has none."""
 _REMEDY = "make the dump again"
 
 
 def read_objects(path: Path, kind: str = "") -> list[dict[str, Any]]:
-    """The objects of a kind (all of them without) in a file: a List, a typed list, or one object; JSON or YAML. Raises
+    """Return the objects of a kind ("" for all) in a file: a List, a typed list, or one object; JSON or YAML. Raises
     `InputError`."""
     found = objects_in(read_documents(path))
     return [one for one in found if not kind or one["kind"] == kind]
 
 
 def objects_in(documents: Iterable[Any]) -> list[dict[str, Any]]:
-    """The objects in documents: of each a List, a typed list, or one object."""
+    """Return the objects in documents, each a List, a typed list, or one object."""
     return [one for document in documents for one in _objects(document)]
 
 
 def read_documents(path: Path) -> list[Any]:
-    """What is in a file of JSON or YAML. Raises `InputError`."""
+    """Return the documents in a file of JSON or YAML. Raises `InputError`."""
     source = str(path)
     data = read_bytes(source, MAX_DUMP)
     try:
@@ -66,17 +66,17 @@ def _objects(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def part(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A part of an object, such as its status; empty where there is none."""
+    """Return a part of an object, such as its status; empty where it is missing."""
     found = data.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def listed(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The objects in a list of an object; empty where there is none."""
+def items_of(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the objects in a list of an object; empty where it is missing."""
     found = data.get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def name_of(data: Mapping[str, Any]) -> str:
-    """The name of an object; empty where it has none."""
+    """Return the name of an object, "" where it has none."""
     return str(part(data, "metadata").get("name") or "")

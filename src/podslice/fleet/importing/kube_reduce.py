@@ -1,7 +1,7 @@
-"""Copies of a cluster's objects and state files that hold what decides about resources and nothing else.
+"""Reduced copies of a cluster's objects and state files, with what decides about resources and nothing else.
 
-Anonymised ones have hashes in place of names, salted with something that is thrown away, and no labels but those that
-tell of the machine.
+Anonymised ones have hashes in place of names, salted with a secret that is thrown away, and no labels but those that
+describe the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from podslice.api.pod.spec import PodAllocation
 from podslice.fleet.importing.kube_budgets import BUDGET
-from podslice.fleet.importing.kube_objects import listed, name_of, part
+from podslice.fleet.importing.kube_objects import items_of, name_of, part
 from podslice.fleet.importing.kube_pods import SEEN_LAST, kubelet_uid
 from podslice.node.checkpoints import allocation as checkpoint_allocation
 from podslice.node.checkpoints import data as checkpoint_data
@@ -43,7 +43,7 @@ _SPEC = (
     "topologySpreadConstraints",
 )
 _BY_LABELS = ("nodeSelector", "affinity", "topologySpreadConstraints", "priorityClassName")
-"""Fields of a pod that tell labels and names."""
+"""Fields of a pod that contain labels and names."""
 _CONTAINER = ("name", "resources", "restartPolicy")
 _STATUS = ("name", "resources", "allocatedResources")
 _KEPT_LABELS = (
@@ -54,7 +54,7 @@ V = TypeVar("V")
 
 
 class Names:
-    """What names become: themselves, or hashes. The salt of hashes is thrown away with this."""
+    """Maps names to themselves, or to hashes. The salt of hashes is lost with this object."""
 
     def __init__(self, *, hidden: bool) -> None:
         self.hidden = hidden
@@ -62,19 +62,19 @@ class Names:
         self._containers: dict[str, dict[str, str]] = {}
 
     def of(self, name: str) -> str:
-        """What a name becomes."""
+        """Return what a name becomes."""
         return "x" + hashlib.sha256(self._salt + name.encode()).hexdigest()[:12] if self.hidden and name else name
 
     def container(self, uid: str, name: str) -> str:
-        """What the name of a container of a pod becomes: its place in the pod."""
+        """Return what the name of a pod's container becomes: its position in the pod."""
         if not self.hidden:
             return name
         own = self._containers.setdefault(uid, {})
         return own.setdefault(name, f"c{len(own)}")
 
 
-def reduced(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """The copy of a Node, a Pod, a NodeResourceTopology or a PodDisruptionBudget."""
+def reduce_object(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Return the reduced copy of a Node, a Pod, a NodeResourceTopology or a PodDisruptionBudget."""
     make = {"Node": _node, "Pod": _pod, "NodeResourceTopology": _zones, BUDGET: _budget}[data["kind"]]
     return make(data, names)
 
@@ -108,7 +108,7 @@ def _budget(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
 
 def _pod(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
     metadata, uid = part(data, "metadata"), kubelet_uid(part(data, "metadata"))
-    owners = [{"kind": one.get("kind")} for one in listed(metadata, "ownerReferences")]
+    owners = [{"kind": one.get("kind")} for one in items_of(metadata, "ownerReferences")]
     named: dict[str, Any] = {
         "name": names.of(name_of(data)),
         "namespace": names.of(str(metadata.get("namespace") or "default")),
@@ -132,7 +132,7 @@ def _pod_spec(data: Mapping[str, Any], uid: str, names: Names) -> dict[str, Any]
     spec = {key: value for key, value in data.items() if key in _SPEC}
     for field in ("initContainers", "containers"):
         if field in spec:
-            spec[field] = [_named(one, _CONTAINER, uid, names) for one in listed(data, field)]
+            spec[field] = [_reduce_container(one, _CONTAINER, uid, names) for one in items_of(data, field)]
     if spec.get("nodeName"):
         spec["nodeName"] = names.of(str(spec["nodeName"]))
     if names.hidden:
@@ -143,7 +143,7 @@ def _pod_spec(data: Mapping[str, Any], uid: str, names: Names) -> dict[str, Any]
 def _pod_status(data: Mapping[str, Any], uid: str, names: Names) -> dict[str, Any]:
     status = {key: value for key, value in data.items() if key in ("phase", "startTime")}
     for field in ("initContainerStatuses", "containerStatuses"):
-        found = [_named(one, _STATUS, uid, names) | _end(one) for one in listed(data, field)]
+        found = [_reduce_container(one, _STATUS, uid, names) | _end(one) for one in items_of(data, field)]
         status |= {field: found} if any(len(one) > 1 for one in found) else {}
     return status
 
@@ -153,7 +153,7 @@ def _end(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"state": {"terminated": {"finishedAt": end}}} if end else {}
 
 
-def _named(data: Mapping[str, Any], kept: tuple[str, ...], uid: str, names: Names) -> dict[str, Any]:
+def _reduce_container(data: Mapping[str, Any], kept: tuple[str, ...], uid: str, names: Names) -> dict[str, Any]:
     found = {key: value for key, value in data.items() if key in kept}
     return {**found, "name": names.container(uid, str(data.get("name") or ""))}
 
@@ -161,8 +161,8 @@ def _named(data: Mapping[str, Any], kept: tuple[str, ...], uid: str, names: Name
 # State files
 
 
-def reduced_file(data: bytes, names: Names, source: str) -> bytes:
-    """A state file with other names; as it is where names stay. Raises `InputError`."""
+def reduce_file(data: bytes, names: Names, source: str) -> bytes:
+    """Return a state file with mapped names; unchanged where names stay. Raises `InputError`."""
     if not names.hidden:
         return data
     try:
@@ -171,13 +171,15 @@ def reduced_file(data: bytes, names: Names, source: str) -> bytes:
         raise InputError(str(error), source=source, remedy="copy the file again") from None
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
-            changed = replace(cpu, entries=_renamed(cpu.entries, names), pod_entries=_pods(cpu.pod_entries, names))
+            changed = replace(
+                cpu, entries=_rename_entries(cpu.entries, names), pod_entries=_pods(cpu.pod_entries, names)
+            )
             if content.version == "v4":
                 return checkpoint_data.CPU_V4.encode(changed)
             return checkpoint_cpu.encode(changed, content.version)
         case MemoryCheckpoint() as memory:
             ledger = replace(
-                memory, entries=_renamed(memory.entries, names), pod_entries=_pods(memory.pod_entries, names)
+                memory, entries=_rename_entries(memory.entries, names), pod_entries=_pods(memory.pod_entries, names)
             )
             if content.version == "v3":
                 return checkpoint_data.MEMORY_V3.encode(ledger)
@@ -186,13 +188,13 @@ def reduced_file(data: bytes, names: Names, source: str) -> bytes:
             registered = {name: [*map(names.of, ids or ())] for name, ids in (device.registered or {}).items()}
             return checkpoint_devices.encode([_entry(one, names) for one in device.entries or ()], registered)
         case AllocationCheckpoint() as granted:
-            pods = {names.of(uid): _granted(uid, one, names) for uid, one in granted.pods.items()}
+            pods = {names.of(uid): _rename_allocation(uid, one, names) for uid, one in granted.pods.items()}
             return checkpoint_allocation.encode(pods)
     raise InputError("is not recognisable", source=source, remedy="copy the file again")
 
 
 def _entry(one: PodDevicesEntry, names: Names) -> PodDevicesEntry:
-    """Without the plugin's answer, which names devices."""
+    """Return an entry without the plugin's response, which names devices."""
     by_node: Mapping[int, list[str] | None] | list[str]
     if isinstance(one.by_node, list):
         by_node = [names.of(name) for name in one.by_node]
@@ -203,11 +205,11 @@ def _entry(one: PodDevicesEntry, names: Names) -> PodDevicesEntry:
     )
 
 
-def _granted(uid: str, one: PodAllocation, names: Names) -> PodAllocation:
+def _rename_allocation(uid: str, one: PodAllocation, names: Names) -> PodAllocation:
     return replace(one, containers={names.container(uid, name): own for name, own in one.containers.items()})
 
 
-def _renamed(entries: Mapping[str, dict[str, V] | None] | None, names: Names) -> dict[str, dict[str, V] | None]:
+def _rename_entries(entries: Mapping[str, dict[str, V] | None] | None, names: Names) -> dict[str, dict[str, V] | None]:
     return {
         names.of(uid): {names.container(uid, name): own for name, own in (named or {}).items()}
         for uid, named in (entries or {}).items()

@@ -1,7 +1,7 @@
-"""What podslice's agents told of their nodes: machine, configuration, exact state and pods, as a dump has them.
+"""Snapshots by podslice's agents of their nodes: machine, configuration, exact state and pods, as a dump has them.
 
-A `LiveNode` is what `kubectl podslice node NAME --live -o json` prints; a `NodeState` object is what each agent keeps
-in the API server (`kubectl get nodestates -o json`). Either becomes the files that its node would have.
+A `LiveNode` is printed by `kubectl podslice node NAME --live -o json`; a `NodeState` object is kept by each agent in
+the API server (`kubectl get nodestates -o json`). Either becomes the files that its node would have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podslice.config.kubelet_file import config_of_fields
 from podslice.config.policy import NO_POLICY
 from podslice.fleet.importing.kube_devices import LISTED_DEVICES
 from podslice.fleet.importing.kube_objects import part, read_documents
-from podslice.fleet.importing.kube_reduce import Names, reduced_file
+from podslice.fleet.importing.kube_reduce import Names, reduce_file
 from podslice.host.machine_files import dump_machine
 from podslice.machine.devices import DeviceInventory, inventory_from_data
 from podslice.machine.model import Machine
@@ -38,9 +38,14 @@ _REMEDY = "import with the version of podslice that the agent has"
 
 
 class AgentSnapshot(NamedTuple):
-    """What an agent told. `fields`: of a KubeletConfiguration; `files`: state files by name; `devices`: what plugins
-    listed, as in a file of devices; `policy`: of its PodslicePolicy, as plain data; `pods`: objects. `problems`: a line
-    each; without a state there are no files and no pods."""
+    """A snapshot of a node by its agent.
+
+    - `fields`: of a KubeletConfiguration; `files`: state files by name.
+    - `devices`: as plugins listed them, in the form of a file of devices.
+    - `policy`: of its PodslicePolicy, as plain data.
+    - `pods`: objects. Without a state there are no files and no pods.
+    - `problems`: a line each.
+    """
 
     node: str
     machine: Machine
@@ -53,15 +58,16 @@ class AgentSnapshot(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def snapshot_of(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
-    """What an object tells, or in a line why it tells nothing. Raises `InputError` for a `LiveNode` that is none."""
-    return _of_node_state(data, path) if data["kind"] == NODE_STATE else _of_live_node(data, path)
+def read_snapshot(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
+    """Return the snapshot in an object, or in a line why it has none. Raises `InputError` for a malformed
+    `LiveNode`."""
+    return _read_node_state(data, path) if data["kind"] == NODE_STATE else _read_live_node(data, path)
 
 
 # LiveNode
 
 
-def _of_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
+def _read_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
     try:
         name, problem = str(data["node"]), str(data["problem"])
         files = {str(key): str(text).encode() for key, text in data["files"].items()}
@@ -77,20 +83,20 @@ def _of_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
         raise InputError(why, source=str(path), remedy=_REMEDY) from None
     except InputError as error:
         raise error.at(source=str(path)) from None
-    said = (f"node {name}: its agent told no state: {problem}",) if problem else ()
+    lines = (f"node {name}: its agent reported no state: {problem}",) if problem else ()
     empty = policy == msgspec.to_builtins(NO_POLICY)
-    return AgentSnapshot(name, machine, fields, files, devices, {} if empty else policy, profile, pods, said)
+    return AgentSnapshot(name, machine, fields, files, devices, {} if empty else policy, profile, pods, lines)
 
 
 def _pod(
     metadata: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, str], node: str
 ) -> dict[str, Any]:
     kept = ("name", "namespace", "uid", "creationTimestamp", "labels")
-    told = {key: metadata[key] for key in kept if metadata.get(key)}
+    own = {key: metadata[key] for key in kept if metadata.get(key)}
     return {
         "kind": "Pod",
         "apiVersion": "v1",
-        "metadata": {**told, "annotations": dict(annotations)},
+        "metadata": {**own, "annotations": dict(annotations)},
         "spec": {**spec, "nodeName": node},
         "status": {"phase": "Running"},
     }
@@ -99,18 +105,18 @@ def _pod(
 # NodeState
 
 
-def _of_node_state(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
+def _read_node_state(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
     found = read_node_state(json.dumps(data).encode())
     if found.told is None:
         return f"node {found.node or 'without a name'}: its NodeState cannot be used: {found.problem}"
     try:
-        return _told(found.node, found.told)
+        return _restore_node(found.node, found.told)
     except PodsliceError as error:
         return f"node {found.node}: its NodeState cannot be used: {error}"
 
 
-def _told(name: str, stamped: Stamped) -> AgentSnapshot:
-    """Raises `PodsliceError`."""
+def _restore_node(name: str, stamped: Stamped) -> AgentSnapshot:
+    """Return the snapshot of a node restored from its `NodeState`. Raises `PodsliceError`."""
     event = stamped.event
     assert isinstance(event, StateTold)
     setup = event.setup
@@ -128,8 +134,8 @@ def _told(name: str, stamped: Stamped) -> AgentSnapshot:
     problems = []
     if digest(node.state) != stamped.digest:
         problems.append(f"node {name}: its state is not what the agent's digests say; it is used as it was written")
-    pods = tuple(_typed(one, name) for one in event.state.pods)
-    pools = tuple(_listed(resource, pool) for resource, pool in sorted(event.state.pools.items()))
+    pods = tuple(_pod_object(one, name) for one in event.state.pods)
+    pools = tuple(_listed_devices(resource, pool) for resource, pool in sorted(event.state.pools.items()))
     return AgentSnapshot(
         name,
         machine,
@@ -143,14 +149,14 @@ def _told(name: str, stamped: Stamped) -> AgentSnapshot:
     )
 
 
-def _typed(pod: Pod, node: str) -> dict[str, Any]:
+def _pod_object(pod: Pod, node: str) -> dict[str, Any]:
     data = msgspec.json.decode(msgspec.json.encode(pod, enc_hook=str))
     metadata = part(data, "metadata")
     spec = {name: value for name, value in part(data, "spec").items() if value not in (None, "", [])}
     return _pod(metadata, spec, metadata.get("annotations") or {}, node)
 
 
-def _listed(resource: str, pool: ToldPool) -> dict[str, Any]:
+def _listed_devices(resource: str, pool: ToldPool) -> dict[str, Any]:
     devices = [
         {
             "id": name,
@@ -165,9 +171,9 @@ def _listed(resource: str, pool: ToldPool) -> dict[str, Any]:
 # As files of a dump
 
 
-def files_of(snapshot: AgentSnapshot, names: Names) -> dict[str, bytes]:
-    """The files of its node, by their place in a dump. Anonymised, what podslice alone remembers of containers is not
-    among them. Raises `InputError` for a state file that cannot be read."""
+def snapshot_files(snapshot: AgentSnapshot, names: Names) -> dict[str, bytes]:
+    """Return the files of a snapshot's node, by their path in a dump. Anonymised, podslice's own record of containers
+    is left out. Raises `InputError` for a state file that cannot be read."""
     new, machine = names.of(snapshot.node), snapshot.machine
     found = {
         f"configz/{new}.json": _json({"kubeletconfig": {**snapshot.fields}}),
@@ -176,7 +182,7 @@ def files_of(snapshot: AgentSnapshot, names: Names) -> dict[str, bytes]:
     for name, data in snapshot.files.items():
         if name != POLICY_STATE_FILE or not names.hidden:
             source = f"state of node {snapshot.node}: {name}"
-            found[f"state/{new}/{name}"] = reduced_file(data, names, source)
+            found[f"state/{new}/{name}"] = reduce_file(data, names, source)
     if snapshot.files and snapshot.devices:
         listed = [
             {**one, "devices": [{**device, "id": names.of(str(device["id"]))} for device in one["devices"]]}
@@ -191,7 +197,7 @@ def _json(data: Any) -> bytes:
 
 
 def pods_of_agent(folder: Path, node: str) -> list[dict[str, Any]]:
-    """Pods that an agent keeps beside the state files of its node (`pods/UID.json`). Raises `InputError`."""
+    """Return the pods that an agent keeps beside the state files of its node (`pods/UID.json`). Raises `InputError`."""
     found = []
     for path in sorted((folder / "pods").glob("*.json")):
         (data,) = read_documents(path)
@@ -200,8 +206,8 @@ def pods_of_agent(folder: Path, node: str) -> list[dict[str, Any]]:
     return found
 
 
-def node_of_snapshot(snapshot: AgentSnapshot) -> dict[str, Any]:
-    """A Node object, where there is none: what the machine has, and what its kubelet says may be used of it. Raises
+def make_node(snapshot: AgentSnapshot) -> dict[str, Any]:
+    """Return a Node object where there is none: capacity of the machine, and allocatable of its kubelet. Raises
     `PodsliceError` for a configuration with which no node starts."""
     config = config_of_fields(snapshot.fields).config
     devices = inventory_from_data({"devices": [*snapshot.devices]})
@@ -210,5 +216,5 @@ def node_of_snapshot(snapshot: AgentSnapshot) -> dict[str, Any]:
     return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": snapshot.node}, "status": status}
 
 
-def _amounts(told: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(amount) for name, amount in told.items()}
+def _amounts(quantities: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in quantities.items()}

@@ -1,8 +1,8 @@
-"""Where the nodes of a live cluster really are: the states with which they begin.
+"""The states with which the nodes of a live cluster begin.
 
-State files tell it exactly. NodeResourceTopology tells how much of each NUMA node is in use: pods are put so that these
-sums agree, which is one of many ways (`kube_zones`). Where neither is there, or neither fits the configuration, pods
-are admitted again in the order in which they came.
+State files have them exactly. NodeResourceTopology has how much of each NUMA node is in use: pods are placed so that
+these sums agree, which is one of many ways (`kube_zones`). Where neither exists, or neither fits the configuration,
+pods are admitted again in the order of their start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from podslice.api.pod.spec import Pod
 from podslice.fleet.engine.nodes import Fleet, FleetClass
-from podslice.fleet.importing.kube_zones import Zones, in_zones
+from podslice.fleet.importing.kube_zones import Zones, place_in_zones
 from podslice.node.devices.pool import DevicePool
 from podslice.node.devices.records import Held, every
 from podslice.node.devices.state import DeviceState
@@ -26,17 +26,17 @@ Start = Literal["exact", "zones"]
 
 
 class KnownStart(NamedTuple):
-    """What a cluster tells of one node: its state files by name, and what of its NUMA nodes is in use."""
+    """What is known of a node's pods: its state files by name, and what is in use of its NUMA nodes."""
 
     files: Mapping[str, bytes]
     zones: Zones
 
 
-NOTHING_TOLD = KnownStart({}, {})
+NOTHING_KNOWN = KnownStart({}, {})
 
 
-class BegunNode(NamedTuple):
-    """The state of a node with pods on it, how it is known, and lines about what does not fit."""
+class InitialNode(NamedTuple):
+    """The state of a node with pods on it, its source, and lines about what does not fit."""
 
     state: NodeState
     how: Start
@@ -44,8 +44,8 @@ class BegunNode(NamedTuple):
 
 
 class InitialFleet(NamedTuple):
-    """Nodes with the pods that are on them from the beginning. `counts`: nodes by how that is known, "again" where pods
-    are admitted again. `problems`: what does not fit, a line each."""
+    """Nodes with the pods that run on them from the beginning. `counts`: nodes by source, "again" where pods are
+    admitted again; `problems`: a line each."""
 
     fleet: Fleet
     counts: Mapping[Start | Literal["again"], int]
@@ -53,9 +53,10 @@ class InitialFleet(NamedTuple):
 
 
 def place_initial_pods(
-    fleet: Fleet, told: Mapping[int, KnownStart], pods: Mapping[str, Sequence[Pod]], *, profile: str, same: bool
+    fleet: Fleet, starts: Mapping[int, KnownStart], pods: Mapping[str, Sequence[Pod]], *, profile: str, same: bool
 ) -> InitialFleet:
-    """The nodes with the pods on them, as far as it is told where these are; `pods` by node, `told` by its number."""
+    """Return the nodes with their pods, where the placement is known. `starts`: by node number; `pods`: by node name;
+    `same` as of `place_on_node`."""
     nodes = list(fleet.nodes)
     counts: dict[Start | Literal["again"], int] = {}
     problems: list[str] = []
@@ -63,8 +64,8 @@ def place_initial_pods(
         own = pods.get(node.name, ())
         if not own:
             continue
-        found = begun_node(
-            fleet.classes[node.kind], node.name, told.get(number, NOTHING_TOLD), own, profile=profile, same=same
+        found = place_on_node(
+            fleet.classes[node.kind], node.name, starts.get(number, NOTHING_KNOWN), own, profile=profile, same=same
         )
         how: Start | Literal["again"] = "again" if isinstance(found, str) else found.how
         counts[how] = counts.get(how, 0) + 1
@@ -76,25 +77,27 @@ def place_initial_pods(
     return InitialFleet(Fleet(fleet.classes, tuple(nodes)), counts, tuple(problems))
 
 
-def begun_node(
-    kind: FleetClass, name: str, told: KnownStart, pods: Sequence[Pod], *, profile: str, same: bool
-) -> BegunNode | str:
-    """The node with these pods on it, or in a line why they have to be admitted again; empty where nothing tells.
-    `same`: it runs with the configuration with which they came, and does not restart."""
+def place_on_node(
+    kind: FleetClass, name: str, start: KnownStart, pods: Sequence[Pod], *, profile: str, same: bool
+) -> InitialNode | str:
+    """Return the node with these pods, or in a line why they must be admitted again ("" where nothing is known).
+
+    `same`: the node runs with the configuration under which the pods were admitted, and does not restart.
+    """
     why = ""
-    if told.files:
+    if start.files:
         try:
-            node = _node(kind, told.files, profile)
-            return _with(node, kind, name, pods, "exact", same=same)
+            node = _node(kind, start.files, profile)
+            return _finish(node, kind, name, pods, "exact", same=same)
         except PodsliceError as error:
             why = f"node {name}: its state files do not fit: {error}"
-    if told.zones and pods:
+    if start.zones and pods:
         node = _node(kind, {}, profile)
-        placed = in_zones(node.rules, node.state, told.zones, pods)
+        placed = place_in_zones(node.rules, node.state, start.zones, pods)
         if placed is None:
             return why or f"node {name}: no placement of its pods agrees with its NodeResourceTopology"
         node.state = placed
-        return _with(node, kind, name, pods, "zones", same=same)
+        return _finish(node, kind, name, pods, "zones", same=same)
     return why
 
 
@@ -103,20 +106,23 @@ def _node(kind: FleetClass, files: Mapping[str, bytes], profile: str) -> Node:
     return Node(rules.machine, rules.config, profile=profile, devices=rules.inventory, files=files, policy=rules.policy)
 
 
-def _with(node: Node, kind: FleetClass, name: str, pods: Sequence[Pod], how: Start, *, same: bool) -> BegunNode:
+def _finish(node: Node, kind: FleetClass, name: str, pods: Sequence[Pod], how: Start, *, same: bool) -> InitialNode:
+    """Resume or readmit the pods, and return the node's state with devices numbered as in its class."""
     refused = node.resume(pods) if same else node.readmit(pods)
     problems = [f"node {name}: pod {one.namespace}/{one.name} would be refused: {one.reason}" for one in refused]
     state = node.state
-    return BegunNode(replace(state, device=_on_pools(state.device, kind.state.device.pools)), how, tuple(problems))
+    return InitialNode(
+        replace(state, device=_renumber_devices(state.device, kind.state.device.pools)), how, tuple(problems)
+    )
 
 
-def _on_pools(state: DeviceState, pools: dict[str, DevicePool]) -> DeviceState:
-    """The same devices by the positions that they have in other pools."""
+def _renumber_devices(state: DeviceState, pools: dict[str, DevicePool]) -> DeviceState:
+    """Return the same devices by their positions in other pools."""
     records: dict[str, dict[str, dict[str, Held]]] = {}
     for uid, container, resource, held in every(state.records):
         if resource in pools:
             names = state.pools[resource].names(held.devices)
-            there = pools[resource].bits(id for id in names if id in pools[resource].position)
-            records.setdefault(uid, {}).setdefault(container, {})[resource] = replace(held, devices=there)
+            places = pools[resource].bits(id for id in names if id in pools[resource].position)
+            records.setdefault(uid, {}).setdefault(container, {})[resource] = replace(held, devices=places)
     moved = DeviceState(pools, {}, records, records).recounted()
     return replace(moved, used={resource: moved.used.get(resource, 0) for resource in pools})

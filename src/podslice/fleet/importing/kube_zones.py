@@ -1,7 +1,7 @@
-"""Pods of a node put so that what is in use of each NUMA node is what NodeResourceTopology says.
+"""Place the pods of a node so that what is in use of each NUMA node equals NodeResourceTopology.
 
-The object has sums, not names: of the ways to share pods out among NUMA nodes one that agrees is searched, largest pods
-first. CPUs within a NUMA node are whole cores first.
+The object has sums, not names: one of the ways to distribute pods over NUMA nodes is searched, largest pods first. CPUs
+within a NUMA node are taken from whole cores first.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits
 Zones = Mapping[int, Mapping[str, int]]
 """What is in use of each NUMA node, by resource: CPUs, bytes, devices."""
 _MOST_STEPS = 20_000
+"""Limit of the search, which could try every assignment of units to NUMA nodes."""
 _SHARED_PAGE = 1 << 20
 
 
 class _Unit(NamedTuple):
-    """A container that owns something, and what."""
+    """A container with resources of its own, and their amounts."""
 
     uid: str
     container: str
     asked: Mapping[str, int]
 
 
-def in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Sequence[Pod]) -> NodeState | None:
-    """The state of a node with these pods, None where no way to place them was found."""
+def place_in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Sequence[Pod]) -> NodeState | None:
+    """Return the state of a node with these pods, None where no placement was found."""
     units = [unit for pod in pods for unit in _units(rules, empty, pod)]
     if not units:
         return empty
-    told = {name for unit in units for name in unit.asked} & {name for zone in zones.values() for name in zone}
-    left = {node: {name: amounts.get(name, 0) for name in told} for node, amounts in zones.items()}
+    compared = {name for unit in units for name in unit.asked} & {name for zone in zones.values() for name in zone}
+    left = {node: {name: amounts.get(name, 0) for name in compared} for node, amounts in zones.items()}
     order = sorted(range(len(units)), key=lambda place: _size(units[place]), reverse=True)
-    found = _ZoneSearch(left, [units[place] for place in order]).result()
+    found = _ZoneSearch(left, [units[place] for place in order]).search()
     if found is None:
         return None
     state = empty
@@ -83,7 +84,7 @@ def _size(unit: _Unit) -> tuple[int, ...]:
 
 
 class _ZoneSearch:
-    """A NUMA node for each unit, so that nothing is left of any: depth first, as many steps as are worth it."""
+    """Searches a NUMA node for each unit, so that nothing remains of any zone: depth first, with a limit of steps."""
 
     def __init__(self, left: dict[int, dict[str, int]], units: Sequence[_Unit]) -> None:
         self._left = left
@@ -91,7 +92,8 @@ class _ZoneSearch:
         self._steps = 0
         self._chosen: list[int] = []
 
-    def result(self) -> list[int] | None:
+    def search(self) -> list[int] | None:
+        """Return the NUMA node of each unit, None where no assignment was found."""
         return self._chosen if self._place(0) else None
 
     def _place(self, number: int) -> bool:
@@ -103,26 +105,26 @@ class _ZoneSearch:
         asked = self._units[number].asked
         for node, zone in self._left.items():
             if all(zone[name] + _slack(name) >= amount for name, amount in asked.items() if name in zone):
-                self._book(zone, asked, -1)
+                self._change(zone, asked, -1)
                 self._chosen.append(node)
                 if self._place(number + 1):
                     return True
                 self._chosen.pop()
-                self._book(zone, asked, 1)
+                self._change(zone, asked, 1)
         return False
 
-    def _book(self, zone: dict[str, int], asked: Mapping[str, int], sign: int) -> None:
+    def _change(self, zone: dict[str, int], asked: Mapping[str, int], sign: int) -> None:
         for name in asked.keys() & zone.keys():
             zone[name] += sign * asked[name]
 
 
 def _slack(name: str) -> int:
-    """Exporters round memory."""
+    """Return the tolerated difference: exporters round memory."""
     return _SHARED_PAGE if name == MEMORY else 0
 
 
 def _take(rules: NodeRules, state: NodeState, unit: _Unit, node: int) -> NodeState | None:
-    """The state after a unit took what it asks for from one NUMA node; None where there is too little."""
+    """Return the state after a unit took its amounts from one NUMA node; None where there is too little."""
     cpus = _cpus(rules, state.cpu.default, node, unit.asked.get(CPU, 0))
     memory, device = state.memory, state.device
     blocks = tuple(
@@ -150,7 +152,7 @@ def _take(rules: NodeRules, state: NodeState, unit: _Unit, node: int) -> NodeSta
 
 
 def _cpus(rules: NodeRules, default: Bits, node: int, count: int) -> Bits | None:
-    """So many CPUs of a NUMA node that can be owned: of whole cores first."""
+    """Return `count` assignable CPUs of a NUMA node, of whole cores first; None where there are fewer."""
     topology = rules.cpu.topology
     free = assignable(default, rules.cpu.reserved) & topology.numa_nodes.get(node, 0)
     whole = whole_cores_in(topology, free)

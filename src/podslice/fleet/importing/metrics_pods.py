@@ -1,8 +1,8 @@
-"""Pods of exported metrics: what kube-state-metrics told of requests over time becomes objects, like those of kubectl.
+"""Pods of exported metrics: kube-state-metrics' series about requests become objects, like those of kubectl.
 
-A pod is there from its first sample to its last one. What lies between two moments of the export, such as the end of a
-pod that one has and the next has not, is taken half-way between them; `kube_pod_created` and `kube_pod_completion_time`
-tell it exactly. Pods that have a sample at the last moment still run.
+A pod exists from its first sample to its last one. What happened between two moments of the export, such as the end of
+a pod that is in one and not in the next, is assumed half-way between them; `kube_pod_created` and
+`kube_pod_completion_time` have the exact time. Pods that have a sample at the last moment still run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _AMOUNT = re.compile(
 _OLD = {"cpu_cores": "cpu", "memory_bytes": "memory"}
 _INFO, _OWNER, _CONTAINER = "kube_pod_info", "kube_pod_owner", "kube_pod_container_info"
 _INIT, _POLICY = "kube_pod_init_container_info", "restart_policy"
-"""The label is there from kube-state-metrics 2.11 on."""
+"""The label exists from kube-state-metrics 2.11 on."""
 _CREATED, _COMPLETED, _PHASE = "kube_pod_created", "kube_pod_completion_time", "kube_pod_status_phase"
 _DOMAIN = re.compile(r"((?:[a-z0-9]+_)*?[a-z0-9]+_(?:com|io|org|net|dev|ai|cn))_(.+)")
 
 
 class MetricsPods(NamedTuple):
-    """Pods as objects, when the export begins (milliseconds since 1970), and lines about what was assumed and what was
-    left out."""
+    """Pods as objects, the beginning of the export (milliseconds since 1970), and lines about assumptions and about
+    what was left out."""
 
     pods: tuple[dict[str, Any], ...]
     begin: int
@@ -40,8 +40,8 @@ class MetricsPods(NamedTuple):
 
 
 class _Grid:
-    """The moments at which anything was seen, and how far apart those of one series usually are (0: not known), in
-    milliseconds. MetricSeries of several queries may lie between each other's moments."""
+    """The moments of all samples, and the usual distance within one series (0: unknown), in milliseconds. Series of
+    several queries may lie between each other's moments."""
 
     def __init__(self, moments: Iterable[int], steps: Counter[int]) -> None:
         self.moments = sorted(moments)
@@ -51,48 +51,48 @@ class _Grid:
         self._step = self.usual if steps else 0
 
     def before(self, at: int) -> int:
-        """Between this moment and the one before; the moment itself where it is among the first."""
+        """Return the middle between this moment and the one before; the moment itself where it is among the first."""
         place = bisect_left(self.moments, at)
         return at if at - self.moments[0] < max(self._step, 1) else (self.moments[place - 1] + at) // 2
 
     def after(self, at: int) -> int | None:
-        """Between this moment and the next one; None where it is among the last."""
+        """Return the middle between this moment and the next one; None where it is among the last."""
         place = bisect_right(self.moments, at)
         return None if self.moments[-1] - at < max(self._step, 1) else (self.moments[place] + at) // 2
 
     def follows(self, at: int, before: int) -> bool:
-        """True where nothing is missing between two moments."""
+        """Whether no moment is missing between two."""
         return 2 * (at - before) <= 3 * self._step or bisect_left(self.moments, at) <= bisect_right(
             self.moments, before
         )
 
 
 class _Life:
-    """What is told of one pod."""
+    """The samples of one pod."""
 
     def __init__(self) -> None:
         self.times: dict[str, set[int]] = {}
-        """Moments at which it was seen, by node; without a node while it waits for one."""
+        """Moments of its samples, by node; node "" while it is pending."""
         self.namespace = self.name = self.uid = self.owner = self.priority = ""
         self.created: int | None = None
         self.ended: int | None = None
         self.changed = False
         self.containers: dict[tuple[bool, str], dict[str, dict[str, float]]] = {}
-        """By (init container, name): requests and limits by resource."""
+        """Requests and limits by resource, by (is init container, name)."""
         self.policies: dict[str, str] = {}
-        """Of init containers, where it is known: Always makes a sidecar."""
+        """Restart policies of init containers, where known: Always makes a sidecar."""
 
 
 def metrics_pods(series: Iterable[MetricSeries], resources: Iterable[str] = ()) -> MetricsPods:
-    """The pods; `resources` are those of nodes, by whose names metrics' resources are understood."""
+    """Return the pods of series. `resources`: names of the nodes' resources, which labels are matched with."""
     reader = _Reader(resources)
     for one in series:
         reader.read(one)
-    return reader.found()
+    return reader.collect()
 
 
 class _Reader:
-    """Collects what series tell."""
+    """Collects series by pod."""
 
     def __init__(self, resources: Iterable[str]) -> None:
         self._names = {_label_of(name): name for name in resources}
@@ -105,7 +105,7 @@ class _Reader:
         self._has_limits = False
 
     def read(self, one: MetricSeries) -> None:
-        """One series more."""
+        """Add a series."""
         amount = _AMOUNT.match(one.name)
         if amount is None and one.name not in (_INFO, _OWNER, _CONTAINER, _INIT, _CREATED, _COMPLETED, _PHASE):
             self._unused[one.name or "without a name"] += 1
@@ -127,7 +127,7 @@ class _Reader:
             self._read_info(one, life)
 
     def _moment(self, one: MetricSeries) -> int | None:
-        """The latest of its values, which are seconds since 1970."""
+        """Return the latest value, which is a time in seconds since 1970, in milliseconds."""
         found = round(max(value for _, value in one.samples) * 1000)
         if 0 <= found < LATEST:
             return found
@@ -147,7 +147,7 @@ class _Reader:
         if not container or not resource:
             self._nameless[f"{one.name} without the label {'resource' if container else 'container'}"] += 1
             return
-        self._seen(one, life)
+        self._add_times(one, life)
         self._has_limits |= amount["field"] == "limits"
         values = [value for _, value in one.samples]
         fields = life.containers.setdefault((bool(amount["init"]), container), {"requests": {}, "limits": {}})
@@ -155,14 +155,14 @@ class _Reader:
         life.changed |= min(values) != max(values)
         fields[amount["field"]][resource] = max(known, *values)
 
-    def _seen(self, one: MetricSeries, life: _Life) -> None:
+    def _add_times(self, one: MetricSeries, life: _Life) -> None:
         times = [at for at, _ in one.samples]
         life.times.setdefault(one.labels.get("node", ""), set()).update(times)
         self._moments.update(times)
         self._steps.update(after - before for before, after in pairwise(times) if after > before)
 
     def _read_info(self, one: MetricSeries, life: _Life) -> None:
-        self._seen(one, life)
+        self._add_times(one, life)
         kind = one.labels.get("owner_kind") or one.labels.get("created_by_kind") or ""
         life.owner = kind if kind not in ("", "<none>") else life.owner
         life.priority = one.labels.get("priority_class") or life.priority
@@ -180,16 +180,16 @@ class _Reader:
     def _resource(self, label: str) -> str:
         if label in self._names or not label:
             return self._names.get(label, "")
-        name = _guessed(label)
+        name = _guess_resource(label)
         if name != label:
             self._guessed[label] = name
         return name
 
-    def found(self) -> MetricsPods:
-        """What all of it comes to."""
+    def collect(self) -> MetricsPods:
+        """Return the pods of all series."""
         grid = _Grid(self._moments, self._steps)
-        lives = [life for _, life in sorted(self._with_uids().items()) if life.times]
-        pods = [one for life in lives for one in _stays(life, grid)]
+        lives = [life for _, life in sorted(self._merge_without_uid().items()) if life.times]
+        pods = [one for life in lives for one in _split_stays(life, grid)]
         gaps = sum(one.has_gap(grid) for one in pods)
         changed = sum(one.changed for one in lives)
         again = len(pods) - len(lives)
@@ -198,12 +198,12 @@ class _Reader:
             assumed.append(f"metrics have {counted(len(grid.moments), 'moment')}, {_step_text(grid)}: what comes and "
                            "goes between two of them does so half-way")  # fmt: skip
         if pods and not self._has_limits:
-            assumed.append("metrics tell no limits, so pods are Burstable and get no CPUs of their own: export "
+            assumed.append("metrics have no limits, so pods are Burstable and get no CPUs of their own: export "
                            "kube_pod_container_resource_limits too")  # fmt: skip
         unknown = sum(any(init for init, _ in one.containers) for one in lives)
         if unknown and not any(one.policies for one in lives):
             assumed.append(f"metrics name no sidecar among the init containers of {counted(unknown, 'pod')}: "
-                           f"kube-state-metrics tells of them in {_INIT}, from 2.11 on")  # fmt: skip
+                           f"kube-state-metrics has them in {_INIT}, from 2.11 on")  # fmt: skip
         if changed:
             assumed.append(f"the requests of {counted(changed, 'pod')} changed while they ran; the largest are taken")
         if gaps:
@@ -211,14 +211,14 @@ class _Reader:
         if again:
             assumed.append(f"{counted(again, 'pod')} without the label uid came again under the same name: gone for a "
                            "while, or on another node")  # fmt: skip
-        problems = [f"{count} series of metric {name} say nothing of pods' requests" for name, count in
+        problems = [f"{count} series of metric {name} have nothing about pods' requests" for name, count in
                     sorted(self._unused.items())]  # fmt: skip
         problems += [f"{count} series of {what}" for what, count in sorted(self._nameless.items())]
-        shown = tuple(one.data(grid) for one in pods)
+        shown = tuple(one.to_object(grid) for one in pods)
         return MetricsPods(shown, grid.moments[0] if grid.moments else 0, tuple(assumed), tuple(problems))
 
-    def _with_uids(self) -> dict[tuple[str, ...], _Life]:
-        """Some metrics have the label uid, and some have not: where a name has one UID only they are of one pod."""
+    def _merge_without_uid(self) -> dict[tuple[str, ...], _Life]:
+        """Merge series without the label uid into the pod with a UID, where only one pod has that name."""
         named: dict[tuple[str, ...], list[_Life]] = {}
         for life in self._lives.values():
             if life.uid:
@@ -243,8 +243,8 @@ def _join(life: _Life, other: _Life) -> None:
 
 
 class _Stay(NamedTuple):
-    """A pod while it was there: the moments at which it was seen, in order, and its node. `number`: of those with its
-    name and without UIDs."""
+    """A pod while it existed: the moments of its samples, in order, and its node. `number`: among pods with its name
+    and without UIDs."""
 
     life: _Life
     times: tuple[int, ...]
@@ -252,13 +252,13 @@ class _Stay(NamedTuple):
     number: int
 
     def has_gap(self, grid: _Grid) -> bool:
-        """True where others were seen when it was not, and it was there before and after."""
+        """Whether the pod has no sample at a moment between others that it has."""
         return not all(grid.follows(after, before) for before, after in pairwise(self.times))
 
-    def data(self, grid: _Grid) -> dict[str, Any]:
-        """The object."""
+    def to_object(self, grid: _Grid) -> dict[str, Any]:
+        """Return the Pod object."""
         life = self.life
-        came = self._came(grid)
+        came = self._begin(grid)
         end = self._end(grid, came)
         metadata: dict[str, Any] = {
             "name": life.name,
@@ -276,7 +276,7 @@ class _Stay(NamedTuple):
         status = {"phase": "Running" if self.node else "Pending", "startTime": time_text(came)}
         return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status}
 
-    def _came(self, grid: _Grid) -> int:
+    def _begin(self, grid: _Grid) -> int:
         created = self.life.created
         known = created is not None and created <= self.times[0] and not self.number
         return created if known and created is not None else grid.before(self.times[0])
@@ -288,9 +288,9 @@ class _Stay(NamedTuple):
         return grid.after(self.times[-1])
 
 
-def _stays(life: _Life, grid: _Grid) -> Iterator[_Stay]:
-    """A pod with a UID is one, whatever is missing between. Without, a name may be of several pods, one after the
-    other: on another node, or after moments that others have."""
+def _split_stays(life: _Life, grid: _Grid) -> Iterator[_Stay]:
+    """Split the samples of a name into pods. A name with a UID is one pod, whatever is missing between; without, a
+    sample on another node, or after moments that the pod misses, begins another pod."""
     waiting = life.times.get("", set())
     if life.uid:
         node = next((node for node in sorted(life.times) if node), "")
@@ -318,11 +318,11 @@ def _containers(life: _Life, *, init: bool) -> Iterator[dict[str, Any]]:
         requests, limits = dict(fields["requests"]), dict(fields["limits"])
         extended = {key: value for key, value in requests.items() if "/" in key}
         amounts = {"requests": requests, "limits": {**extended, **limits}}
-        told = {
+        resources = {
             field: {key: _quantity(key, value) for key, value in sorted(own.items())} for field, own in amounts.items()
         }
         always = {"restartPolicy": "Always"} if init and life.policies.get(name) == "Always" else {}
-        yield {"name": name, "resources": {field: own for field, own in told.items() if own}, **always}
+        yield {"name": name, "resources": {field: own for field, own in resources.items() if own}, **always}
 
 
 def _quantity(resource: str, value: float) -> str:
@@ -330,12 +330,12 @@ def _quantity(resource: str, value: float) -> str:
 
 
 def _label_of(resource: str) -> str:
-    """What kube-state-metrics makes of a resource's name."""
+    """Return the label that kube-state-metrics makes of a resource's name."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", resource)
 
 
-def _guessed(label: str) -> str:
-    """A resource that no node names."""
+def _guess_resource(label: str) -> str:
+    """Return the name of a resource that no node has, from its label."""
     if label in ("cpu", "memory"):
         return label
     if label.startswith(("hugepages_", "ephemeral_")):
@@ -347,7 +347,7 @@ def _guessed(label: str) -> str:
 
 
 def _step_text(grid: _Grid) -> str:
-    """How far apart moments are."""
+    """Describe the distance of moments."""
     if not grid.usual:
         return "so nothing of it comes or goes"
     more = f", up to {grid.longest / 1000:g} s" if grid.longest > grid.usual else ""

@@ -1,9 +1,9 @@
-"""Exports of metrics in files: what Prometheus answers to a query, and the text that exporters and `promtool` write.
+"""Exports of metrics in files: Prometheus' answers to queries, and the text that exporters and `promtool` write.
 
 The answer to a range query, or to an instant one about a range (`metric[7d]`), is a JSON document (`resultType`
 matrix); other instant queries have one sample of each series. Text is the exposition format of Prometheus (times in
-milliseconds), what `promtool tsdb dump` writes, or OpenMetrics (times in seconds, ends with `# EOF`); lines without a
-time are of the moment at which the file was made. What cannot be read is counted, a line for each kind.
+milliseconds), the output of `promtool tsdb dump`, or OpenMetrics (times in seconds, ends with `# EOF`); lines without a
+time have that of the file. Unreadable parts are counted, with a line for each kind.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NAME = "__name__"
 _REMEDY = "make the export again"
 _LONGEST = 8192
 LATEST = 253_402_300_800_000
-"""The year 10 000, in milliseconds."""
+"""The year 10 000, in milliseconds since 1970."""
 SeriesKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-"""A metric's name and its labels, by name."""
+"""A metric's name, and its labels as (name, value) in order."""
 Samples: TypeAlias = dict[SeriesKey, list[tuple[int, float]]]
-"""Times in milliseconds since 1970 and values, by series."""
+"""By series: times in milliseconds since 1970, and values."""
 
 
 class MetricSeries(NamedTuple):
@@ -47,19 +47,19 @@ class MetricSeries(NamedTuple):
 
 
 class MetricsExport(NamedTuple):
-    """What was in a file, and a line for each kind of thing that could not be read."""
+    """The series of a file, and a line for each kind of unreadable part."""
 
     series: tuple[MetricSeries, ...]
     problems: tuple[str, ...]
 
 
 def is_metrics(document: Any) -> bool:
-    """True for what Prometheus answers to a query."""
-    return _answer(document) is not None
+    """Whether the document is Prometheus' answer to a query."""
+    return _find_result(document) is not None
 
 
-def _answer(document: Any) -> Mapping[str, Any] | None:
-    """The part that has the result. An answer that is an error has none."""
+def _find_result(document: Any) -> Mapping[str, Any] | None:
+    """Return the part that has the result, empty for an error; None for other documents."""
     if not isinstance(document, dict):
         return None
     data = document.get("data", document)
@@ -68,12 +68,12 @@ def _answer(document: Any) -> Mapping[str, Any] | None:
     return {} if document.get("status") == "error" and "errorType" in document else None
 
 
-def metrics_of(document: Mapping[str, Any], path: Path) -> MetricsExport:
-    """The series of an answer of Prometheus. Raises `InputError` for one that has none."""
-    answer = _answer(document)
+def read_answer(document: Mapping[str, Any], path: Path) -> MetricsExport:
+    """Return the series of an answer of Prometheus. Raises `InputError` for one that has none."""
+    answer = _find_result(document)
     if not answer:
-        said = str(document.get("error") or "without a reason")
-        raise InputError(f"Prometheus refused the query: {said[:200]}", source=str(path), remedy=_REMEDY)
+        reason = str(document.get("error") or "without a reason")
+        raise InputError(f"Prometheus refused the query: {reason[:200]}", source=str(path), remedy=_REMEDY)
     kind, result = answer.get("resultType"), answer.get("result")
     if kind not in _RESULTS or not isinstance(result, list):
         remedy = "ask /api/v1/query_range for one metric, without functions"
@@ -82,7 +82,7 @@ def metrics_of(document: Mapping[str, Any], path: Path) -> MetricsExport:
     found = tuple(one for item in result if (one := _series(item, path, wrong)) is not None)
     warnings = document.get("warnings")
     lines = [f"{path.name}: Prometheus warns: {one}" for one in warnings] if isinstance(warnings, list) else []
-    return MetricsExport(found, (*lines, *counted_lines(wrong, path)))
+    return MetricsExport(found, (*lines, *count_lines(wrong, path)))
 
 
 def _series(item: Any, path: Path, wrong: Counter[str]) -> MetricSeries | None:
@@ -92,18 +92,19 @@ def _series(item: Any, path: Path, wrong: Counter[str]) -> MetricSeries | None:
         wrong["series without labels or samples"] += 1
         return None
     plain = {str(key): str(value) for key, value in labels.items()}
-    name = plain.pop(_NAME, "") or name_in(path)
-    samples = [one for value in values if (one := sample_of(value, wrong)) is not None]
+    name = plain.pop(_NAME, "") or metric_of_file(path)
+    samples = [one for value in values if (one := parse_sample(value, wrong)) is not None]
     return MetricSeries(name, plain, tuple(sorted(samples))) if samples else None
 
 
-def name_in(path: Path) -> str:
-    """Queries with a function have no name: then the file is called as the metric."""
+def metric_of_file(path: Path) -> str:
+    """Return the metric that a file is named after: results of functions have no name of their own."""
     return path.name.partition(".")[0]
 
 
-def sample_of(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[int, float] | None:
-    """A sample whose time, in units of so many milliseconds, comes first."""
+def parse_sample(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[int, float] | None:
+    """Return time and value of a (time, value) pair, whose time is in units of `scale` milliseconds; None, and counted,
+    where it is unusable."""
     try:
         at, amount = value
         found = round(float(at) * scale), float(amount)
@@ -119,20 +120,20 @@ def sample_of(value: Any, wrong: Counter[str], scale: float = 1000.0) -> tuple[i
     return found
 
 
-def note_sample(found: Samples, key: SeriesKey, value: object, wrong: Counter[str], scale: float) -> None:
-    """One sample more of a series, if it is one; as `sample_of`."""
-    sample = sample_of(value, wrong, scale)
+def add_sample(found: Samples, key: SeriesKey, value: object, wrong: Counter[str], scale: float) -> None:
+    """Add a sample to its series if it is usable, as `parse_sample`."""
+    sample = parse_sample(value, wrong, scale)
     if sample is not None:
         found.setdefault(key, []).append(sample)
 
 
 def series_of(found: Samples) -> tuple[MetricSeries, ...]:
-    """The series, each with its samples in order of time."""
+    """Return the series, each with its samples in order of time."""
     return tuple(MetricSeries(name, dict(labels), tuple(sorted(own))) for (name, labels), own in found.items())
 
 
-def counted_lines(wrong: Counter[str], path: Path) -> Iterator[str]:
-    """A line for each kind of thing that was left out of a file."""
+def count_lines(wrong: Counter[str], path: Path) -> Iterator[str]:
+    """Yield a line for each kind of part that was left out of a file."""
     for what, count in sorted(wrong.items()):
         yield f"{path.name}: {count} {what} left out"
 
@@ -140,14 +141,15 @@ def counted_lines(wrong: Counter[str], path: Path) -> Iterator[str]:
 # Text
 
 
-def text_metrics(path: Path, made: int) -> MetricsExport | None:
-    """The series of a file of text; None where no line is one of a metric. `made`: when the file was, in milliseconds
+def read_exposition(path: Path, made: int) -> MetricsExport | None:
+    """Return the series of a text file; None where no line is a metric's. `made`: time of the file, in milliseconds
     since 1970. Raises `InputError`."""
     try:
         text = read_bytes(str(path), MAX_DUMP).decode("utf-8")
     except UnicodeDecodeError:
         return None
     lines = text.splitlines()
+    # Only OpenMetrics ends with this line, and only its times are in seconds.
     scale = 1000.0 if lines and lines[-1].strip() == "# EOF" else 1.0
     wrong: Counter[str] = Counter()
     found: Samples = {}
@@ -155,21 +157,21 @@ def text_metrics(path: Path, made: int) -> MetricsExport | None:
         if not line.strip() or line.startswith("#"):
             continue
         match = _LINE.match(line.strip()) if len(line) <= _LONGEST else None
-        labels = None if match is None else labels_of(match["labels"] or "")
+        labels = None if match is None else parse_labels(match["labels"] or "")
         name = "" if match is None or labels is None else match["name"] or labels.pop(_NAME, "")
         if match is None or labels is None or not name:
             wrong["lines that are of no metric"] += 1
             continue
         at, unit = (made, 1.0) if match["time"] is None else (match["time"], scale)
-        note_sample(found, (name, tuple(sorted(labels.items()))), (at, match["value"]), wrong, unit)
+        add_sample(found, (name, tuple(sorted(labels.items()))), (at, match["value"]), wrong, unit)
     if not found:
         return None
     ends = [] if text.endswith("\n") else [f"{path.name}: breaks off; what is before that is used"]
-    return MetricsExport(series_of(found), (*ends, *counted_lines(wrong, path)))
+    return MetricsExport(series_of(found), (*ends, *count_lines(wrong, path)))
 
 
-def labels_of(text: str) -> dict[str, str] | None:
-    """What is in the braces of a series; None where it cannot be read."""
+def parse_labels(text: str) -> dict[str, str] | None:
+    """Return the labels in the braces of a series; None where they cannot be parsed."""
     found, place = {}, 0
     while place < len(text.rstrip()):
         match = _LABEL.match(text, place)

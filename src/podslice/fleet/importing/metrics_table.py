@@ -1,8 +1,9 @@
-"""Exports of metrics as tables (CSV, gzipped or not, Parquet, JSON lines with plain fields), known by their columns.
+"""Exports of metrics as tables (CSV, gzipped or not, Parquet, JSON lines with plain fields), recognized by their
+columns.
 
-*Long*: a row is a sample, with a column of time, one of values (`value`, or called as the metric), the metric's name
+*Long*: a row is a sample, with a column of time, one of values (`value`, or named after the metric), the metric's name
 in `__name__` or in the file's name, and a column for each label. *Wide*, as Grafana saves a panel: a column of time,
-and one for each series, called `metric{label="value"}` or, where the file is called as the metric, `{label="value"}`.
+and one for each series, named `metric{label="value"}` or, where the file is named after the metric, `{label="value"}`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from podslice.fleet.importing.metrics_read import (
     MetricsExport,
     Samples,
     SeriesKey,
-    counted_lines,
-    labels_of,
-    name_in,
-    note_sample,
+    add_sample,
+    count_lines,
+    metric_of_file,
+    parse_labels,
     series_of,
 )
 from podslice.fleet.traces.rows import open_rows
@@ -34,11 +35,11 @@ _NAMES = ("__name__", "metric", "metric_name")
 _SERIES = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*\{(?P<labels>.*)\}\s*$")
 _METRIC = re.compile(r"kube_[a-z0-9_]+$")
 _MILLISECONDS = 1e11
-"""A number from here on is milliseconds since 1970, below seconds: it is of the year 5138 then."""
+"""Numbers from here on are milliseconds since 1970, smaller ones seconds: as seconds this is in the year 5138."""
 
 
 class _Columns(NamedTuple):
-    """Where what is. `value`, `name`: −1 where there is none; `labels`: of a long table, `series`: of a wide one."""
+    """Positions of columns. `value`, `name`: −1 for none; `labels`: of a long table; `series`: of a wide one."""
 
     time: int
     value: int
@@ -49,13 +50,13 @@ class _Columns(NamedTuple):
 
 
 def is_table(path: Path) -> bool:
-    """True for what may be one by its name."""
+    """Whether the file may be a table, by its name."""
     return path.name.lower().endswith(TABLE_ENDINGS)
 
 
-def table_metrics(path: Path) -> MetricsExport | None:
-    """The series of a table; None for one that has no metrics. Raises `InputError`, also for a file that is called as a
-    metric of pods and has no columns of one."""
+def read_table(path: Path) -> MetricsExport | None:
+    """Return the series of a table; None for one without metrics. Raises `InputError`, also for a file that is named
+    after a metric of pods and lacks its columns."""
     found: Samples = {}
     wrong: Counter[str] = Counter()
     with open_rows(path) as table:
@@ -63,16 +64,16 @@ def table_metrics(path: Path) -> MetricsExport | None:
         if columns is None:
             return None
         for _, cells in table.rows:
-            _take(cells, columns, found, wrong)
-    return MetricsExport(series_of(found), tuple(counted_lines(wrong, path)))
+            _add_row(cells, columns, found, wrong)
+    return MetricsExport(series_of(found), tuple(count_lines(wrong, path)))
 
 
 def _columns(header: tuple[str, ...], path: Path) -> _Columns | None:
     plain = [name.strip().lower() for name in header]
-    own = name_in(path)
+    own = metric_of_file(path)
     time = next((plain.index(name) for name in _TIMES if name in plain), -1)
     name = next((plain.index(name) for name in _NAMES if name in plain), -1)
-    series = dict(_wide(header, own))
+    series = dict(_series_columns(header, own))
     valued = [index for index, one in enumerate(plain) if one in _VALUES or one == own or _METRIC.match(one)]
     value = valued[0] if len(valued) == 1 and not series else -1
     metric = own if value < 0 or plain[value] in _VALUES else plain[value]
@@ -86,33 +87,33 @@ def _columns(header: tuple[str, ...], path: Path) -> _Columns | None:
     return _Columns(time, value, name, metric, labels, series)
 
 
-def _wide(header: tuple[str, ...], own: str) -> Iterator[tuple[int, SeriesKey]]:
-    """Columns that are series, by their number."""
+def _series_columns(header: tuple[str, ...], own: str) -> Iterator[tuple[int, SeriesKey]]:
+    """Yield the columns that are series, by position."""
     for index, name in enumerate(header):
         match = _SERIES.match(name.strip())
-        labels = None if match is None else labels_of(match["labels"])
+        labels = None if match is None else parse_labels(match["labels"])
         if match is not None and labels is not None:
             yield index, (match["name"] or labels.pop("__name__", "") or own, tuple(sorted(labels.items())))
 
 
-def _take(cells: list[str], columns: _Columns, found: Samples, wrong: Counter[str]) -> None:
-    """One row more. A series without a value in a row has no sample then."""
+def _add_row(cells: list[str], columns: _Columns, found: Samples, wrong: Counter[str]) -> None:
+    """Add the samples of a row. A series without a value in a row has no sample then."""
     if len(cells) <= max(columns.time, columns.value, columns.name):
         wrong["rows with too few cells"] += 1
         return
-    at = _moment(cells[columns.time])
+    at = _parse_time(cells[columns.time])
     if columns.series:
         for index, key in columns.series.items():
             if index < len(cells) and cells[index].strip():
-                note_sample(found, key, (at, cells[index]), wrong, 1.0)
+                add_sample(found, key, (at, cells[index]), wrong, 1.0)
         return
     labels = tuple(sorted((name, cells[index]) for index, name in columns.labels.items() if cells[index : index + 1]))
     name = cells[columns.name].strip() if columns.name >= 0 else columns.metric
-    note_sample(found, (name, tuple(one for one in labels if one[1])), (at, cells[columns.value]), wrong, 1.0)
+    add_sample(found, (name, tuple(one for one in labels if one[1])), (at, cells[columns.value]), wrong, 1.0)
 
 
-def _moment(text: str) -> float | str:
-    """Milliseconds since 1970; the text itself where it is no time. Times without a zone are UTC."""
+def _parse_time(text: str) -> float | str:
+    """Return milliseconds since 1970; the text itself where it is no time. Times without a zone are UTC."""
     try:
         number = float(text)
         return number if number >= _MILLISECONDS else number * 1000
