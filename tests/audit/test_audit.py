@@ -176,7 +176,7 @@ def test_promised_cpus(tmp_path: Path) -> None:
     promised = str(CPUSet(sorted(first)[:2]))
     originals = {UID: {"app": promised, "gone": "1"}, OTHER: {"web": "3"}}
     file = tmp_path / "state" / "podslice_policy_state"
-    file.write_bytes(policy_state.enveloped({"version": 1, "bootId": "", "originals": originals}))
+    file.write_bytes(policy_state.envelop({"version": 1, "bootId": "", "originals": originals}))
     code, report = host.audit()
     beyond = str(CPUSet(sorted(first)[2:]))
     assert (code, report["promised"]) == (0, [{"pod": UID, "container": "app", "promised": promised, "beyond": beyond}])
@@ -206,7 +206,7 @@ def test_classes_that_the_policy_has_no_more(tmp_path: Path, classes: str, found
     host = FakeHost(tmp_path)
     file = tmp_path / "state" / "podslice_policy_state"
     content = {"version": 1, "bootId": "", "classes": {UID: {"app": ["fast!"], "gone": ["fast"]}}}
-    file.write_bytes(policy_state.enveloped(content))
+    file.write_bytes(policy_state.envelop(content))
     policy = tmp_path / "policy.yaml"
     policy.write_text(ELASTIC.replace("}}", f"}}{classes}}}"))
     code, report = host.audit(f"--policy={policy}")
@@ -224,7 +224,7 @@ def test_one_thread_of_each_core(tmp_path: Path, threads: tuple[int, int], found
     own = parse_bits(host.own)
     cpus = {str(cpu): f"0/0/{cpu // 2}/{threads[cpu % 2]}" for cpu in range(32)}
     content = {"version": 1, "bootId": "b", "machine": {"cpus": cpus}, "classes": {UID: {"app": ["all"]}}}
-    (tmp_path / "state" / "podslice_policy_state").write_bytes(policy_state.enveloped(content))
+    (tmp_path / "state" / "podslice_policy_state").write_bytes(policy_state.envelop(content))
     used = bits_of(cpu for cpu in iter_bits(own) if cpu % 2 == 0)
     host.tree.add(host.app, procs="100\n", cpuset_cpus=format_bits(used))
     host.process(100, "app", format_bits(used), host.app)
@@ -249,7 +249,7 @@ def test_a_resize_that_is_being_written(tmp_path: Path) -> None:
     host.tree.add(host.app, procs="100\n", cpuset_cpus=after)
     assert host.audit()[0] == 1
     file = tmp_path / "state" / "podslice_policy_state"
-    file.write_bytes(policy_state.enveloped({"version": 1, "bootId": "", "intents": intents}))
+    file.write_bytes(policy_state.envelop({"version": 1, "bootId": "", "intents": intents}))
     assert host.audit()[0] == 0
 
 
@@ -271,7 +271,7 @@ def test_a_mixed_container(tmp_path: Path) -> None:
     count = len(CPUSet.parse(host.own))
     mixed = {UID: {"app": {"exclusive": count, "shared": 500}}}
     file = tmp_path / "state" / "podslice_policy_state"
-    file.write_bytes(policy_state.enveloped({"version": 1, "bootId": "", "mixed": mixed}))
+    file.write_bytes(policy_state.envelop({"version": 1, "bootId": "", "mixed": mixed}))
     both = str(CPUSet.parse(host.own) | CPUSet.parse(host.rest))
     host.tree.add(host.app, cpuset_cpus=both, cpu_max=f"{count * 100000 + 50000} 100000")
     assert host.audit()[0] == 0

@@ -12,7 +12,7 @@ from podslice.config.policy import Defragmentation
 from podslice.host.state.resize_store import ResizeStore
 from podslice.host.state.store import StateWriteError
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
-from podslice.node.checkpoints.policy_state import decode, intents_in
+from podslice.node.checkpoints.policy_state import decode, read_intents
 from podslice.node.state import NodeState
 from podslice.state_files.promises import check_promises
 from podslice.values.cpuset import CPUSet
@@ -135,7 +135,7 @@ def test_while_it_moves_both_places_are_its_own(tmp_path: Path) -> None:
     assert str(CPUSet.from_bits(cpu.assignments[UID]["c0"])) == "2-5,20-23"
     assert not cpu.default & (sets("2-5") | sets("20-23")).bits
     data = (tmp_path / POLICY_STATE_FILE).read_bytes()
-    assert intents_in(data)[UID].move
+    assert read_intents(data)[UID].move
     (finding,) = check_promises(decode(data), "", None)
     assert finding.text.startswith("a move from ")
 

@@ -38,7 +38,7 @@ KEP_DATA = (
 
 
 def policy_file(**more: Any) -> bytes:
-    return policy_state.enveloped({**CONTENT, **more})
+    return policy_state.envelop({**CONTENT, **more})
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_the_kubelets_own_promises_are_checked() -> None:
 def test_the_specified_bytes() -> None:
     """The example of the specification: promises in the kubelet's own data, under its checksum."""
     checkpoint = CPUCheckpoint("static", "0,5-15", {"gu-pod-1-uid": {"gu-container-1": "1-4"}})
-    own = policy_state.enveloped({**CONTENT, "originals": {"gu-pod-1-uid": {"gu-container-1": "1-2"}}})
+    own = policy_state.envelop({**CONTENT, "originals": {"gu-pod-1-uid": {"gu-container-1": "1-2"}}})
     content = read_content(checkpoint_data.CPU_V4.encode(checkpoint))
     carried = carry_promises(content, own, Release(38)).cpu
     data = checkpoint_data.CPU_V4.encode(checkpoint, carried.unknown)

@@ -63,7 +63,7 @@ def load_promises(directory: Path, owned: Sets) -> tuple[RecordedPromises, list[
             # A promise of CPUs that the container no longer has is out of date; an equal one adds nothing.
             if cpus and not cpus & ~had and cpus != had:
                 promised.setdefault(uid, {})[name] = cpus
-    intents, mixed = policy_state.intents_in(data), policy_state.mixed_in(data, owned)
+    intents, mixed = policy_state.read_intents(data), policy_state.read_mixed(data, owned)
     machine = content.machine.value() if content.machine is not None else None
     first = bits_of(cpu for cpu, one in machine.cpus.items() if not one.thread) if machine is not None else 0
     return RecordedPromises(promised, intents, mixed, content.classes, first), []

@@ -83,7 +83,7 @@ def _content(path: Path) -> tuple[Content | None, list[AuditFinding]]:
     except CheckpointError as error:
         return None, [AuditFinding("state", str(path), "", "", f"{path.name} cannot be read: {error}")]
     # Checksum 0 passes in older formats, whatever the content is.
-    if content.intact or content.unchecked:
+    if content.intact or content.is_unchecked:
         return content, []
     return content, [AuditFinding("state", str(path), "", "", f"{path.name}: the checksum does not cover the content")]
 

@@ -343,7 +343,7 @@ class ContainerManager:
         if self.elastic:
             cpu.state = policy_state.with_loans(cpu.state, files.get(POLICY_STATE_FILE))
         if POLICY_STATE_FILE in files and self.quirks == PODSLICE:
-            self.filed_mixed = {**policy_state.mixed_in(files[POLICY_STATE_FILE], cpu.state.assignments)}
+            self.filed_mixed = {**policy_state.read_mixed(files[POLICY_STATE_FILE], cpu.state.assignments)}
             cpu.state = policy_state.with_classes(cpu.state, files[POLICY_STATE_FILE])
             cpu.state = policy_state.with_memos(cpu.state, files[POLICY_STATE_FILE])
         self.remembered = cpu.state.loans, cpu.state.bubble_loans, cpu.state.classes, cpu.state.memos

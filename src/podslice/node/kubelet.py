@@ -36,7 +36,7 @@ from podslice.node.cpu.state import Remembered
 from podslice.node.devices.manager import Content as DeviceFile
 from podslice.node.devices.manager import device_capacity
 from podslice.node.devices.records import DeviceContent
-from podslice.node.hotplug.machine_change import MachineChange, machine_for, rules_on
+from podslice.node.hotplug.machine_change import MachineChange, rules_on, visible_machine
 from podslice.node.memory.manager import Content as MemoryContent
 from podslice.node.resize.events import ResizeCondition
 from podslice.node.resize.pending import ResizeQueue, SortKey, Waiting
@@ -230,7 +230,7 @@ class Kubelet:
         """Change the machine, and return the consequences for the pods; empty where the managers see no difference.
         Raises `StartError` for a machine on which nothing can run; then nothing changes."""
         known = self.manager.cpu.topology.all_cpus | self.manager.cpu.state.offline
-        machine = machine_for(self.rules, known, machine, policy)
+        machine = visible_machine(self.rules, known, machine, policy)
         if machine == self.machine:
             return ()
         before = self.machine
@@ -430,7 +430,7 @@ class Kubelet:
         manager.remove_stale()
         before, counted = self.state, context.metrics
         others = (others or self.others(uid)) if judged and self.predicates else None
-        told = context.ended_early, context.unaligned
+        notes = context.ended_early, context.unaligned
         context.metrics = counted.copy()
         context.begin()
         admission = self._drop_unusable_annotations(admission)
@@ -449,7 +449,7 @@ class Kubelet:
         finally:
             self.state = before
             context.metrics = counted
-            context.ended_early, context.unaligned = told
+            context.ended_early, context.unaligned = notes
 
     def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
         """Whether the handlers after the resource managers admit a pod without devices and without preempting another.
@@ -522,7 +522,7 @@ class Kubelet:
         Raises `AdmissionError`."""
         device = self.manager.device
         # Devices that the managers have just given this pod are in use now, unlike its other resources.
-        in_use = device.allocated() if pod.uid in device.state.records else None
+        in_use = device.count_in_use() if pod.uid in device.state.records else None
         verdict = general_predicates(view, others, self._count_resources().node, devices_in_use=in_use)
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.kind, **verdict.refusal.facts)

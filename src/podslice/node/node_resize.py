@@ -23,7 +23,7 @@ from podslice.config.annotations import MIXED, AnnotationProblem, annotation_pro
 from podslice.node.container import ContainerManager
 from podslice.node.cpu.manager import NOTHING_LEFT
 from podslice.node.decision import ResizeDecision
-from podslice.node.hotplug.degraded import leave_lost, promise_again
+from podslice.node.hotplug.degraded import give_up_lost, restore_promises
 from podslice.node.kubelet import Kubelet
 from podslice.node.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, try_resize
 from podslice.node.resize.events import (
@@ -133,13 +133,13 @@ def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
     before, left = manager.cpu.state, None
     # Growth must not count on offline CPUs: the resize gives them up first, and is promised others in their place.
     if before.offline and manager.cpu.rules.resizer is not None:
-        left = leave_lost(before, allocated, admission)
+        left = give_up_lost(before, allocated, admission)
         manager.cpu.state = before if left is None else left.state
     refusal: Refusal | None = None
     try:
         refusal = kubelet.decide(admission, stays=allocated)
         if refusal is None and left is not None:
-            manager.cpu.state = promise_again(manager.cpu.state, admission.uid, left)
+            manager.cpu.state = restore_promises(manager.cpu.state, admission.uid, left)
         if refusal is None or (kubelet.policy.resize.misfit == "deferred" and _fits_alone(kubelet, admission)):
             return refusal
     finally:

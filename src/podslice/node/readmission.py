@@ -16,8 +16,8 @@ from podslice.api.pod.spec import Pod
 from podslice.node.checkpoints.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.node.container import ContainerManager
 from podslice.node.kubelet import Kubelet
-from podslice.node.resize.held import as_held
 from podslice.node.resize.pending import PendingResize
+from podslice.node.resize.reduced import reduce_to_held
 from podslice.scheduling.predicates import Seen
 from podslice.values.errors import AdmissionError, Refusal
 
@@ -106,7 +106,7 @@ def _keep_holding(kubelet: Kubelet, admission: AdmissionPod) -> bool:
     work."""
     if not (kubelet.manager.elastic or kubelet.manager.elastic_memory):
         return False
-    smaller = as_held(admission, kubelet.state.of_pod(admission.uid))
+    smaller = reduce_to_held(admission, kubelet.state.of_pod(admission.uid))
     if smaller is None or kubelet.decide(kubelet.admission(smaller)) is not None:
         return False
     kubelet.resizes.submit(PendingResize(smaller, admission.spec), kubelet.sort_key)

@@ -352,5 +352,5 @@ def view_of(
         memory=memory.machine_state,
         blocks=memory.assignments,
         pod_blocks=memory.pod_assignments,
-        device_ids=manager.device.placed(),
+        device_ids=manager.device.ids_by_node(),
     )

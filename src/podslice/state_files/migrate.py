@@ -191,7 +191,7 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
         content = policy_state.decode(data)
     except CheckpointError:
         return data
-    plain: dict[str, Any] = {"version": content.version, "bootId": content.boot_id, **policy_state.unknown_in(data)}
+    plain: dict[str, Any] = {"version": content.version, "bootId": content.boot_id, **policy_state.read_unknown(data)}
     if content.machine is not None:
         plain["machine"] = MachineTexts.of(machine)
     originals = _renumbered_texts(content.originals, mapping)
@@ -205,7 +205,7 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
     for name, member in members.items():
         if member:
             plain[name] = member
-    return policy_state.enveloped(msgspec.to_builtins(plain))
+    return policy_state.envelop(msgspec.to_builtins(plain))
 
 
 def _renumbered_texts(texts: Mapping[str, Mapping[str, str]], mapping: Mapping[int, int]) -> Promises:

@@ -154,7 +154,7 @@ def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
         same = False
         if not actions:
             actions.append(f"{error}; what it says holds, and gets its checksum")
-    return Rewritten(data if same else policy_state.enveloped(content), "data", actions)
+    return Rewritten(data if same else policy_state.envelop(content), "data", actions)
 
 
 def _is_machine(value: Any) -> bool:
@@ -274,7 +274,7 @@ def carry_promises(cpu: Content, policy: bytes | None, target: Release) -> Carri
                 originals.setdefault(uid, {})[name] = text
     content = {"version": policy_state.VERSION, "bootId": ""} if policy is None else _content_of(policy)
     if originals != own.originals:
-        policy = policy_state.enveloped({**content, "originals": originals})
+        policy = policy_state.envelop({**content, "originals": originals})
     return Carried(replace(cpu, unknown=others), policy)
 
 

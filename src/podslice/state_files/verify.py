@@ -85,7 +85,7 @@ def _checksum(content: Content) -> Iterator[StateFinding]:
     identity, checkpoint = content.identity, content.checkpoint
     pods = checkpoint.pod_entries if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else None
     covering = ("data", "v3" if content.kind == "cpu" else "v2")
-    if pods and identity.version not in covering and (content.intact or content.unchecked):
+    if pods and identity.version not in covering and (content.intact or content.is_unchecked):
         yield StateFinding("warning", "uncovered", "podEntries", "are covered by no checksum")
     if content.intact:
         return
@@ -93,7 +93,7 @@ def _checksum(content: Content) -> Iterator[StateFinding]:
         yield StateFinding(
             "warning", "no-checksum", "checksum", "the file has no checksum (kubelets before 1.11 wrote none)"
         )
-    elif content.unchecked:
+    elif content.is_unchecked:
         yield StateFinding(
             "warning", "unchecked", "checksum", "is 0: kubelets accept older formats so without checking them"
         )

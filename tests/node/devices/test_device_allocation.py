@@ -133,7 +133,7 @@ def test_refusals(listed, count, message):
     devices = manager(listed)
     assert admit(devices, pod("u", {GPU: count})) == message
     assert devices.assignments() == {}
-    assert devices.allocated() == {}
+    assert devices.count_in_use() == {}
 
 
 def test_first_short_resource_of_the_specification_is_reported():
@@ -187,7 +187,7 @@ def test_plugin_errors(plugin, message):
     devices = manager(gpus(0, 0), plugin=plugin)
     assert admit(devices, pod("u", {GPU: 1})) == message
     assert devices.assignments() == {}
-    assert devices.allocated() == {}
+    assert devices.count_in_use() == {}
 
 
 def test_plugin_answer_without_container():
@@ -195,7 +195,7 @@ def test_plugin_answer_without_container():
     for quirks, left in ((PODSLICE, {}), (KUBELET_1_36, {GPU: 1})):
         devices = manager(gpus(0, 0), plugin=Fussy(empty=True), quirks=quirks)
         assert admit(devices, pod("u", {GPU: 1})).startswith("no containers return in allocation response")
-        assert devices.allocated() == left
+        assert devices.count_in_use() == left
 
 
 def test_second_resource_fails():

@@ -62,7 +62,7 @@ def test_restart_restores_the_records():
     assert fresh.assignments() == devices.assignments()
     assert fresh.content().entries == devices.content().entries
     assert fresh.capacity() == ({GPU: 0}, {GPU: 0}, [])
-    assert fresh.allocated() == {GPU: 2}
+    assert fresh.count_in_use() == {GPU: 2}
     assert fresh.holds_devices("u")
 
 
@@ -99,10 +99,10 @@ def test_pods_gone_meanwhile_are_collected_late():
     devices.context.deactivate("u")
     fresh = restarted(devices)
     fresh.remove_stale()
-    assert fresh.allocated() == {GPU: 1}
+    assert fresh.count_in_use() == {GPU: 1}
     fresh.context.sources_ready = True
     fresh.remove_stale()
-    assert fresh.allocated() == {}
+    assert fresh.count_in_use() == {}
     assert fresh.assignments() == {}
 
 
@@ -123,7 +123,7 @@ def test_multi_node_devices_are_listed_under_each_node():
     assert admit(devices, pod("u", {GPU: 2})) == ""
     (entry,) = devices.content().entries
     assert entry.by_node == {0: ["a"], 1: ["a"], -1: ["b"]}
-    assert devices.allocated() == {GPU: 2}
+    assert devices.count_in_use() == {GPU: 2}
 
 
 requests = st.dictionaries(st.sampled_from([GPU, NIC]), st.integers(0, 3))
@@ -158,7 +158,7 @@ def test_no_device_is_owned_twice(history, quirks):
     for uid in list(devices.context.active):
         remove(devices, uid)
     assert devices.assignments() == {}
-    assert devices.allocated() == {}
+    assert devices.count_in_use() == {}
     devices.register(NIC, [Device("n0", (0,)), Device("n1", (1,)), Device("n2", (0, 1))], SimulatedPlugin())
     assert devices.content() == fresh
 
@@ -169,7 +169,7 @@ def test_checkpoint_after_a_pod_left(quirks, kept):
     devices = manager(gpus(0, 1), quirks=quirks)
     assert admit(devices, pod("u", {GPU: 1})) == ""
     remove(devices, "u")
-    assert devices.allocated() == {}
+    assert devices.count_in_use() == {}
     assert [entry.pod for entry in devices.content().entries] == kept
     assert admit(devices, pod("v", {GPU: 1})) == ""
     assert [entry.pod for entry in devices.content().entries] == ["v"]
@@ -205,7 +205,7 @@ def test_undo_of_a_pod_leaves_no_trace(wanted, mask):
     admit(devices, pod("u", *app, init=tuple(init), sidecars=tuple(side)), Hint(mask, ANYWHERE.preferred))
     devices.state = before
     assert devices.content() == content
-    assert devices.allocated() == {GPU: 1}
+    assert devices.count_in_use() == {GPU: 1}
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_other_numbers_of_a_newer_kubelets_file(key: tuple[str, str]) -> None:
     checkpoint = CPUCheckpoint("static", "0-1,6-15", {"u": {"c": "2-5"}})
     files = {
         "cpu_manager_state": checkpoint_data.CPU_V4.encode(checkpoint, f',{promised},"later":[1]'),
-        "podslice_policy_state": policy_state.enveloped(
+        "podslice_policy_state": policy_state.envelop(
             {"version": 1, "bootId": "one", "originals": {"u": {"c": "2-3"}}, "saved": {"irq": "ff"}}
         ),
     }

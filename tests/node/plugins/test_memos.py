@@ -121,6 +121,6 @@ def test_memos_are_shown_and_verified(tmp_path: Path) -> None:
     assert 'counting  "x"' in " ".join(CliRunner().invoke(state, ["show", str(tmp_path)]).output.split(" " * 3))
     content = msgspec.to_builtins(policy_state.decode(one.files[POLICY_STATE_FILE]))
     content["plugins"] = {"b": {"c": {"counting": "\x1b[0m"}}}
-    (tmp_path / POLICY_STATE_FILE).write_bytes(policy_state.enveloped(content))
+    (tmp_path / POLICY_STATE_FILE).write_bytes(policy_state.envelop(content))
     assert "\x1b" not in CliRunner().invoke(state, ["show", str(tmp_path)]).output
     assert "plugins.b.c" in CliRunner().invoke(state, ["verify", str(tmp_path)]).output

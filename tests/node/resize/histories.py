@@ -467,7 +467,9 @@ class History:
         if self.random.random() < 0.7:
             self.store.save()  # the last resize has ended
         before, disk = self.store.node.state, dict(self.disk.files)
-        ended = not any(policy_state.intents_in(data) for path, data in disk.items() if path.name == POLICY_STATE_FILE)
+        ended = not any(
+            policy_state.read_intents(data) for path, data in disk.items() if path.name == POLICY_STATE_FILE
+        )
         self.disk.log.clear()
         old = tuple(self.running.values())
         try:

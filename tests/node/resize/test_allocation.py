@@ -10,7 +10,7 @@ import pytest
 from podslice.api.pod.spec import Pod, allocated_pod, allocation_of
 from podslice.node.effects.settings import CgroupSettings
 from podslice.node.resize.allocation import ResizeNode, ResizeVerdict, check_resize, try_resize
-from podslice.node.resize.pending import PendingResize, ResizeQueue, in_order
+from podslice.node.resize.pending import PendingResize, ResizeQueue, sort_pending
 from podslice.values.errors import Refusal, RefusalKind
 from podslice.values.gates import FeatureGates
 from podslice.values.quirks import KUBELET_1_36, PODSLICE
@@ -166,7 +166,7 @@ def test_the_order_of_tries() -> None:
         pending("important", "1", "2", priority=100),
         pending("modest", "2", "1"),
     ]
-    names = [one.desired.metadata.name for one in in_order(resizes, GATES)]
+    names = [one.desired.metadata.name for one in sort_pending(resizes, GATES)]
     assert names == ["modest", "important", "fair", "early", "late", "new"]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from podslice.node.resize.events import (
+    count_requested_resizes,
     in_progress_condition,
     is_new_condition,
     pending_condition,
-    requested_resizes,
     resize_event,
 )
 from podslice.values.quirks import KUBELET_1_36, PODSLICE
@@ -74,13 +74,13 @@ def test_requested_resizes_are_counted() -> None:
     old = pod({"resources": resources({"cpu": "1", "memory": "2Gi"})}, pod_level=resources({"cpu": "3"}))
     new = pod({"resources": resources({"cpu": "2", "memory": "1Gi"}, {"cpu": "2"})}, pod_level=resources({"cpu": "4"}))
     prefix = "container_requested_resizes_total"
-    assert {one.text: n for one, n in requested_resizes(new, old, GATES).items()} == {
+    assert {one.text: n for one, n in count_requested_resizes(new, old, GATES).items()} == {
         f"{prefix}{{operation=add,requirement=limits,resource=cpu}}": 1,
         f"{prefix}{{operation=increase,requirement=requests,resource=cpu}}": 1,
         f"{prefix}{{operation=decrease,requirement=requests,resource=memory}}": 1,
     }
     assert f"{prefix}{{operation=remove,requirement=limits,resource=cpu}}" in {
-        one.text for one in requested_resizes(old, new, GATES)
+        one.text for one in count_requested_resizes(old, new, GATES)
     }
 
 

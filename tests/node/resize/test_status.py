@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from podslice.api.pod.spec import Pod, PodAllocation, ResourceRequirements, allocation_of
-from podslice.node.resize.status import ObservedCgroup, allocated_resources, in_progress, status_resources
+from podslice.node.resize.status import ObservedCgroup, allocated_resources, is_in_progress, status_resources
 from podslice.values.quantity import Quantity
 from tests.node.resize.helpers import GATES, burstable, pod, resources
 
@@ -77,17 +77,17 @@ RUNNING = frozenset({"c0"})
 def test_in_progress() -> None:
     """A resize is in progress while a running container or the pod has not been written as granted."""
     old = allocation_of(sized(), GATES)
-    assert not in_progress(sized(), old, GATES, RUNNING)
-    assert not in_progress(sized(), None, GATES, RUNNING)
-    assert in_progress(sized("2"), old, GATES, frozenset())
+    assert not is_in_progress(sized(), old, GATES, RUNNING)
+    assert not is_in_progress(sized(), None, GATES, RUNNING)
+    assert is_in_progress(sized("2"), old, GATES, frozenset())
     without_pod = PodAllocation(old.containers)
-    assert not in_progress(sized("2"), without_pod, GATES, frozenset())
+    assert not is_in_progress(sized("2"), without_pod, GATES, frozenset())
     changed = pod(burstable("600m", "256Mi"), pod_level=resources({"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}))
-    assert in_progress(changed, old, GATES, RUNNING)
-    assert not in_progress(changed, old, GATES, frozenset())
+    assert is_in_progress(changed, old, GATES, RUNNING)
+    assert not is_in_progress(changed, old, GATES, frozenset())
 
 
 def test_an_implied_limit_is_in_progress() -> None:
     """A pod limit that a container inherits counts for the container."""
     new, old = sized(limit="3"), allocation_of(sized(), GATES)
-    assert in_progress(new, PodAllocation(old.containers, old.pod_level), GATES, RUNNING)
+    assert is_in_progress(new, PodAllocation(old.containers, old.pod_level), GATES, RUNNING)

@@ -16,7 +16,7 @@ from podslice.api.pod.spec import Pod
 from podslice.fleet.engine.nodes import Fleet, FleetClass
 from podslice.fleet.importing.kube_zones import Zones, place_in_zones
 from podslice.node.devices.pool import DevicePool
-from podslice.node.devices.records import Held, every
+from podslice.node.devices.records import Held, iter_records
 from podslice.node.devices.state import DeviceState
 from podslice.node.node import Node
 from podslice.node.state import NodeState
@@ -119,10 +119,10 @@ def _finish(node: Node, kind: FleetClass, name: str, pods: Sequence[Pod], how: S
 def _renumber_devices(state: DeviceState, pools: dict[str, DevicePool]) -> DeviceState:
     """Return the same devices by their positions in other pools."""
     records: dict[str, dict[str, dict[str, Held]]] = {}
-    for uid, container, resource, held in every(state.records):
+    for uid, container, resource, held in iter_records(state.records):
         if resource in pools:
             names = state.pools[resource].names(held.devices)
             places = pools[resource].bits(id for id in names if id in pools[resource].position)
             records.setdefault(uid, {}).setdefault(container, {})[resource] = replace(held, devices=places)
-    moved = DeviceState(pools, {}, records, records).recounted()
+    moved = DeviceState(pools, {}, records, records).recount()
     return replace(moved, used={resource: moved.used.get(resource, 0) for resource in pools})

@@ -23,7 +23,7 @@ from podslice.machine.identity import MachineRecord
 from podslice.machine.model import Machine
 from podslice.node.checkpoints.content import read_content
 from podslice.node.checkpoints.names import CPU_STATE_FILE
-from podslice.node.checkpoints.policy_state import BootRecord, boot_in
+from podslice.node.checkpoints.policy_state import BootRecord, read_boot_record
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.node import Node
 from podslice.state_files.migrate import Migration, migrate
@@ -40,7 +40,7 @@ class BootKeeper:
     def __init__(self, boot: Boot | None, data: bytes | None) -> None:
         self.known = boot is not None
         self._boot = boot
-        written = boot_in(data)
+        written = read_boot_record(data)
         same = written is not None and boot is not None and written.id == boot.id
         self._machine = written.machine if written is not None and same else MachineRecord({}, {})
         self._seen: Machine | None = None

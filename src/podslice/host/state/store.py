@@ -102,7 +102,7 @@ class NodeStore:
         self._boot = BootKeeper(boot if policy.hotplug is not None else None, found.get(POLICY_STATE_FILE))
         if opened.reason:
             running = in_order_of_creation(running)
-        intents = policy_state.intents_in(opened.files.get(POLICY_STATE_FILE))
+        intents = policy_state.read_intents(opened.files.get(POLICY_STATE_FILE))
         settle_resizes(self.node, intents, running)
         self.refused = self.node.readmit(running)
         self.followed = self.node.replace_lost()
@@ -125,7 +125,7 @@ class NodeStore:
         boot: Boot | None,
     ) -> _Opened:
         """The node on its files, or on what becomes of them after a reboot. Raises `StartError`."""
-        written, hotplug = policy_state.boot_in(found.get(POLICY_STATE_FILE)), policy.hotplug
+        written, hotplug = policy_state.read_boot_record(found.get(POLICY_STATE_FILE)), policy.hotplug
         if hotplug is None or written is None or not is_another_boot(written, boot):
             return _Opened(self._node(start, found), found)
         if hotplug.after_reboot == "refuse":

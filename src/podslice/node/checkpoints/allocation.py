@@ -1,5 +1,5 @@
-"""`allocated_pods_state` and `actuated_pods_state`: the resources a kubelet granted to its pods, and the ones it last
-wrote into cgroups (pod-level-resources 15.4).
+"""`allocated_pods_state` and `actuated_pods_state`: the resources that a kubelet granted to its pods, and those that it
+last wrote into cgroups (pod-level-resources 15.4).
 
 Both files have the same format: the content is a JSON string under a checksum of that string.
 """
@@ -26,7 +26,7 @@ from podslice.values.quantity import ZERO, Quantity
 
 
 def dump_requirements(resources: ResourceRequirements) -> str:
-    """A `resources` stanza as Go writes it: limits before requests, empty ones left out."""
+    """Return a `resources` stanza as Go writes it: limits before requests, empty ones left out."""
     members = []
     for name, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         if amounts:
@@ -39,7 +39,7 @@ def _dump_amounts(amounts: ResourceList) -> str:
 
 
 def dump_data(allocations: Mapping[str, PodAllocation]) -> str:
-    """The content of the file: allocations by pod UID."""
+    """Return the content of the file: allocations by pod UID."""
     if not allocations:
         return "{}"
     return f'{{"entries":{dump_map({uid: _dump_pod(pod) for uid, pod in allocations.items()})}}}'
@@ -52,7 +52,7 @@ def _dump_pod(allocation: PodAllocation) -> str:
 
 
 def encode(allocations: Mapping[str, PodAllocation]) -> bytes:
-    """The file a kubelet writes, with its checksum."""
+    """Return the file a kubelet writes, with its checksum."""
     data = dump_data(allocations)
     return f'{{"data":{dump_string(data)},"checksum":{data_checksum(data)}}}'.encode()
 
@@ -79,7 +79,7 @@ _CONTENT = GoStruct(
 
 
 def decode(data: bytes) -> dict[str, PodAllocation]:
-    """Read a file without looking at its checksum. Raises `CheckpointError`."""
+    """Read a file without checking its checksum. Raises `CheckpointError`."""
     return _allocations(decode_data(data).data)
 
 
@@ -103,7 +103,7 @@ def load(data: bytes) -> dict[str, PodAllocation]:
 
 
 def restore_failure(error: CheckpointError, file: str) -> str:
-    """What a kubelet that cannot read its file says before it stops."""
+    """Return the message with which a kubelet stops that cannot read its file."""
     return (
         f"could not restore state from checkpoint: {error}, please drain this node and delete pod resource information "
         f"checkpoint file {quote(file)} before restarting Kubelet"

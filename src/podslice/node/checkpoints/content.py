@@ -1,7 +1,7 @@
-"""A state file's content whatever its version: what people ask about, and what converting starts from.
+"""Content of a state file of any version, for questions and conversions.
 
-`identify` names the one format a file is intact in; that format is the one to read. A file that is intact in none is
-read as far as it can be, for `verify` and `repair`, and says so in `intact`.
+`identify` names the one format under which a file is intact; that format is the one to read. A file that is intact
+under none is read as far as possible, for `verify` and `repair`, and `intact` is False.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KINDS: Mapping[type, FileKind] = {
 
 
 class Content(msgspec.Struct, frozen=True):
-    """One file. `unknown` are members of its string we do not know, as JSON text (`,"key":value…`).
+    """One file. `unknown` are members of its string that this release does not know, as JSON text (`,"key":value…`).
     `by_container_id`: a CPU file V1, whose entries are in `entries_v1` of its checkpoint."""
 
     identity: IdentifiedFile
@@ -59,22 +59,22 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> FileKind:
-        """Whose file it is."""
+        """The manager or agent that the file belongs to."""
         return _KINDS[type(self.checkpoint)]
 
     @property
     def intact(self) -> bool:
-        """The checksum covers the content."""
+        """Whether the checksum covers the content."""
         return self.identity.version not in (None, "crc32")
 
     @property
-    def unchecked(self) -> bool:
-        """Checksum 0, which older formats accept whatever the content is."""
+    def is_unchecked(self) -> bool:
+        """Whether the checksum is 0, which older formats accept whatever the content is."""
         return not self.intact and self.identity.stated == 0 and self.identity.kind in ("cpu", "memory")
 
     @property
     def by_container_id(self) -> bool:
-        """The owners are ids of the runtime, not pods and names."""
+        """Whether owners are ids of the runtime, not pods and names."""
         return self.kind == "cpu" and self.version == "v1"
 
 
@@ -114,13 +114,15 @@ def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
 
 
 def _is_allocation(data: bytes) -> bool:
-    """The managers' files name a policy, the records of granted resources have nothing beside their entries."""
+    """Whether the content has nothing beside `entries`, as records of granted resources; the managers' files name a
+    policy."""
     value = parse(decode_data(data).data.encode())
     return isinstance(value, Members) and all(key.lower() == "entries" for key, _ in value)
 
 
 def _unknown_of_policy(data: bytes) -> str | None:
-    """What podslice's own file has that this release does not know; None for other files. It alone has a version."""
+    """Return the members of podslice's own file that this release does not know; None for other files. Only that file
+    has a member `version`."""
     value = parse(decode_data(data).data.encode())
     if not isinstance(value, Members) or not any(key == "version" for key, _ in value):
         return None

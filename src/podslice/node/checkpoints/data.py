@@ -3,7 +3,7 @@
 `cpu_manager_state` V4 (Kubernetes 1.37 line; cpu-topology 8.7) has the members of V3 for older kubelets with
 checksum 0, and beside them `data`, which alone counts, with `dataChecksum`. A transitional form has only `data` and
 `checksum`; the DRA manager's file is that with a CRC. `memory_manager_state` V3 of the same line is built like V4.
-Members of `data` we do not know are kept.
+Unknown members of `data` are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ C = TypeVar("C", bound=CPUCheckpoint | MemoryCheckpoint)
 
 
 class DataFormat(Generic[C]):
-    """A manager's file whose `data` has the members of an older version, which `read` and `write` know."""
+    """A manager's file whose `data` has the members of an older version, which `read` and `write` handle."""
 
     def __init__(self, known: set[str], read: Callable[[bytes], C], write: Callable[[C], str]) -> None:
         self._known = known
@@ -44,8 +44,8 @@ class DataFormat(Generic[C]):
         self._write = write
 
     def decode(self, data: bytes) -> tuple[C, str]:
-        """The content, and the members of `data` we do not know as JSON text (`,"key":value…`), without looking at
-        the checksum. Raises `CheckpointError`."""
+        """Return the content, and the unknown members of `data` as JSON text (`,"key":value…`), without checking the
+        checksum. Raises `CheckpointError`."""
         content = decode_data(data).data.encode()
         value = parse(content)
         members = value if isinstance(value, Members) else Members()
@@ -55,7 +55,8 @@ class DataFormat(Generic[C]):
         return self._read(content), "".join(unknown)
 
     def load(self, data: bytes, *, pod_level: bool) -> C:
-        """Read it as a newer kubelet does; with the gate off what pods own is dropped. Raises `CheckpointError`."""
+        """Read the file as a newer kubelet does; with the gate off, holdings of whole pods are dropped. Raises
+        `CheckpointError`."""
         _check(data)
         checkpoint, _ = self.decode(data)
         if not pod_level:
@@ -63,7 +64,7 @@ class DataFormat(Generic[C]):
         return checkpoint
 
     def encode(self, checkpoint: C, unknown: str = "") -> bytes:
-        """The file; `unknown` are further members of `data` as `decode` gives them."""
+        """Return the file; `unknown` are further members of `data` as `decode` returns them."""
         members = self._write(checkpoint)
         content = f"{{{members}{unknown}}}"
         end = f'"checksum":0,"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}'

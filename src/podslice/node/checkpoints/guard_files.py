@@ -1,8 +1,8 @@
-"""Files of the kernel that guards change: what each should say, and what it said before.
+"""Plan the writes to kernel files that guards change: each file's wanted text, and its text before.
 
-What a file said before is kept with it, and all that is wished follows from that, so that whoever comes and goes, in
-the end every file says what it said first. A file that somebody else has written since is theirs: it is left, or
-guarded anew from what it says now.
+The text before a guard's first write is kept, and everything wanted is derived from it, so that in the end every file
+has its first text again, whatever guards came and went. A file that another writer has changed since belongs to that
+writer: it is left, or guarded anew from its present text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GROUP = 32
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """A file that was changed: what it said `before`, and the values that it may have from us (two while one is being
+    """A file that was changed: its text `before`, and the texts that it may have from us (two while one is being
     replaced)."""
 
     path: str
@@ -32,9 +32,9 @@ class SavedFile(msgspec.Struct, frozen=True):
 
 
 class GuardedFile(NamedTuple):
-    """A file as it is now, and what it should say: `wanted`, whatever it said before; else what it said before without
-    the CPUs to `avoid`, and where nothing is left of that, those of `rest`. `made`: it came with a folder that a guard
-    has made, goes with it, and has no old value."""
+    """A file with its present text and what a guard wants: `wanted`, whatever the text before; else the text before
+    without the CPUs to `avoid`, and where nothing is left of it, those of `rest`. `made`: the file came with a folder
+    that a guard has made, goes with it, and has no old text."""
 
     path: str
     form: Form
@@ -47,7 +47,7 @@ class GuardedFile(NamedTuple):
 
 
 class FileWrite(NamedTuple):
-    """What to write; `restores`: it is what the file said before, and is forgotten then."""
+    """A text to write; `restores`: it is the text before, which is then forgotten."""
 
     path: str
     text: str
@@ -55,8 +55,8 @@ class FileWrite(NamedTuple):
 
 
 class FilePlan(NamedTuple):
-    """First `saved` is stored, then the writes happen, then `after` is stored. `drifted`: files that said something
-    else than we wrote; `left`: files that are somebody else's now."""
+    """A plan in three steps: store `saved`, do the writes, store `after`. Each step can be the last before a crash.
+    `drifted`: files whose text was not the one we wrote; `left`: files that belong to another writer now."""
 
     saved: dict[str, SavedFile]
     writes: tuple[FileWrite, ...]
@@ -66,7 +66,7 @@ class FilePlan(NamedTuple):
 
 
 def bits_in(text: str, form: Form) -> Bits:
-    """The CPUs of a file; none where it cannot be read."""
+    """Return the CPUs of a file; none where it cannot be read."""
     if form == "list":
         return readable_bits(text.strip())
     try:
@@ -76,7 +76,7 @@ def bits_in(text: str, form: Form) -> Bits:
 
 
 def text_of(bits: Bits, form: Form) -> str:
-    """A set as such a file takes it: a list, or hexadecimal groups of 32 CPUs."""
+    """Return a set as such a file takes it: a list, or hexadecimal groups of 32 CPUs."""
     if form == "list":
         return format_bits(bits)
     groups: list[str] = []
@@ -87,7 +87,7 @@ def text_of(bits: Bits, form: Form) -> str:
 
 
 def same(one: str, other: str, form: Form) -> bool:
-    """Both say the same to the kernel. Of resctrl's lines only those of `other` are compared."""
+    """Whether both texts mean the same to the kernel. Of resctrl's lines only those of `other` are compared."""
     if form == "schemata":
         return schemata_in(other).items() <= schemata_in(one).items()
     if form == "value":
@@ -96,8 +96,8 @@ def same(one: str, other: str, form: Form) -> bool:
 
 
 def schemata_in(text: str) -> dict[tuple[str, str], int | str]:
-    """What resctrl's lines (`L3:0=ff0;1=ff0`) allow, by resource and domain; masks as numbers, since the kernel may
-    write them with zeros before."""
+    """Return the values in resctrl's lines (`L3:0=ff0;1=ff0`) by resource and domain; masks as numbers, since the
+    kernel may print them with leading zeros."""
     found: dict[tuple[str, str], int | str] = {}
     for line in text.splitlines():
         resource, _, domains = line.strip().partition(":")
@@ -115,26 +115,27 @@ def _mask(text: str) -> int | str:
         return text
 
 
-def _comes_of(text: str, written: str, form: Form) -> bool:
-    """A file says that because of what was written; a partition may become `root invalid (WHY)` later."""
+def _results_from(text: str, written: str, form: Form) -> bool:
+    """Whether a text is the result of what was written; a partition may become `root invalid (WHY)` later."""
     return same(text, written, form) or (form == "value" and text.startswith(f"{written} invalid"))
 
 
 def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, online: Bits) -> FilePlan:
-    """What to write so that each file says what is wished. What is given back before what is taken, deepest first."""
+    """Return the writes after which each file has its wanted text. Restored texts come before new ones, in reverse
+    order, so the deepest come first."""
     during, after = dict(saved), dict(saved)
     writes: list[FileWrite] = []
     drifted: list[str] = []
     left: list[str] = []
     for file in files:
         known, form = saved.get(file.path), file.form
-        ours = known is not None and any(_comes_of(file.text, one, form) for one in (*known.written, known.before))
-        if known is not None and len(known.written) == 1 and not _comes_of(file.text, known.written[0], form):
+        ours = known is not None and any(_results_from(file.text, one, form) for one in (*known.written, known.before))
+        if known is not None and len(known.written) == 1 and not _results_from(file.text, known.written[0], form):
             drifted.append(file.path)
         if known is not None and not ours:
             left.append(file.path)
         before = known.before if known is not None and ours else file.text.strip()
-        text = wished(file, before, online)
+        text = wanted_text(file, before, online)
         if file.made:
             if text is not None and not same(file.text, text, form):
                 writes.append(FileWrite(file.path, text, False))
@@ -143,7 +144,7 @@ def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, 
             during.pop(file.path, None) if not ours else None
             after.pop(file.path, None)
             if ours and not same(file.text, before, form):
-                writes.append(FileWrite(file.path, _restored(before, form, online), True))
+                writes.append(FileWrite(file.path, _restore_text(before, form, online), True))
             continue
         may_be = (text,) if known is None or not ours else tuple(dict.fromkeys((*known.written, text)))
         during[file.path] = SavedFile(file.path, form, before, may_be, file.guard)
@@ -154,9 +155,9 @@ def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, 
     return FilePlan(during, (*back, *(one for one in writes if not one.restores)), after, tuple(drifted), tuple(left))
 
 
-def wished(file: GuardedFile, before: str, online: Bits) -> str | None:
-    """What a file should say, given what it said before; None where that will do. Of `avoid` no set becomes empty or
-    names a CPU that is not online."""
+def wanted_text(file: GuardedFile, before: str, online: Bits) -> str | None:
+    """Return the text a file should have, given its text before; None where that will do. A set without `avoid` never
+    becomes empty and never names a CPU that is offline, because the kernel refuses both."""
     if file.wanted is not None:
         return file.wanted
     first, left = bits_in(before, file.form) if file.avoid else 0, online & ~file.avoid
@@ -164,13 +165,13 @@ def wished(file: GuardedFile, before: str, online: Bits) -> str | None:
 
 
 def is_open(file: GuardedFile, saved: Mapping[str, SavedFile], online: Bits) -> bool:
-    """It does not say what it should."""
+    """Whether a file lacks its wanted text."""
     known = saved.get(file.path)
-    text = wished(file, file.text if known is None else known.before, online)
+    text = wanted_text(file, file.text if known is None else known.before, online)
     return text is not None and not same(file.text, text, file.form)
 
 
-def _restored(before: str, form: Form, online: Bits) -> str:
-    """What the file said, without CPUs that went offline since."""
+def _restore_text(before: str, form: Form, online: Bits) -> str:
+    """Return the text before, without CPUs that went offline since."""
     first = bits_in(before, form) if form in ("list", "mask") else 0
     return before if not first & ~online else text_of(first & online or online, form)

@@ -1,10 +1,10 @@
-"""`podslice_guard_state`: what files of the kernel said before the agent's guards changed them (docs/guards.md).
+"""`podslice_guard_state`: texts of kernel files from before the agent's guards changed them (docs/guards.md).
 
     {"version":1,"bootId":"6f0a…","files":[{"path":"proc/irq/131/smp_affinity_list","form":"list","before":"0-7",
      "written":["0-3"],"guard":"irq"}]}
 
-Paths are below the root of all files and lead to `proc`, `sys` or a cgroup's set of CPUs: whoever reads the file writes
-to them. A kubelet does not know it.
+Paths are below the root of all files and lead to `proc`, `sys` or a cgroup's set of CPUs. They are checked, because a
+reader of the file writes to them. A kubelet does not know the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CGROUP = re.compile(r"([^/\0]+/)+cpuset\.cpus(\.exclusive|\.partition)?")
 
 
 class GuardContent(msgspec.Struct, frozen=True, rename="camel"):
-    """Old values, of the boot that they are from."""
+    """Old texts, and the boot that they are from."""
 
     version: int
     boot_id: str
@@ -31,7 +31,7 @@ class GuardContent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decode(data: bytes) -> GuardContent:
-    """Raises `CheckpointError` for what is no such file."""
+    """Read a file. Raises `CheckpointError` for any other content."""
     try:
         content = msgspec.json.decode(data, type=GuardContent)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -42,8 +42,8 @@ def decode(data: bytes) -> GuardContent:
 
 
 def load(data: bytes, cgroups: str | None = None) -> GuardContent:
-    """One to write by, with cgroups as in `problem_of`. Raises `CheckpointError` for paths that are not the kernel's,
-    too."""
+    """Read a file whose paths are to be written, with `cgroups` as in `problem_of`. Raises `CheckpointError` also for
+    paths that are not the kernel's."""
     content = decode(data)
     for one in content.files:
         if problem := problem_of(one, cgroups):
@@ -52,13 +52,13 @@ def load(data: bytes, cgroups: str | None = None) -> GuardContent:
 
 
 def encode(boot_id: str, files: Iterable[SavedFile]) -> bytes:
-    """With the files in the order of their paths."""
+    """Return the file, its entries in the order of their paths."""
     return msgspec.json.encode(GuardContent(VERSION, boot_id, tuple(sorted(files, key=lambda one: one.path))))
 
 
 def problem_of(one: SavedFile, cgroups: str | None = None) -> str:
-    """What is wrong with an entry; empty where nothing is. `cgroups` is where they are, below the root of all files;
-    where that is not known, a cgroup's file is told by its name."""
+    """Return what is wrong with an entry; empty where nothing is. `cgroups` is their folder below the root of all
+    files; where it is not known, a cgroup's file is recognised by its name."""
     if ".." in one.path.split("/"):
         return "is no file of the kernel"
     if not _KERNEL.fullmatch(one.path):

@@ -1,6 +1,6 @@
-"""Which kubelet wrote a state file, told from the one format under which its checksum is right.
+"""Identify the kubelet that wrote a state file by the one format under which its checksum is right.
 
-A file says nothing about its version; the hashed text does (cpu-topology 8.4; memory-device 1.13.1, 2.11). All
+A file does not name its version; the hashed text does (cpu-topology 8.4; memory-device 1.13.1, 2.11). All
 formats a kubelet ever wrote are tried, including names that only unit tests of Kubernetes used.
 """
 
@@ -36,15 +36,15 @@ FORMATS: dict[tuple[Kind, str], str] = {
     ("data", "crc32"): "crc32-ieee of Data (DRA manager)",
     ("guard", "v1"): "files of the kernel that guards have changed (podslice); without a checksum",
 }
-"""What each format is; in the order they are tried."""
+"""Descriptions of the formats, in the order they are tried."""
 
 _CHECKSUM = GoStruct("state.Checksum", {"checksum": GoInt("checksum.Checksum")})
 
 
 class IdentifiedFile(msgspec.Struct, frozen=True):
-    """What a file is. `stated` is the member `checksum` (None where there is none), `version` the format under which
-    the file is intact (None: no known format), `computed` the checksum it would need in every format it can be read
-    as. Where a file has a `dataChecksum`, that one has to be right."""
+    """The kind and format of a file. `stated` is the member `checksum` (None where there is none), `version` the format
+    under which the file is intact (None: no known format), `computed` the checksum it would need in every format it can
+    be read as. Where a file has a `dataChecksum`, that one has to be right."""
 
     kind: Kind
     stated: int | None
@@ -53,12 +53,12 @@ class IdentifiedFile(msgspec.Struct, frozen=True):
 
     @property
     def matches(self) -> str | None:
-        """What the matching format is, in words."""
+        """Description of the matching format."""
         return None if self.version is None else FORMATS[self.kind, self.version]
 
 
 def identify(data: bytes) -> IdentifiedFile:
-    """Identify a state file by content and checksum. Raises `CheckpointError` for what is not a JSON object."""
+    """Identify a state file by content and checksum. Raises `CheckpointError` for anything but a JSON object."""
     value = parse(data)
     if not isinstance(value, Members):
         raise CheckpointError("a state file is a JSON object")

@@ -1,4 +1,4 @@
-"""The kubelet's state files: what they are called, and where on a node they are."""
+"""Names and places of the kubelet's state files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 STATE_DIRECTORY: Final = "/var/lib/kubelet"
 DEVICE_DIRECTORY: Final = "device-plugins"
-"""Below it, the folder of the device plugins' sockets and of the device file."""
+"""Folder below it, of the device plugins' sockets and of the device file."""
 
 CPU_STATE_FILE: Final = "cpu_manager_state"
 MEMORY_STATE_FILE: Final = "memory_manager_state"
@@ -17,12 +17,12 @@ POLICY_STATE_FILE: Final = "podslice_policy_state"
 GUARD_STATE_FILE: Final = "podslice_guard_state"
 
 MANAGER_STATE_FILES: Final = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
-"""What the managers keep; the others are the resources that were granted and set to work, and what podslice alone
-remembers."""
+"""Files of the managers; the others hold the resources that were granted and actuated, and the state that podslice
+alone keeps."""
 NODE_STATE_FILES: Final = (*MANAGER_STATE_FILES, POLICY_STATE_FILE)
-"""What a node writes when it decides."""
+"""Files that a node writes when it decides."""
 
 
 def place_of(name: str) -> str:
-    """Where a kubelet keeps the file, below its directory."""
+    """Return the file's path below a kubelet's directory."""
     return f"{DEVICE_DIRECTORY}/{name}" if name == DEVICE_STATE_FILE else name

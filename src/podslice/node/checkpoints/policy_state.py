@@ -33,7 +33,7 @@ from podslice.values.go.gojson import CORRUPT, CheckpointError, dump_string
 
 
 class BootRecord(NamedTuple):
-    """What is remembered over a reboot: the kernel's id of the boot, and the machine in it."""
+    """The facts that must outlive a reboot: the kernel's id of the boot, and the machine in it."""
 
     id: str
     machine: MachineRecord
@@ -43,15 +43,15 @@ VERSION = 1
 MEMBERS: Final = frozenset(
     {"version", "bootId", "machine", "originals", "podOriginals", "order", "classes", "mixed", "intents", "plugins"}
 )
-"""What this release knows of it."""
+"""Members of the file that this release knows."""
 Mixed: TypeAlias = Mapping[str, Mapping[str, MixedShare]]
 """Containers with exclusive and shared CPUs, by pod UID and name."""
-NOBODY: Final[Mixed] = MappingProxyType({})
+NO_MIXED: Final[Mixed] = MappingProxyType({})
 CPUId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU_ID)]
 
 
 class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What one pod has, as the file says it."""
+    """One pod's holding in the form of the file."""
 
     containers: dict[str, str] = {}
     loans: dict[str, list[CPUId]] = {}
@@ -78,7 +78,7 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}, omit_defaults=True):
-    """A resize or a `move` that was being written, as the file says it."""
+    """A resize or a `move` that is being written, in the form of the file."""
 
     before: PodCPUTexts
     after: PodCPUTexts
@@ -93,21 +93,21 @@ class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}, omit
 
 
 class MixedTexts(msgspec.Struct):
-    """A container with exclusive and shared CPUs, as the file says it; `shared` in thousandths of a CPU."""
+    """A container with exclusive and shared CPUs, in the form of the file; `shared` in thousandths of a CPU."""
 
     exclusive: Annotated[int, msgspec.Meta(ge=1, le=MAX_CPU_ID)]
     shared: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class NodeTexts(msgspec.Struct):
-    """A NUMA node of the machine, as the file says it."""
+    """A NUMA node of the machine, in the form of the file; `memory` in bytes."""
 
     cpus: str
     memory: int
 
 
 class MachineTexts(msgspec.Struct):
-    """The machine as the file says it: by CPU its place `package/die/core/thread`."""
+    """The machine in the form of the file: by CPU its place `package/die/core/thread`."""
 
     cpus: dict[str, str] = {}
     nodes: dict[str, NodeTexts] = {}
@@ -119,7 +119,7 @@ class MachineTexts(msgspec.Struct):
         return cls(cpus, nodes)
 
     def value(self) -> MachineRecord | None:
-        """None where it is not whole."""
+        """Return the record, None where it is not complete."""
         try:
             cpus = {int(cpu): parse_identity(text) for cpu, text in self.cpus.items()}
             nodes = {int(id): NodeRecord(parse_bits(one.cpus), one.memory) for id, one in self.nodes.items()}
@@ -130,7 +130,7 @@ class MachineTexts(msgspec.Struct):
 
 
 class PolicyContent(msgspec.Struct, rename="camel"):
-    """The file's content: CPU lists, by pod UID and where it is about containers by container."""
+    """Content of the file: CPU lists, by pod UID and where they belong to containers by container."""
 
     version: int
     boot_id: str = ""
@@ -144,7 +144,8 @@ class PolicyContent(msgspec.Struct, rename="camel"):
     plugins: dict[str, dict[str, dict[str, str]]] = {}
 
     def growth(self, entries: Mapping[str, Mapping[str, str] | None]) -> dict[str, dict[str, str]]:
-        """What containers with these CPUs have beyond the promised ones, where the promise holds."""
+        """Return the CPUs that containers with these CPUs have beyond the promised ones, where the promise still
+        fits."""
         found: dict[str, dict[str, str]] = {}
         for uid, named in self.originals.items():
             for name, text in named.items():
@@ -158,9 +159,9 @@ def encode(
     state: CPUState,
     intents: Mapping[str, Intent] = MappingProxyType({}),
     boot: BootRecord | None = None,
-    mixed: Mixed = NOBODY,
+    mixed: Mixed = NO_MIXED,
 ) -> bytes:
-    """The file for this state, and by pod the resizes that are being written; `boot` is what is remembered over a
+    """Return the file for this state, with the resizes that are being written by pod; `boot` is for comparison after a
     reboot."""
     content: dict[str, Any] = {"version": VERSION, "bootId": "" if boot is None else boot.id}
     if boot is not None:
@@ -169,7 +170,9 @@ def encode(
     for uid, loans in sorted(state.loans.items()):
         promised = {name: state.promised(uid, name) for name in sorted(loans)}
         originals[uid] = {name: format_bits(cpus) for name, cpus in promised.items()}
-        mingled = {name: [*iter_bits(cpus), *loans[name]] for name, cpus in promised.items() if _mingled(loans[name])}
+        mingled = {
+            name: [*iter_bits(cpus), *loans[name]] for name, cpus in promised.items() if _is_out_of_order(loans[name])
+        }
         if mingled:
             order[uid] = mingled
     content |= {"originals": originals} if originals else {}
@@ -186,11 +189,11 @@ def encode(
         }
     if intents:
         content["intents"] = {uid: IntentTexts.of(intents[uid]) for uid in sorted(intents)}
-    return enveloped(content)
+    return envelop(content)
 
 
-def boot_in(data: bytes | None) -> BootRecord | None:
-    """The boot in which a file was written, and the machine; None where it does not say, or is damaged."""
+def read_boot_record(data: bytes | None) -> BootRecord | None:
+    """Return the boot in which a file was written, and its machine; None where the file lacks it or is damaged."""
     try:
         content = None if data is None else decode(data)
     except CheckpointError:
@@ -199,13 +202,13 @@ def boot_in(data: bytes | None) -> BootRecord | None:
     return None if content is None or machine is None else BootRecord(content.boot_id, machine)
 
 
-def enveloped(content: Mapping[str, Any]) -> bytes:
-    """The file with this content, under its checksum."""
+def envelop(content: Mapping[str, Any]) -> bytes:
+    """Return the file with this content, under its checksum."""
     data = msgspec.json.encode(content).decode()
     return f'{{"data":{dump_string(data)},"checksum":{data_checksum(data)}}}'.encode()
 
 
-def _mingled(loaned: tuple[int, ...]) -> bool:
+def _is_out_of_order(loaned: tuple[int, ...]) -> bool:
     return list(loaned) != sorted(loaned)
 
 
@@ -228,8 +231,8 @@ def read(data: bytes) -> PolicyContent:
         raise CheckpointError(str(error)) from None
 
 
-def unknown_in(data: bytes) -> dict[str, Any]:
-    """Members of an intact file that this release does not know. Raises `CheckpointError`."""
+def read_unknown(data: bytes) -> dict[str, Any]:
+    """Return the members of an intact file that this release does not know. Raises `CheckpointError`."""
     try:
         content = msgspec.json.decode(decode_data(data).data, type=dict[str, Any])
     except msgspec.MsgspecError as error:
@@ -238,7 +241,8 @@ def unknown_in(data: bytes) -> dict[str, Any]:
 
 
 def with_loans(state: CPUState, data: bytes | None) -> CPUState:
-    """The state with what a file says that the assignments bear out; as it is where the file is missing or damaged."""
+    """Return the state with the loans in a file that fit its assignments; unchanged where the file is missing or
+    damaged."""
     if data is None:
         return state
     try:
@@ -252,7 +256,7 @@ def with_loans(state: CPUState, data: bytes | None) -> CPUState:
 
 
 def with_classes(state: CPUState, data: bytes) -> CPUState:
-    """The state with the classes that a file names of who has CPUs; without any where it is damaged."""
+    """Return the state with the CPU classes that a file names for owners of CPUs; without any where it is damaged."""
     try:
         named = decode(data).classes
     except CheckpointError:
@@ -265,7 +269,7 @@ def with_classes(state: CPUState, data: bytes) -> CPUState:
 
 
 def with_memos(state: CPUState, data: bytes) -> CPUState:
-    """The state with what plugins wanted to remember of who has CPUs; without any where the file is damaged."""
+    """Return the state with the plugins' notes on owners of CPUs; without any where the file is damaged."""
     try:
         named = decode(data).plugins
     except CheckpointError:
@@ -279,8 +283,8 @@ def _has_cpus(state: CPUState, uid: str, name: str) -> bool:
     return bool(state.assignment(uid, name) if name else state.bubbles.get(uid))
 
 
-def intents_in(data: bytes | None) -> dict[str, Intent]:
-    """Resizes and moves that were being written, by pod; none where the file is missing or damaged."""
+def read_intents(data: bytes | None) -> dict[str, Intent]:
+    """Return the resizes and moves that were being written, by pod; none where the file is missing or damaged."""
     try:
         intents = {} if data is None else decode(data).intents
     except CheckpointError:
@@ -288,9 +292,9 @@ def intents_in(data: bytes | None) -> dict[str, Intent]:
     return {uid: one.value() for uid, one in intents.items()}
 
 
-def mixed_in(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]) -> dict[str, dict[str, MixedShare]]:
-    """The containers with exclusive and shared CPUs that a file names and that have CPUs; none where it is missing or
-    damaged."""
+def read_mixed(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]) -> dict[str, dict[str, MixedShare]]:
+    """Return the containers with exclusive and shared CPUs that a file names and that have CPUs; none where it is
+    missing or damaged."""
     try:
         named = {} if data is None else decode(data).mixed
     except CheckpointError:
@@ -323,6 +327,7 @@ def _loans(
             if not promised or promised & ~held or promised == held:
                 continue
             loaned = tuple(cpu for cpu in content.order.get(uid, {}).get(name, ()) if not promised >> cpu & 1)
+            # The order of a damaged list cannot be known: CPU ids ascending then, as if all loans had come together.
             if bits_of(loaned) != held & ~promised or len(set(loaned)) != len(loaned):
                 loaned = tuple(iter_bits(held & ~promised))
             yield uid, name, loaned

@@ -1,4 +1,4 @@
-"""Which formats a kubelet of a release reads and writes (cpu-topology 8.2, 8.7; memory-device 1.13, 2.11).
+"""Formats that a kubelet of a release reads and writes (cpu-topology 8.2, 8.7; memory-device 1.13, 2.11).
 
 Up to 1.17 the CPU file was V1, then V2; 1.36 writes V3 with PodLevelResourceManagers on; the 1.37 line writes V4, and
 memory V3 beside it. Releases before 1.36 do not know the gate.
@@ -34,7 +34,7 @@ class Release(NamedTuple):
         return f"1.{self.minor}{gate}"
 
     def writes(self, kind: FileKind) -> str:
-        """The format this kubelet writes."""
+        """Return the format this kubelet writes."""
         if kind == "cpu":
             return "v4" if self.minor >= 37 else "v3" if self.pod_level else "v2" if self.minor >= 18 else "v1"
         if kind == "memory":
@@ -47,7 +47,7 @@ class Release(NamedTuple):
 
 
 def release(text: str, *, pod_level: bool = False) -> Release:
-    """A release from `1.36`, `v1.36` or `1.36.2`. Raises `InputError`."""
+    """Return the release of `1.36`, `v1.36` or `1.36.2`. Raises `InputError`."""
     match = _VERSION.match(text)
     if match is None:
         raise InputError(f"{text!r} is not a Kubernetes version", remedy="write for example 1.36")
@@ -59,9 +59,7 @@ def release(text: str, *, pod_level: bool = False) -> Release:
 
 def load_cpu(data: bytes, reader: Release, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
     """Read a CPU state file as that kubelet does. `containers` maps container ids to (pod UID, name), for V1 files.
-
-    Raises `CheckpointError`.
-    """
+    Raises `CheckpointError`."""
     if reader.minor < 18:
         checkpoint = checkpoint_cpu.decode(data, "v1")
         checkpoint_cpu.verify(checkpoint, "v1", pod_level=False)

@@ -1,4 +1,4 @@
-"""What a starting kubelet makes of the managers' state files: restored, checked against the machine, or refused
+"""Restore the managers' state files as a starting kubelet does: read them, and check them against the machine
 (cpu-topology 8.5, 8.6; memory-device 1.13.2, 1.14)."""
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def restore_cpu_state(
     path: str,
     trust_zero: bool = True,
 ) -> CPUState:
-    """The state a state file holds, or a fresh one without a file (cpu-topology 8.5).
+    """Return the state of a state file, or a new one without a file (cpu-topology 8.5).
 
     `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Without `trust_zero` a checksum of
-    0, which upstream lets pass in older formats, is refused, and V4 is read by its own. Raises `StartError`.
+    0, which upstream accepts in older formats, is refused, and V4 is read as V4. Raises `StartError`.
     """
     if data is None:
         return CPUState()
@@ -68,12 +68,12 @@ def restore_cpu_state(
 
 
 def unusable_cpu(error: CheckpointError, path: str) -> StartError:
-    """What a kubelet says when it cannot use the file at `path`."""
+    """Return the error of a kubelet that cannot use the file at `path`."""
     return StartError(_CPU_STAGE, _UNUSABLE_CPU_STATE, problem=str(error), path=quote(path), restarted="Kubelet")
 
 
 def adopt_cpu(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
-    """The state a checkpoint holds. Raises `CheckpointError` for another policy's and for bad CPU lists."""
+    """Return the state of a checkpoint. Raises `CheckpointError` for another policy's and for bad CPU lists."""
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(
             f"configured policy {quote(policy_name)} differs from state checkpoint policy "
@@ -103,11 +103,8 @@ def _parse_assignment(pod: str, container: str, text: str) -> Bits:
 def validate_cpu_state(
     state: CPUState, topology: CPUTopology, *, reserved: Bits, strict: bool, pod_level: bool, offline: Bits = 0
 ) -> CPUState:
-    """A restored state, checked against the machine; an empty default set is initialised (cpu-topology 8.6). It may
-    name CPUs that are `offline`.
-
-    Raises `StartError`.
-    """
+    """Return a restored state after checking it against the machine; an empty default set is initialised (cpu-topology
+    8.6). It may name CPUs that are `offline`. Raises `StartError`."""
     everything = topology.all_cpus & ~reserved if strict else topology.all_cpus
     default = state.default
     if not default:
@@ -150,8 +147,8 @@ def _q(cpus: Bits) -> str:
 def restore_memory_state(
     data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
 ) -> MemoryCheckpoint:
-    """The state a file holds. Without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused, and V3
-    is read by its own. Raises `StartError`."""
+    """Return the content of a state file. Without `trust_zero` a checksum of 0, which upstream accepts in V1, is
+    refused, and V3 is read as V3. Raises `StartError`."""
     try:
         if not trust_zero and is_data_file(data):
             return adopt_memory(checkpoint_data.MEMORY_V3.load(data, pod_level=pod_level), policy_name)
@@ -161,7 +158,7 @@ def restore_memory_state(
 
 
 def adopt_memory(checkpoint: MemoryCheckpoint, policy_name: str) -> MemoryCheckpoint:
-    """The checkpoint if it is this policy's. Raises `CheckpointError`."""
+    """Return the checkpoint if it is this policy's. Raises `CheckpointError`."""
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(
             f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
@@ -171,7 +168,7 @@ def adopt_memory(checkpoint: MemoryCheckpoint, policy_name: str) -> MemoryCheckp
 
 
 def unusable_memory(error: CheckpointError, path: str) -> StartError:
-    """What a kubelet says when it cannot use the file at `path`."""
+    """Return the error of a kubelet that cannot use the file at `path`."""
     return StartError(_MEMORY_STAGE, _UNUSABLE_MEMORY_STATE, problem=str(error), path=quote(path), restarted="Kubelet")
 
 
@@ -183,15 +180,15 @@ def validate_memory_state(
     tolerance: DriftTolerance = OFF,
     tables_may_miss: bool = False,
 ) -> None:
-    """Compare a restored state with the machine plus its assignments; `default` is used up (memory-device 1.14).
+    """Compare a restored state with the machine plus its assignments; `default` is consumed (memory-device 1.14).
 
-    NUMA nodes whose memory size changed within the `tolerance` since then take the new size over, as long as what is
-    held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one
-    has it or the block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison
-    crashes. Raises `StartError`.
+    NUMA nodes whose memory size changed since then within the `tolerance` get the new size, as long as the holdings
+    still fit (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one has it or the
+    block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison crashes. Raises
+    `StartError`.
     """
     if tolerance.kind != "off":
-        _take_drift_over(checkpoint.machine_state or {}, default, tolerance)
+        _adopt_drift(checkpoint.machine_state or {}, default, tolerance)
     stored = checkpoint.machine_state or {}
     if not stored:
         if checkpoint.entries:
@@ -208,7 +205,7 @@ def validate_memory_state(
         raise _invalid_memory("[memorymanager] the expected machine state is different from the real one")
 
 
-def _take_drift_over(stored: MachineState, expected: MachineState, tolerance: DriftTolerance) -> None:
+def _adopt_drift(stored: MachineState, expected: MachineState, tolerance: DriftTolerance) -> None:
     """Adjust the stored `memory` tables to the machine where they differ by no more than a reboot explains."""
     legacy = tolerance.kind == "legacy"
     if not legacy and not is_drift(_totals(stored), _totals(expected), tolerance):

@@ -1,6 +1,6 @@
-"""Pods made from state files alone, for a node whose pods nobody can be asked about.
+"""Make pods from state files alone, for a node whose pods cannot be listed.
 
-A state file says who owns what, not what was asked for. A stand-in asks for exactly what it owns, so that a node
+A state file holds what was given, not what was requested. A stand-in requests exactly what it owns, so that a node
 admits it again on the same file and it keeps it. Containers that own nothing are not in the files, and so not here.
 """
 
@@ -18,12 +18,12 @@ from podslice.values.cpuset import Bits, readable_bits
 from podslice.values.quantity import BINARY_SI, Quantity
 
 STAND_IN_NAMESPACE = "(state)"
-"""No namespace of a cluster is called so."""
+"""Never the name of a cluster's namespace: parentheses are not allowed in one."""
 _SOME_CPU, _SOME_MEMORY = Quantity.milli(1), Quantity.of(1 << 20, BINARY_SI)
 
 
 def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset()) -> list[Pod]:
-    """One pod per UID in the files that is not in `known`, in order of UID."""
+    """Return one pod per UID in the files that is not in `known`, in order of UID."""
     held = _Held({}, {}, {}, any(map(_keeps_ledger, contents.values())))
     for content in contents.values():
         match content.checkpoint:
@@ -37,7 +37,7 @@ def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset
 
 
 class _Held(NamedTuple):
-    """What the files say: amounts by pod, container and resource; CPUs by pod and container; amounts of whole pods;
+    """Content of the files: amounts by pod, container and resource; CPUs by pod and container; amounts of whole pods;
     and whether a Memory Manager keeps ledgers."""
 
     amounts: dict[str, dict[str, dict[str, Quantity]]]
@@ -62,7 +62,8 @@ def _cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
 
 
 def _is_pool(name: str, cpus: Bits, sets: Mapping[str, Bits], budget: int) -> bool:
-    """True for a container on its pod's shared pool: on the same CPUs as another one, or on what others leave."""
+    """Whether a container runs on its pod's shared pool: on the same CPUs as another one, or on those that others
+    leave."""
     others = [bits for other, bits in sets.items() if other != name]
     owned = 0
     for bits in others:
@@ -103,7 +104,7 @@ def _pod(uid: str, held: _Held) -> Pod:
 
 
 def _has_ended(uid: str, name: str, held: _Held) -> bool:
-    """True for an init container that has ended: it left its memory, or its CPUs, to others."""
+    """Whether this is an init container that has ended: it left its memory, or its CPUs, to others."""
     cpus = held.cpus.get(uid, {})
     if held.booked:
         named = held.amounts[uid]
@@ -113,7 +114,7 @@ def _has_ended(uid: str, name: str, held: _Held) -> bool:
 
 
 def _requirements(own: dict[str, Quantity], *, guaranteed: bool, shared: bool) -> ResourceRequirements:
-    """Equal requests and limits; a container that shares its pod's resources asks for nothing of its own."""
+    """Return equal requests and limits; a container that shares its pod's resources requests nothing of its own."""
     if not guaranteed or (shared and "cpu" not in own):
         own = {name: amount for name, amount in own.items() if name not in ("cpu", "memory")}
         return ResourceRequirements(requests=own, limits=own) if own else ResourceRequirements()

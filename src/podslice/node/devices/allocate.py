@@ -1,4 +1,4 @@
-"""Selecting devices for a container: which ids, in which order of preference (memory-device 2.8, 2.9).
+"""Select devices for a container: the ids, in order of preference (memory-device 2.8, 2.9).
 
 Devices are bits. Where upstream takes any subset of a class, this takes the lowest ids in byte order.
 """
@@ -12,7 +12,7 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits
 from podslice.values.errors import AdmissionError, RefusalKind
 
 Prefer = Callable[[str, Bits, Bits, int], "Bits | None"]
-"""Asks the plugin of a resource: (resource, available, must include, how many) to the devices it would take; None for
+"""Ask the plugin of a resource, by (resource, available, must include, how many), for the devices it prefers; None for
 no preference."""
 _UNAVAILABLE = RefusalKind(
     "devices-unavailable",
@@ -21,7 +21,7 @@ _UNAVAILABLE = RefusalKind(
 
 
 class Selection:
-    """Devices taken for one request; `taken` is what has been taken so far, also after an error.
+    """Devices taken for one request; `taken` is complete also after an error, since upstream marks them as in use.
 
     `ids` names the devices by bit position.
     """
@@ -42,10 +42,10 @@ class Selection:
         mask: Bits | None,
         prefer: Prefer,
     ) -> None:
-        """Take `needed` devices (memory-device 2.8, steps 6 to 11): reusable ones first, then by affinity: those on
-        its NUMA nodes, on others, on none (memory-device 2.9).
+        """Take `needed` devices (memory-device 2.8, steps 6 to 11): reusable ones first, then by affinity: those on its
+        NUMA nodes, on others, on none (memory-device 2.9).
 
-        `size` is what the plugin is asked for: the container's whole request. Raises `AdmissionError`.
+        `size` is the container's whole request, which is what the plugin is asked for. Raises `AdmissionError`.
         """
         if reusable:
             needed -= self._take(reusable, needed)
@@ -57,6 +57,8 @@ class Selection:
         placed = 0 if mask is None else coverage.placed
         aligned = available & coverage.reach(mask) if mask is not None and placed else 0
         choices: tuple[Bits, ...]
+        # The plugin may choose only where there is a choice: among more aligned devices than needed, or among the
+        # others once all aligned ones are taken.
         if needed < aligned.bit_count():
             offered, choices = aligned, (aligned,)
         else:
@@ -76,7 +78,7 @@ class Selection:
 
 
 def lowest(ids: Sequence[str], devices: Bits, most: int) -> Bits:
-    """At most `most` of `devices`, those with the lowest ids in byte order."""
+    """Return at most `most` of `devices`, those with the lowest ids in byte order."""
     if devices.bit_count() <= most:
         return devices
     return bits_of(sorted(iter_bits(devices), key=ids.__getitem__)[:most])

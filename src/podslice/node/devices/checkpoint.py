@@ -29,8 +29,8 @@ from podslice.values.go.gojson import dump_map as json_map
 
 
 class PodDevicesEntry(NamedTuple):
-    """Devices of one resource a container was given. `by_node` maps NUMA ids (−1: none) to device ids, or is the
-    plain list of a file from before 1.20; `response` is the protobuf of the plugin's answer."""
+    """Devices of one resource that a container got. `by_node` maps NUMA ids (−1: none) to device ids, or is the plain
+    list of a file from before 1.20; `response` is the protobuf of the plugin's answer."""
 
     pod: str
     container: str
@@ -39,7 +39,7 @@ class PodDevicesEntry(NamedTuple):
     response: bytes | None
 
     def device_ids(self) -> list[str]:
-        """All ids, whatever their node."""
+        """Return all ids, whatever their node."""
         if isinstance(self.by_node, list):
             return self.by_node
         return [name for ids in (self.by_node or {}).values() for name in ids or ()]
@@ -54,7 +54,7 @@ class DeviceCheckpoint(msgspec.Struct):
 
 
 def dump_text(checkpoint: DeviceCheckpoint) -> str:
-    """The exact text whose FNV-1a is the checksum."""
+    """Return the exact text whose FNV-1a is the checksum."""
     return (
         "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
         f"{dump_list(checkpoint.entries, _dump_entry)} RegisteredDevices:(map[string][]string)"
@@ -75,7 +75,7 @@ def _dump_entry(entry: PodDevicesEntry) -> str:
 
 
 def entry_member(source: Any, entry: PodDevicesEntry) -> Member:
-    """A member of `PodDeviceEntries` for `file_of`."""
+    """Return a member of `PodDeviceEntries` for `file_of`."""
     assert not isinstance(entry.by_node, list), "the list form is not written any more"
     return member(
         source,
@@ -92,12 +92,12 @@ def entry_member(source: Any, entry: PodDevicesEntry) -> Member:
 
 
 def resource_member(source: Any, resource: str, ids: list[str]) -> Member:
-    """A member of `RegisteredDevices` for `file_of`."""
+    """Return a member of `RegisteredDevices` for `file_of`."""
     return member(source, f"{dump_string(resource)}:{_json_strings(ids)}", f" {resource}:", dump_list(ids))
 
 
 def file_of(entries: Iterable[Member], registered: Iterable[Member], checksum: Checksum) -> bytes:
-    """The file of members, entries in the order given, resources in byte order; as `encode` makes it."""
+    """Return the file of members, entries in the order given, resources in byte order; the same bytes as `encode`."""
     listed = ",".join([one.json for one in entries])
     text = ["(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"]
     if listed:
@@ -119,7 +119,7 @@ def _dump_nodes(by_node: Mapping[int, list[str] | None] | None) -> str:
 
 
 def encode(entries: Iterable[PodDevicesEntry] | None, registered: Mapping[str, list[str] | None] | None) -> bytes:
-    """The file a kubelet since 1.20 writes, entries and ids in the order given, with its checksum."""
+    """Return the file a kubelet since 1.20 writes, entries and ids in the order given, with its checksum."""
     checkpoint = DeviceCheckpoint(
         None if entries is None else [PodDevicesEntry(*entry) for entry in entries],
         None if registered is None else dict(registered),
@@ -178,7 +178,7 @@ FORMATS = {"v1": _format(_STRINGS), "v2": _format(GoMap("checkpoint.DevicesPerNU
 
 
 def decode(data: bytes, version: str = "v2") -> DeviceCheckpoint:
-    """Read a file as `v2` (since 1.20) or `v1`, without looking at the checksum. Raises `CheckpointError`."""
+    """Read a file as `v2` (since 1.20) or `v1`, without checking the checksum. Raises `CheckpointError`."""
     fields = unmarshal(data, FORMATS[version])
     content: dict[str, Any] = fields["Data"]
     entries = content["PodDeviceEntries"]

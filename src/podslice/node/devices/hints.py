@@ -1,7 +1,7 @@
-"""Device hints: which sets of NUMA nodes reach enough devices of one resource (memory-device 2.6).
+"""Device hints: the sets of NUMA nodes that reach enough devices of one resource (memory-device 2.6).
 
 Devices are bits of an int, so what a node set reaches is one union, and counting free devices on it one population
-count. Where no device is on several nodes, which is the rule, counts per node simply add up.
+count. Where no device is on several nodes, the usual case, counts per node simply add up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits
 
 
 class Coverage:
-    """Where the listed devices of one resource are.
+    """The NUMA nodes of the listed devices of one resource.
 
     `on_node` maps NUMA ids to the devices on them (a device with several nodes appears under each; ids need not exist
     on the machine); `machine_nodes` are the machine's NUMA ids in machine order.
@@ -30,7 +30,7 @@ class Coverage:
         self._sizes: dict[int, Size] = {}
 
     def reach(self, mask: Bits) -> Bits:
-        """Devices with at least one NUMA node in `mask`."""
+        """Return the devices with at least one NUMA node in `mask`."""
         if mask > 0 and not mask & (mask - 1):
             return self.on_node.get(mask.bit_length() - 1, 0)
         devices = 0
@@ -40,8 +40,8 @@ class Coverage:
         return devices
 
     @cached_property
-    def _apart(self) -> bool:
-        """True when no device is on several nodes."""
+    def _has_one_node_each(self) -> bool:
+        """Whether no device is on several nodes."""
         return sum(there.bit_count() for there in self.on_node.values()) == self.placed.bit_count()
 
     @cached_property
@@ -53,21 +53,21 @@ class Coverage:
         return devices
 
     def _smallest(self, count: int) -> Size:
-        """Fewest nodes that could reach `count` devices if all were free (all nodes if none could)."""
+        """Return the fewest nodes that could reach `count` devices if all were free (all nodes if none could)."""
         found = self._sizes[count] = fewest(self._mask, (self._reach(-1, count),)) or Size(len(self.nodes), True)
         return found
 
     def hints(
         self, available: Bits, count: int, *, reusable: Bits = 0, search_budget: SearchBudget | None = None
     ) -> HintSet | None:
-        """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
-        (memory-device 2.6).
+        """Return the hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as
+        many (memory-device 2.6).
 
         A mask must reach every reusable device; preferred are masks as small as the machine allows.
         """
         needed = count - reusable.bit_count()
         reach = self._reach(available, needed)
-        needs = (reach, *self._touching(reusable)) if reusable else (reach,)
+        needs = (reach, *self._needs_for_each(reusable)) if reusable else (reach,)
         singles = 0
         for node, here in reach.values.items():
             if here >= needed and not (reusable and reusable & ~self.on_node.get(node, 0)):
@@ -87,12 +87,12 @@ class Coverage:
         )
 
     def _reach(self, devices: Bits, amount: int) -> Need:
-        if self._apart:
+        if self._has_one_node_each:
             return Need({node: (there & devices).bit_count() for node, there in self._places}, amount)
         return Reach.of({node: there & devices for node, there in self._places}, amount)
 
-    def _touching(self, devices: Bits) -> tuple[Need, ...]:
-        """A need for each device: one of its nodes."""
+    def _needs_for_each(self, devices: Bits) -> tuple[Need, ...]:
+        """Return a need for each device: one of its nodes."""
         places: set[Bits] = set()
         for device in iter_bits(devices):
             places.add(bits_of(node for node in self.nodes if self.on_node.get(node, 0) >> device & 1))

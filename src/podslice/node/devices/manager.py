@@ -1,6 +1,6 @@
 """The Device Manager: hints, allocation and release of plugin devices (memory-device 2.4 to 2.14).
 
-What it knows is a value, `DeviceState`; here is the order of things: clean up, decide, take, record.
+Its state is a value, `DeviceState`; this module keeps the order: clean up, decide, take, record.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class DeviceCapacity(NamedTuple):
 
 
 Content = tuple[Records, dict[str, DevicePool]]
-"""What the checkpoint file holds."""
+"""Content of the checkpoint file."""
 
 
 def device_capacity(pools: Mapping[str, DevicePool]) -> DeviceCapacity:
-    """What these pools add to the node status."""
+    """Return what these pools add to the node status."""
     registered = {resource: pool for resource, pool in pools.items() if pool.registered}
     return DeviceCapacity(
         {resource: (pool.healthy | pool.unhealthy).bit_count() for resource, pool in registered.items()},
@@ -74,10 +74,10 @@ def device_capacity(pools: Mapping[str, DevicePool]) -> DeviceCapacity:
 
 
 class DeviceManager:
-    """Devices of one node by extended resource; a hint provider, and the first one asked.
+    """Devices of one node by extended resource; the first hint provider that the Topology Manager asks.
 
-    `machine_nodes` are the machine's NUMA ids in machine order. `filed` is the content of the checkpoint file,
-    None where there is none yet.
+    `machine_nodes` are the machine's NUMA ids in machine order. `filed` is the content of the checkpoint file as last
+    written, None where there is no file yet.
     """
 
     __slots__ = ("_encoder", "context", "filed", "machine_nodes", "state")
@@ -93,41 +93,41 @@ class DeviceManager:
     def start(
         self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
     ) -> None:
-        """Go to work on a restored checkpoint, as `DeviceState.restored`; without one on nothing."""
+        """Begin with a restored checkpoint, as `DeviceState.restore`; without one with nothing."""
         if content is None:
             self.state = DeviceState(running=frozenset(running))
         else:
-            self.state = DeviceState.restored(content, self.machine_nodes, running, now=now)
+            self.state = DeviceState.restore(content, self.machine_nodes, running, now=now)
         self.filed = self.file_content
 
     # Plugins and their lists
 
     def register(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
-        """A plugin serves `resource` from now on and has sent its first list."""
-        self.state = self.state.with_pool(resource, self._pool(resource).served_by(plugin))
+        """Register a plugin that serves `resource`, with its first list."""
+        self.state = self.state.with_pool(resource, self._pool(resource).with_plugin(plugin))
         self.update_devices(resource, devices)
 
     def is_served(self, resource: str) -> bool:
-        """True while a plugin serves the resource."""
+        """Whether a plugin serves the resource now."""
         pool = self.state.pools.get(resource)
         return pool is not None and pool.plugin is not None and pool.stopped_at is None
 
     def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
-        """The plugin's complete list of devices (memory-device 2.4)."""
-        self.state = self.state.with_pool(resource, self._pool(resource).updated(devices)).written()
+        """Replace the plugin's complete list of devices (memory-device 2.4)."""
+        self.state = self.state.with_pool(resource, self._pool(resource).with_devices(devices)).mark_written()
 
     def disconnect(self, resource: str, *, now: float = 0.0) -> None:
-        """The plugin is gone; its devices are unhealthy, what is allocated stays. Unknown resources are ignored."""
+        """Disconnect a plugin: its devices are unhealthy, containers keep theirs. Unknown resources are ignored."""
         pool = self.state.pools.get(resource)
         if pool is not None and pool.plugin is not None:
-            self.state = self.state.with_pool(resource, pool.disconnected(now))
+            self.state = self.state.with_pool(resource, pool.mark_disconnected(now))
 
     def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
-        """The capacity report of a node status update; drops resources without a plugin for 5 minutes
+        """Return the capacity report of a node status update; resources without a plugin for 5 minutes are dropped
         (memory-device 2.4)."""
-        removed = [resource for resource, pool in self.state.pools.items() if pool.expired(now)]
+        removed = [resource for resource, pool in self.state.pools.items() if pool.is_expired(now)]
         for resource in removed:
-            self.state = self.state.with_pool(resource, self.state.pools[resource].forgotten()).written()
+            self.state = self.state.with_pool(resource, self.state.pools[resource].forget()).mark_written()
         return device_capacity(self.state.pools)._replace(removed=removed)
 
     def _pool(self, resource: str) -> DevicePool:
@@ -137,18 +137,18 @@ class DeviceManager:
 
     @property
     def file_content(self) -> Content:
-        """What the checkpoint file is to hold."""
+        """Content of the checkpoint file for the current state."""
         return self.state.file, self.state.pools
 
     def content(self) -> DeviceContent:
-        """The content of the device checkpoint; records in order of allocation, ids in byte order
-        (memory-device 2.11)."""
+        """Return the content of the device checkpoint; records in order of allocation, ids in byte order (memory-device
+        2.11)."""
         pools = self.state.pools
         registered = {resource: pool.names(pool.healthy) for resource, pool in pools.items() if pool.registered}
         return DeviceContent(entries_of(self.state.file), registered)
 
     def encode(self) -> bytes:
-        """The checkpoint file of `content`."""
+        """Return the checkpoint file of `content`."""
         if self._encoder is None:
             self._encoder = DeviceStateEncoder()
         pools = self.state.pools
@@ -179,7 +179,7 @@ class DeviceManager:
         if not any(self._requests(container) for container in pod.containers):
             return {}
         held = self.state.of_pod(pod.uid)
-        limits = self.state.counted(pod_limits(pod.spec, overhead=False))
+        limits = self.state.select_managed(pod_limits(pod.spec, overhead=False))
         return {
             resource: self._hints(resource, amount.value(), held.get(resource, 0), 0)
             for resource, amount in limits.items()
@@ -188,60 +188,63 @@ class DeviceManager:
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
         pool = self.state.pools[resource]
         search_budget = self.context.search_budget
-        if not pool.coverage.placed or (count <= 0 and self._none_is_nothing):
+        if not pool.coverage.placed or (count <= 0 and self._ignores_zero):
             return None
         if held:
+            # A changed request of a running container cannot be hinted; the allocation refuses it.
             if held.bit_count() != count:
                 return []
             if held & ~pool.known:
-                self._crash(resource, held & ~pool.known)
+                self._crash_if_upstream(resource, held & ~pool.known)
                 return None
             return pool.coverage.hints(held, count, search_budget=search_budget) or []
         free = self.state.free(resource)
         if (free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
-            self._crash(resource, reusable & ~pool.known)
+            self._crash_if_upstream(resource, reusable & ~pool.known)
+        # Upstream requires every reusable device on the mask, and one that reports an empty topology is on none.
         relevant = pool.with_topology if self.context.quirks.nodeless_device_blocks_hints else pool.coverage.placed
         return pool.coverage.hints(free, count, reusable=reusable & relevant, search_budget=search_budget) or []
 
     @property
-    def _none_is_nothing(self) -> bool:
-        """A request of no devices asks for nothing; upstream treats it like any other."""
+    def _ignores_zero(self) -> bool:
+        """Whether a request of no devices counts as none; upstream treats it like any other."""
         return not self.context.quirks.zero_device_requests_count
 
     @property
-    def _crashes(self) -> bool:
-        """True where a device in use that its plugin no longer lists crashes the kubelet."""
+    def _may_crash(self) -> bool:
+        """Whether a device in use that its plugin no longer lists crashes the kubelet."""
         return self.context.quirks.vanished_devices_crash
 
-    def _crash(self, resource: str, devices: Bits) -> None:
-        if self._crashes:
+    def _crash_if_upstream(self, resource: str, devices: Bits) -> None:
+        if self._may_crash:
             names = ", ".join(self.state.pools[resource].names(devices))
             raise UpstreamDefectError(_VANISHED, f"{resource}: {names} no longer listed by the plugin")
 
     def _requests(self, container: AdmissionContainer) -> dict[str, int]:
-        """Device resources in the container's limits, with whole numbers of devices.
+        """Return the device resources in the container's limits, with whole numbers of devices.
 
-        In the order of the specification; upstream starts somewhere in it, mostly at the beginning.
+        In the order of the specification; upstream starts at some place in it, mostly the first.
         """
         if not container.limits or not self.state.pools:
             return {}
-        return self.state.counted(container.limits)
+        return self.state.select_managed(container.limits)
 
-    def _unclaimed(self, container: AdmissionContainer) -> dict[str, int]:
-        """Those of `_requests` that no claim is for; hints are given for all, as upstream does (memory-device 2.7)."""
+    def _unclaimed_requests(self, container: AdmissionContainer) -> dict[str, int]:
+        """Return those of `_requests` that no claim covers; hints are given for all, as upstream does (memory-device
+        2.7)."""
         requests = self._requests(container)
         return {resource: count for resource, count in requests.items() if resource not in container.claimed}
 
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        """Give a container the devices its limits name
-        (memory-device 2.7). Raises `AdmissionError` without a reason."""
+        """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a
+        reason."""
         if self.state.reusable:
             self.state = self.state.with_reusable(only(self.state.reusable, (pod.uid,)))
-        requests = self._unclaimed(container) if container.claimed else self._requests(container)
+        requests = self._unclaimed_requests(container) if container.claimed else self._requests(container)
         if not requests:
             return
         if self.context.leftovers:
@@ -259,11 +262,11 @@ class DeviceManager:
         if container.plain_init or self.state.reusable:
             self._update_reusable(pod.uid, container)
         if taken:
-            self.state = self.state.written()
+            self.state = self.state.mark_written()
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """Give a pod with pod-level resources its devices; upstream waits until its containers start
-        (memory-device 2.7)."""
+        """Give a pod with pod-level resources its devices; upstream waits until its containers start (memory-device
+        2.7)."""
         if self.context.quirks.pod_level_devices_at_start:
             return
         for container in pod.containers:
@@ -280,36 +283,39 @@ class DeviceManager:
     def _allocate_resource(
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
     ) -> bool:
-        """Whether devices were taken. Raises `AdmissionError`."""
-        if (count <= 0 and self._none_is_nothing) or self._settled(pod.uid, container.name, resource, count):
+        """Take the devices of one resource; return whether any were taken. Raises `AdmissionError`."""
+        if (count <= 0 and self._ignores_zero) or self._needs_none(pod.uid, container.name, resource, count):
             return False
         pool = self.state.pools[resource]
         chosen = self._select(pool, pod.uid, resource, count, affinity)
         names = pool.names(chosen)
         if pool.plugin is None:
-            self.state = self.state.recounted()
+            # The devices were marked before the plugin was asked; counting anew from the records frees them.
+            self.state = self.state.recount()
             raise AdmissionError(_NO_PLUGIN, resource=resource)
         try:
             response = pool.plugin.allocate(names)
         except PluginError as error:
-            self.state = self.state.recounted()
+            self.state = self.state.recount()
             raise AdmissionError(_PLUGIN_FAILED, error=str(error)) from None
         if response is None:
             raise AdmissionError(_EMPTY_RESPONSE)
         if chosen & ~pool.known:
-            self._crash(resource, chosen & ~pool.known)
+            self._crash_if_upstream(resource, chosen & ~pool.known)
         held = Held(chosen, pool.by_node(names), response)
         self.state = self.state.add(pod.uid, container.name, resource, held)
         return True
 
-    def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
-        """True when nothing has to be taken (memory-device 2.8, steps 1 to 4). Raises `AdmissionError`."""
+    def _needs_none(self, uid: str, container: str, resource: str, count: int) -> bool:
+        """Return whether no device has to be taken (memory-device 2.8, steps 1 to 4). Raises `AdmissionError`."""
         held = self.state.of(uid, container).get(resource)
         if held is not None and held.devices.bit_count() != count:
             facts = {"pod": uid, "container": container, "resource": resource}
             raise AdmissionError(_CHANGED, **facts, before=held.devices.bit_count(), now=count)
         pool = self.state.pools[resource]
         if not self.context.sources_ready:
+            # Until sources are ready, containers that ran before the kubelet keep their devices, whatever the plugins
+            # say.
             if (uid, container) in self.state.running:
                 return True
             absent = not pool.registered or pool.stopped_at is not None
@@ -326,7 +332,7 @@ class DeviceManager:
     def _select(self, pool: DevicePool, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
         left = self.state.reusable.get(uid)
         reusable = left.get(resource, 0) if left else 0
-        if reusable and not self._crashes:
+        if reusable and not self._may_crash:
             reusable &= pool.known
         selection = Selection(pool.ids)
         try:
@@ -338,13 +344,13 @@ class DeviceManager:
                 available=self.state.free(resource),
                 coverage=pool.coverage,
                 mask=affinity.mask,
-                prefer=self._preferred,
+                prefer=self._ask_preferred,
             )
         finally:
             self.state = self.state.take(resource, selection.taken)
         return selection.taken
 
-    def _preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
+    def _ask_preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
         pool = self.state.pools[resource]
         if pool.plugin is None:
             raise AdmissionError(_NO_ENDPOINT, resource=resource)
@@ -360,18 +366,22 @@ class DeviceManager:
     # Container start
 
     def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
-        """What the runtime is told about the container's devices (memory-device 2.10), after `prepare`."""
+        """Return the runtime options for the container's devices (memory-device 2.10), after `prepare`."""
         self.prepare(pod, container, affinity)
         held = self.state.of(pod.uid, container.name)
         return RunOptions.combine([held[name].response for name in sorted(held)])
 
     def prepare(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        """A container is about to start: its plugins are told, and devices it has not got yet are taken.
+        """Prepare a container's start: call its plugins, and take devices it has not got yet.
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
         counts_claimed = self.context.quirks.claimed_devices_count_at_start
-        wanted = self._requests(container) if counts_claimed or not container.claimed else self._unclaimed(container)
+        wanted = (
+            self._requests(container)
+            if counts_claimed or not container.claimed
+            else self._unclaimed_requests(container)
+        )
         requests = {resource: count for resource, count in wanted.items() if count}
         if not requests:
             return
@@ -404,7 +414,7 @@ class DeviceManager:
     # Release
 
     def remove_stale(self) -> None:
-        """Drop what belongs to pods that are no longer active (memory-device 2.5)."""
+        """Release what pods that are no longer active hold (memory-device 2.5)."""
         context = self.context
         changed = context.take_leftovers(self.name)
         if changed == ():
@@ -421,20 +431,20 @@ class DeviceManager:
     # Queries
 
     def devices_of(self, uid: str, container: str) -> dict[str, list[str]]:
-        """Ids the container holds by resource, in byte order."""
+        """Return the ids the container holds by resource, in byte order."""
         records = self.state.records.get(uid, {}).get(container)
         if not records:
             return {}
         return {resource: self.state.pools[resource].names(records[resource].devices) for resource in sorted(records)}
 
     def assignments(self) -> dict[str, dict[str, dict[str, list[str]]]]:
-        """All records: pod UID → container → resource → ids in byte order."""
+        """Return all records: pod UID → container → resource → ids in byte order."""
         return {
             uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self.state.records.items()
         }
 
-    def placed(self) -> dict[str, dict[str, dict[str, dict[int, tuple[str, ...]]]]]:
-        """All records: pod UID → container → resource → NUMA node (-1: none) → ids."""
+    def ids_by_node(self) -> dict[str, dict[str, dict[str, dict[int, tuple[str, ...]]]]]:
+        """Return all records: pod UID → container → resource → NUMA node (-1: none) → ids."""
         return {
             uid: {
                 name: {
@@ -447,14 +457,14 @@ class DeviceManager:
         }
 
     def holds_devices(self, uid: str) -> bool:
-        """True when the pod has records, which lets it pass the general predicates (memory-device 2.14)."""
+        """Whether the pod has records, with which it passes the general predicates (memory-device 2.14)."""
         return uid in self.state.records
 
-    def allocated(self) -> dict[str, int]:
-        """Number of devices that count as in use, for every resource in use (memory-device 2.14)."""
+    def count_in_use(self) -> dict[str, int]:
+        """Return the number of devices that count as in use, for every resource in use (memory-device 2.14)."""
         return {resource: devices.bit_count() for resource, devices in self.state.used.items()}
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """True when the container has all devices it asks for."""
+        """Whether the container has all devices it requests."""
         held = self.state.of(pod.uid, container.name)
         return all(resource in held for resource, count in self._requests(container).items() if count)

@@ -1,7 +1,6 @@
-"""What a device plugin is to the Device Manager, whatever it runs on: a gRPC peer, a simulation, a test.
+"""The device plugin as the Device Manager sees it, be it a gRPC peer, a simulation or a test.
 
-The shapes follow the device plugin API v1beta1 (memory-device 2.2), reduced to what decides and what a container
-is given.
+The types follow the device plugin API v1beta1 (memory-device 2.2), reduced to what decides and what a container gets.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import msgspec
 
 
 class PluginError(Exception):
-    """A call to the plugin failed; the text is the error the kubelet would have got."""
+    """Raised when a call to the plugin failed; the text is the error the kubelet would have got."""
 
 
 class PluginOptions(msgspec.Struct, frozen=True):
@@ -49,8 +48,8 @@ class AllocateResponse(msgspec.Struct, frozen=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """What all devices of a container add to its runtime request (memory-device 2.10): first value of an environment
-    variable wins, device files and mounts are unique by container path, CDI names by name."""
+    """Options that all devices of a container add to its runtime request (memory-device 2.10): the first value of an
+    environment variable wins, device files and mounts are unique by container path, CDI names by name."""
 
     envs: dict[str, str] = {}
     mounts: tuple[Mount, ...] = ()
@@ -60,7 +59,7 @@ class RunOptions(msgspec.Struct, frozen=True):
 
     @classmethod
     def combine(cls, responses: list[AllocateResponse]) -> RunOptions:
-        """The options of one container from the responses for its resources."""
+        """Return the options of one container from the responses for its resources."""
         envs: dict[str, str] = {}
         annotations: dict[str, str] = {}
         mounts: dict[str, Mount] = {}
@@ -76,23 +75,23 @@ class RunOptions(msgspec.Struct, frozen=True):
 
 
 class DevicePlugin(Protocol):
-    """One plugin, serving one resource. Every call may raise `PluginError`."""
+    """A plugin that serves one resource. Every call may raise `PluginError`."""
 
     @property
     def options(self) -> PluginOptions: ...
 
     def get_preferred_allocation(self, available: list[str], must_include: list[str], size: int) -> list[str] | None:
-        """Which `size` of the `available` ids it would take, the `must_include` ones among them."""
+        """Return the `size` of the `available` ids that it prefers, the `must_include` ones among them."""
 
     def allocate(self, ids: list[str]) -> AllocateResponse | None:
         """Prepare devices for a container; None when the answer holds no container response."""
 
     def pre_start(self, ids: list[str]) -> None:
-        """Called before the container starts, if the options require it."""
+        """Prepare devices before the container starts; called only if the options require it."""
 
 
 class SimulatedPlugin:
-    """A plugin for devices that only exist on paper. It prefers the lowest ids in byte order, if it prefers any."""
+    """A plugin of devices that do not exist. It prefers the lowest ids in byte order, or has no preference."""
 
     def __init__(self, *, preferred_allocation: bool = True) -> None:
         self.options = PluginOptions(get_preferred_allocation_available=preferred_allocation)

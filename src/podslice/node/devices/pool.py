@@ -1,4 +1,4 @@
-"""One extended resource of a node: its listed devices, their health, who is in use, and the plugin behind it.
+"""One extended resource of a node: its listed devices, their health and the plugin that serves them.
 
 Device ids become bit positions that never change while the kubelet runs. So sets of devices are plain ints, even when
 the plugin's list changes while pods hold devices (memory-device 2.4, 2.5).
@@ -17,15 +17,15 @@ from podslice.node.devices.plugin import DevicePlugin
 from podslice.values.cpuset import Bits, bits_of, ids_of
 
 GRACE_PERIOD = 300.0
-"""Seconds a stopped endpoint keeps its resource in the node status."""
+"""Seconds a resource stays in the node status after its endpoint stopped."""
 
 
 class DevicePool(msgspec.Struct, frozen=True):
-    """One resource as its plugin last listed it. A value: what changes it returns another one.
+    """One resource as its plugin last listed it. A value: methods that change something return a new pool.
 
     `known`: devices of the plugin's last list. `healthy`, `unhealthy`: their health as counted now. `registered`: the
-    resource is one of the node's device resources. `stopped_at`: when the plugin went away, in seconds, None while it
-    is there. `position`: bit positions by id, `numa`: NUMA ids by position.
+    resource is one of the node's device resources. `stopped_at`: when the plugin disconnected, in seconds, None while
+    it serves. `position`: bit positions by id, `numa`: NUMA ids by position.
     """
 
     machine_nodes: tuple[int, ...]
@@ -43,13 +43,13 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     @classmethod
     def on(cls, machine_nodes: tuple[int, ...]) -> DevicePool:
-        """A resource nobody has listed yet."""
+        """Return the pool of a resource that no plugin has listed yet."""
         return cls(machine_nodes, Coverage({}, machine_nodes))
 
     # Ids and bits
 
-    def knowing(self, ids: Iterable[str]) -> DevicePool:
-        """The pool with a position for each of these ids."""
+    def with_ids(self, ids: Iterable[str]) -> DevicePool:
+        """Return the pool with a position for each of these ids."""
         new = [device for device in dict.fromkeys(ids) if device not in self.position]
         if not new:
             return self
@@ -57,17 +57,18 @@ class DevicePool(msgspec.Struct, frozen=True):
         return replace(self, ids=(*self.ids, *new), position=position)
 
     def bits(self, ids: Iterable[str]) -> Bits:
-        """Ids that have a position, as bits."""
+        """Return ids that have a position, as bits."""
         return bits_of(self.position[device] for device in ids)
 
     def names(self, devices: Bits) -> list[str]:
-        """Ids in byte order."""
+        """Return the ids in byte order."""
         if devices & (devices - 1):
             return sorted(map(self.ids.__getitem__, ids_of(devices)))
         return [self.ids[devices.bit_length() - 1]] if devices else []
 
     def by_node(self, names: Iterable[str]) -> dict[int, list[str]]:
-        """Ids, in their order, by NUMA id, −1 for devices without nodes; one with several nodes is under each."""
+        """Return ids, in their order, by NUMA id, −1 for devices without nodes; one with several nodes is under
+        each."""
         placed: dict[int, list[str]] = {}
         for name in names:
             for node in self.numa.get(self.position[name]) or (-1,):
@@ -76,16 +77,17 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     # The plugin and its lists
 
-    def updated(self, devices: Iterable[Device]) -> DevicePool:
-        """The plugin's list is this (memory-device 2.4). Of a repeated id, the last entry says where it is."""
+    def with_devices(self, devices: Iterable[Device]) -> DevicePool:
+        """Replace the plugin's list (memory-device 2.4). Of a repeated id, the last entry gives its nodes."""
         devices = tuple(devices)
-        pool = self.knowing(device.id for device in devices)
+        pool = self.with_ids(device.id for device in devices)
         known = with_topology = healthy = unhealthy = 0
         numa: dict[int, tuple[int, ...]] = {}
         for device in devices:
             position = pool.position[device.id]
             bit = 1 << position
             known |= bit
+            # A repeated id can be in both sets; upstream counts it in both too (memory-device 2.4).
             if device.healthy:
                 healthy |= bit
             else:
@@ -108,29 +110,29 @@ class DevicePool(msgspec.Struct, frozen=True):
         )
 
     def on_machine(self, machine_nodes: tuple[int, ...]) -> DevicePool:
-        """The same devices on a machine with these NUMA nodes."""
+        """Return the same devices on a machine with these NUMA nodes."""
         return replace(self, machine_nodes=machine_nodes, coverage=Coverage(self.coverage.on_node, machine_nodes))
 
-    def served_by(self, plugin: DevicePlugin) -> DevicePool:
-        """A plugin is there."""
+    def with_plugin(self, plugin: DevicePlugin) -> DevicePool:
+        """Return the pool served by this plugin."""
         return replace(self, plugin=plugin, stopped_at=None)
 
-    def awaited(self, now: float) -> DevicePool:
-        """The resource was registered before the kubelet started; its plugin is awaited."""
+    def await_plugin(self, now: float) -> DevicePool:
+        """Return the pool registered but without its plugin, as after a restart of the kubelet."""
         return replace(self, registered=True, stopped_at=now)
 
-    def disconnected(self, now: float) -> DevicePool:
-        """The plugin is gone: nothing is healthy any more (memory-device 2.3)."""
+    def mark_disconnected(self, now: float) -> DevicePool:
+        """Return the pool after its plugin disconnected: no device is healthy any more (memory-device 2.3)."""
         return replace(self, healthy=0, unhealthy=self.unhealthy | self.healthy, stopped_at=now)
 
-    def expired(self, now: float) -> bool:
-        """True when the resource leaves the node status (memory-device 2.4)."""
+    def is_expired(self, now: float) -> bool:
+        """Whether the resource leaves the node status (memory-device 2.4)."""
         if not self.registered:
             return False
         if self.stopped_at is None:
             return self.plugin is None
         return now - self.stopped_at > GRACE_PERIOD
 
-    def forgotten(self) -> DevicePool:
-        """The resource is out of the node status; the device list stays."""
+    def forget(self) -> DevicePool:
+        """Return the pool out of the node status; the device list stays."""
         return replace(self, healthy=0, unhealthy=0, registered=False, plugin=None, stopped_at=None)

@@ -1,5 +1,4 @@
-"""Which container was given which devices, and the plain form in which the checkpoint keeps it
-(memory-device 2.5, 2.11)."""
+"""Records of the devices that containers got, and their plain form in the checkpoint (memory-device 2.5, 2.11)."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from podslice.values.go.godump import Checksum, Member, renew
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Devices of one resource a container was given, also by NUMA id (−1: none), and the plugin's answer."""
+    """Devices of one resource that a container got, also by NUMA id (−1: none), and the plugin's answer."""
 
     devices: Bits
     by_node: dict[int, list[str]]
@@ -25,7 +24,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 PodRecords: TypeAlias = "dict[str, dict[str, Held]]"
-"""Container → resource → what it holds."""
+"""Container → resource → devices held."""
 Records: TypeAlias = "dict[str, PodRecords]"
 """All records of a node by pod UID, in order of allocation."""
 
@@ -41,14 +40,14 @@ class DeviceRecord(NamedTuple):
 
 
 class DeviceContent(NamedTuple):
-    """What the device checkpoint holds: all records, and the healthy ids of every registered resource."""
+    """Content of the device checkpoint: all records, and the healthy ids of every registered resource."""
 
     entries: list[DeviceRecord]
     registered: dict[str, list[str]]
 
 
 def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceContent:
-    """The content of a checkpoint file; records of kubelets before 1.20 have devices without NUMA node."""
+    """Return the content of a checkpoint file; in records of kubelets before 1.20, devices have no NUMA node."""
     entries = []
     for entry in checkpoint.entries or []:
         ids = {-1: entry.by_node} if isinstance(entry.by_node, list) else entry.by_node or {}
@@ -57,8 +56,8 @@ def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceConte
     return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
 
 
-def every(records: Records) -> Iterator[tuple[str, str, str, Held]]:
-    """Every (pod UID, container, resource, what it holds)."""
+def iter_records(records: Records) -> Iterator[tuple[str, str, str, Held]]:
+    """Yield every (pod UID, container, resource, devices held)."""
     for uid, containers in records.items():
         for container, resources in containers.items():
             for resource, held in resources.items():
@@ -66,15 +65,15 @@ def every(records: Records) -> Iterator[tuple[str, str, str, Held]]:
 
 
 def entries_of(records: Records) -> list[DeviceRecord]:
-    """The records as the checkpoint keeps them."""
+    """Return the records as the checkpoint keeps them."""
     return [
         DeviceRecord(uid, name, resource, held.by_node, encode_response(held.response))
-        for uid, name, resource, held in every(records)
+        for uid, name, resource, held in iter_records(records)
     ]
 
 
 class DeviceStateEncoder:
-    """Writes one node's checkpoint files; remembers the texts of records and resources that did not change."""
+    """Writes one node's checkpoint files; caches the texts of records and resources that did not change."""
 
     def __init__(self) -> None:
         self._checksum = Checksum()
@@ -82,10 +81,10 @@ class DeviceStateEncoder:
         self._resources: dict[str, Member] = {}
 
     def encode(self, records: Records, healthy: Mapping[str, tuple[DevicePool, Bits]]) -> bytes:
-        """The file for records and the `healthy` devices of every registered resource, with the pool that names them.
-        Records are taken as unchanged when they are the same objects."""
+        """Return the file for records and the `healthy` devices of every registered resource, with the pool that names
+        them. Records count as unchanged when they are the same objects."""
         known, self._entries = self._entries, {}
-        for uid, container, resource, held in every(records):
+        for uid, container, resource, held in iter_records(records):
             key = uid, container, resource
             old = known.get(key)
             if old is None or old.source is not held:

@@ -15,11 +15,11 @@ _FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
 
 
 class ResponseError(ValueError):
-    """Bytes that are not a ContainerAllocateResponse."""
+    """Raised for bytes that are not a ContainerAllocateResponse."""
 
 
 def encode_response(response: AllocateResponse) -> bytes:
-    """The protobuf of a response, maps in byte order of their keys."""
+    """Return the protobuf of a response, maps in byte order of their keys."""
     parts = [_map(1, response.envs)]
     for mount in response.mounts:
         flag = _key(3, _VARINT) + b"\x01" if mount.read_only else b""
@@ -59,7 +59,7 @@ def _varint(value: int) -> bytes:
 
 
 def decode_response(data: bytes) -> AllocateResponse:
-    """A response from its protobuf; unknown fields are ignored. Raises `ResponseError`."""
+    """Return a response from its protobuf; unknown fields are ignored. Raises `ResponseError`."""
     envs: dict[str, str] = {}
     annotations: dict[str, str] = {}
     mounts: list[Mount] = []

@@ -1,5 +1,5 @@
-"""The cgroup of a pod (pod-level-resources 8.2): where it lies, what is in it, and whether CPUs of its own lift its
-quota (cpu-topology 6.9; pod-level-resources 8.3)."""
+"""The cgroup of a pod (pod-level-resources 8.2): its path, its values, and whether owned CPUs disable its quota
+(cpu-topology 6.9; pod-level-resources 8.3)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROOT = "kubepods"
 
 
 class PodCgroup(msgspec.Struct, frozen=True, rename="camel"):
-    """None stands for what is not written. Microseconds and bytes; `huge_pages` by page size."""
+    """Values of a pod's cgroup; None is not written. Microseconds and bytes; `huge_pages` by page size."""
 
     cpu_shares: int
     cpu_quota: int | None
@@ -51,7 +51,7 @@ def pod_cgroup(
     enforce_cpu_limits: bool = True,
     period: int = DEFAULT_PERIOD_US,
 ) -> PodCgroup:
-    """Values of the pod's own cgroup, overhead included.
+    """Return the values of the pod's own cgroup, overhead included.
 
     `enforce_cpu_limits` False: the kubelet enforces none, or the pod owns its CPUs. `period` is the configured one.
     """
@@ -72,13 +72,13 @@ def pod_cgroup(
 
 
 def pod_unified(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings) -> dict[str, int]:
-    """Values by file of the pod's cgroup with gate MemoryQoS."""
+    """Return the values by file of the pod's cgroup with gate MemoryQoS."""
     request = pod_requests(pod, pod_level=gates["PodLevelResources"]).get("memory", ZERO).value()
     return pod_memory_qos(pod_qos(pod, gates), request, settings.reservation_policy)
 
 
 def declares_limit(pod: Pod, resource: str, *, pod_level: bool) -> bool:
-    """True when the pod cgroup may carry a limit for cpu or memory: every container has one, or the pod does."""
+    """Whether the pod cgroup may carry a limit for cpu or memory: every container has one, or the pod does."""
     if pod_level and pod.spec.resources is not None and is_pod_level_resources_set(pod):
         own = limits_of(pod.spec.resources).get(resource)
         if own is not None and not own.is_zero():
@@ -96,10 +96,8 @@ def declares_limit(pod: Pod, resource: str, *, pod_level: bool) -> bool:
 
 
 def pod_cgroup_path(uid: str, qos: str, *, systemd: bool = True) -> str:
-    """Path of a pod's cgroup as the driver systemd (which distributions use) or cgroupfs names it.
-
-    Guaranteed pods lie directly under the root of all pods.
-    """
+    """Return the path of a pod's cgroup as the driver systemd (which distributions use) or cgroupfs names it.
+    Guaranteed pods are directly under the root of all pods."""
     parent = "" if qos == "Guaranteed" else qos.lower()
     if not systemd:
         return "/".join(("", *filter(None, (_ROOT, parent, f"pod{uid}"))))
@@ -111,15 +109,15 @@ def pod_cgroup_path(uid: str, qos: str, *, systemd: bool = True) -> str:
 
 
 def quota_disabled(gates: Mapping[str, bool], *, owns_cpus: bool) -> bool:
-    """True when a container's CPU quota is off."""
+    """Whether a container's CPU quota is disabled."""
     return owns_cpus and gates["DisableCPUQuotaWithExclusiveCPUs"]
 
 
 def pod_quota_disabled(pod: Pod, gates: Mapping[str, bool], owners: Collection[str]) -> bool:
-    """True when the CPU quota of the pod's cgroup and sandbox is off; `owners` are its containers that own CPUs.
+    """Whether the CPU quota of the pod's cgroup and sandbox is disabled; `owners` are its containers that own CPUs.
 
-    One owner is enough, because its CPUs may not be throttled by the pod. Where the managers look after the pod as a
-    whole (gate PodLevelResourceManagers), it takes all of them: the others still share the pod's budget.
+    One owner is enough, because its CPUs may not be throttled by the pod. Where the managers handle the pod as a whole
+    (gate PodLevelResourceManagers), it takes all of them: the others still share the pod's budget.
     """
     owning = (container.name in owners for container in containers_in_order(pod))
     managed = is_pod_level_resources_set(pod) and gates["PodLevelResourceManagers"]

@@ -1,4 +1,4 @@
-"""What the kubelet tells the container runtime about one container's cgroup (pod-level-resources 8.3, 8.5)."""
+"""The resources of one container in the kubelet's requests to the runtime (pod-level-resources 8.3, 8.5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.api.pod.critical import is_critical
 from podslice.api.pod.demand import BURSTABLE, is_pod_level_resources_set, limits_of, own_limits, own_requests, pod_qos
 from podslice.api.pod.spec import Container, Pod, ResourceList
 from podslice.node.effects.cpu_weight import NO_QUOTA, milli_cpu_to_quota, milli_cpu_to_shares
-from podslice.node.effects.huge_pages import huge_page_limits, on_machine
+from podslice.node.effects.huge_pages import container_huge_page_limits, huge_page_limits
 from podslice.node.effects.memory_qos import container_memory_qos
 from podslice.node.effects.settings import LIMITED_SWAP, CgroupSettings
 from podslice.values.quantity import ZERO, Quantity
@@ -20,7 +20,7 @@ OOM_GROUP, SWAP_MAX = "memory.oom.group", "memory.swap.max"
 
 
 class LinuxResources(msgspec.Struct, frozen=True, rename="camel"):
-    """CRI LinuxContainerResources. 0 stands for what is not set; a quota of -1 for no limit.
+    """CRI LinuxContainerResources. 0 is not set; a quota of -1 is no limit.
 
     Microseconds and bytes; `huge_pages` by page size, in the machine's order; `unified` by cgroup v2 file.
     """
@@ -44,7 +44,7 @@ def linux_resources(
     *,
     quota_disabled: bool = False,
 ) -> LinuxResources:
-    """CPU and memory of a container or a sandbox. Without a CPU request the limit decides about the weight."""
+    """Return CPU and memory of a container or a sandbox. Without a CPU request the limit decides about the weight."""
     shares = milli_cpu_to_shares((cpu_limit if cpu_request is None else cpu_request).milli_value())
     period = quota = 0
     if settings.cfs_quota:
@@ -70,7 +70,7 @@ def container_resources(
     oom_score_adj: int,
     quota_disabled: bool = False,
 ) -> LinuxResources:
-    """Values for an init, app or ephemeral container of the pod.
+    """Return the values for an init, app or ephemeral container of the pod.
 
     `quota_disabled`: the container owns its CPUs (gate DisableCPUQuotaWithExclusiveCPUs).
     """
@@ -90,7 +90,7 @@ def container_resources(
         resources,
         oom_score_adj=oom_score_adj,
         memory_swap_limit=swap_limit,
-        huge_pages=on_machine(_huge_pages(pod, container, gates), settings.huge_pages),
+        huge_pages=container_huge_page_limits(_huge_pages(pod, container, gates), settings.huge_pages),
         unified={**resources.unified, **unified},
     )
 
@@ -98,12 +98,12 @@ def container_resources(
 def container_unified(
     pod: Pod, container: Container, gates: Mapping[str, bool], settings: CgroupSettings
 ) -> dict[str, int]:
-    """Values by file that gate MemoryQoS adds; cgroup v2 only."""
+    """Return the values by file that gate MemoryQoS adds; cgroup v2 only."""
     return container_memory_qos(container, pod_qos(pod, gates), settings) if settings.cgroup_version == 2 else {}
 
 
 def implied_limit(pod: Pod, container: Container, resource: str, gates: Mapping[str, bool]) -> Quantity:
-    """The container's limit for cpu or memory: its own, or the pod's where it has none; zero for no limit."""
+    """Return the container's limit for cpu or memory: its own, or the pod's where it has none; zero for no limit."""
     own = own_limits(container).get(resource, ZERO)
     return own if not own.is_zero() else _pod_level_limits(pod, gates).get(resource, ZERO)
 
@@ -122,7 +122,7 @@ def _huge_pages(pod: Pod, container: Container, gates: Mapping[str, bool]) -> di
 def _swap(
     pod: Pod, container: Container, gates: Mapping[str, bool], settings: CgroupSettings, memory_limit: int
 ) -> tuple[int, dict[str, int]]:
-    """cgroup v1 limit of memory and swap together, cgroup v2 file of swap alone."""
+    """Return the cgroup v1 limit of memory and swap together, and the cgroup v2 file of swap alone."""
     if not settings.swap_controller:
         return 0, {}
     if settings.cgroup_version == 1:
@@ -131,7 +131,8 @@ def _swap(
 
 
 def _swap_share(pod: Pod, container: Container, gates: Mapping[str, bool], settings: CgroupSettings) -> int:
-    """Swap in the proportion of requested memory, for Burstable containers whose request and limit differ."""
+    """Return swap bytes in the proportion of requested memory, for Burstable containers whose request and limit
+    differ."""
     request = own_requests(container).get("memory", ZERO)
     limit = own_limits(container).get("memory", ZERO)
     if settings.swap_behavior != LIMITED_SWAP or request == limit or is_critical(pod):

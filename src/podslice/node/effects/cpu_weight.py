@@ -1,4 +1,4 @@
-"""CPU amounts as cgroups know them, and the way back (pod-level-resources 8.1).
+"""Convert CPU amounts into cgroup values and back (pod-level-resources 8.1).
 
 A kubelet still thinks in cgroup v1 shares. On cgroup v2 they become a weight in two ways that do not match. The kubelet
 converts the pod and QoS levels linearly. The container runtime converts its containers along a curve that puts 1 CPU at
@@ -20,24 +20,25 @@ _SHARES_RANGE, _WEIGHT_RANGE = MAX_SHARES - MIN_SHARES, MAX_WEIGHT - MIN_WEIGHT
 
 
 def milli_cpu_to_shares(milli: int) -> int:
-    """cgroup v1 cpu.shares of a request in millicores."""
+    """Return cgroup v1 cpu.shares of a request in millicores."""
     return min(max(wrap_int64(milli * 1024) // 1000, MIN_SHARES), MAX_SHARES) if milli else MIN_SHARES
 
 
 def milli_cpu_to_quota(milli: int, period: int = DEFAULT_PERIOD_US) -> int:
-    """CFS quota of a limit in millicores, in microseconds per `period`; 0 stands for no limit."""
+    """Return the CFS quota of a limit in millicores, in microseconds per `period`; 0 is no limit."""
     return max(wrap_int64(milli * period) // 1000, MIN_QUOTA_US) if milli else 0
 
 
 def shares_to_weight(shares: int) -> int:
-    """cpu.weight that the kubelet writes for pods and QoS classes: linear."""
+    """Return the cpu.weight that the kubelet writes for pods and QoS classes: linear."""
     if shares >= MAX_SHARES:
         return MAX_WEIGHT
     return MIN_WEIGHT + (shares - MIN_SHARES) * _WEIGHT_RANGE // _SHARES_RANGE
 
 
 def shares_to_runtime_weight(shares: int) -> int:
-    """cpu.weight that runtimes with opencontainers/cgroups 0.0.6 or later write for containers; 0: not written.
+    """Return the cpu.weight that runtimes with opencontainers/cgroups 0.0.6 or later write for containers; 0: not
+    written.
 
     Older runtimes convert as `shares_to_weight` does.
     """
@@ -52,15 +53,15 @@ def shares_to_runtime_weight(shares: int) -> int:
 
 
 def weight_to_shares(weight: int) -> int:
-    """Shares that the kubelet reads from a cpu.weight it wrote; not the exact inverse."""
+    """Return the shares that the kubelet reads from a cpu.weight it wrote; not the exact inverse."""
     return (weight - MIN_WEIGHT) * _SHARES_RANGE // _WEIGHT_RANGE + MIN_SHARES
 
 
 def shares_to_milli_cpu(shares: int) -> int:
-    """Millicores of cpu.shares, rounded up."""
+    """Return millicores of cpu.shares, rounded up."""
     return -(-shares * 1000 // 1024) if shares >= MIN_SHARES else 0
 
 
 def quota_to_milli_cpu(quota: int, period: int) -> int:
-    """Millicores of a CFS quota; 0 where there is none."""
+    """Return millicores of a CFS quota; 0 where there is none."""
     return quota * 1000 // period if quota > 0 else 0

@@ -1,7 +1,7 @@
-"""cgroup v2 files with the text the kernel shows for what the kubelet and the runtime write.
+"""cgroup v2 files as the kernel shows them after the kubelet and the runtime have written them.
 
-The kernel rounds: memory to whole pages and huge pages to whole huge pages, both downwards. A file that nobody writes
-shows its default, so every function here names the files whatever their value.
+The kernel rounds: memory to whole pages and huge pages to whole huge pages, both downwards. A file that is never
+written shows its default, so every function here names the files whatever their value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from podslice.node.effects.cgroup import PodCgroup
 from podslice.node.effects.container_cgroup import OOM_GROUP, SWAP_MAX, LinuxResources
 from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US, shares_to_runtime_weight, shares_to_weight
-from podslice.node.effects.huge_pages import applied, page_size_name
+from podslice.node.effects.huge_pages import page_size_name, pod_huge_page_limits
 from podslice.node.effects.memory_qos import HIGH, LOW, MIN
 from podslice.node.effects.settings import CgroupSettings
 
@@ -22,20 +22,18 @@ _WEIGHT_DEFAULT = 100
 
 
 def pod_files(cgroup: PodCgroup, memory_qos: Mapping[str, int], settings: CgroupSettings) -> Files:
-    """Files of a pod's cgroup. `memory_qos` is empty without gate MemoryQoS."""
+    """Return the files of a pod's cgroup. `memory_qos` is empty without gate MemoryQoS."""
     return {
         "cpu.weight": str(shares_to_weight(cgroup.cpu_shares)),
         "cpu.max": cpu_max(cgroup.cpu_quota or 0, cgroup.cpu_period or 0),
         **memory_files(cgroup.memory or 0, memory_qos, settings),
-        **huge_page_files(applied(cgroup.huge_pages, settings.huge_pages)),
+        **huge_page_files(pod_huge_page_limits(cgroup.huge_pages, settings.huge_pages)),
     }
 
 
 def container_files(resources: LinuxResources, settings: CgroupSettings, *, cpus: str = "", mems: str = "") -> Files:
-    """Files of a container's cgroup, as its runtime writes them; `cpus` and `mems` where the managers pin it.
-
-    `resources.unified` holds what MemoryQoS adds.
-    """
+    """Return the files of a container's cgroup, as its runtime writes them; `cpus` and `mems` where the managers pin
+    it. `resources.unified` holds what MemoryQoS adds."""
     to_weight = shares_to_weight if settings.linear_runtime_weight else shares_to_runtime_weight
     files = {
         "cpu.weight": str(to_weight(resources.cpu_shares)) if resources.cpu_shares else str(_WEIGHT_DEFAULT),
@@ -54,12 +52,12 @@ def container_files(resources: LinuxResources, settings: CgroupSettings, *, cpus
 
 
 def cpu_max(quota: int, period: int) -> str:
-    """Content of cpu.max; a quota that is not positive means no limit."""
+    """Return the content of cpu.max; a quota that is not positive means no limit."""
     return f"{quota if quota > 0 else MAX} {period or DEFAULT_PERIOD_US}"
 
 
 def memory_files(limit: int, memory_qos: Mapping[str, int], settings: CgroupSettings) -> Files:
-    """memory.min, low, high and max; a limit that is not positive means none."""
+    """Return memory.min, low, high and max; a limit that is not positive means none."""
     page = settings.page_size
     return {
         MIN: _pages(memory_qos.get(MIN, 0), page),
@@ -70,7 +68,7 @@ def memory_files(limit: int, memory_qos: Mapping[str, int], settings: CgroupSett
 
 
 def huge_page_files(limits: Mapping[int, int]) -> Files:
-    """hugetlb.SIZE.max for every page size given."""
+    """Return hugetlb.SIZE.max for every page size given."""
     return {f"hugetlb.{page_size_name(size)}.max": _pages(limit, size) for size, limit in limits.items() if size}
 
 

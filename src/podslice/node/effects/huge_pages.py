@@ -13,7 +13,7 @@ _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def page_size_of(resource: str) -> int:
-    """Bytes per page of a resource such as `hugepages-2Mi`; 0 for a name that says no size."""
+    """Return the bytes per page of a resource such as `hugepages-2Mi`; 0 for a name without a size."""
     try:
         return Quantity.parse(resource.removeprefix(HUGEPAGES_PREFIX)).value()
     except QuantityError:
@@ -21,7 +21,7 @@ def page_size_of(resource: str) -> int:
 
 
 def page_size_name(size: int) -> str:
-    """A page size as file names and the runtime interface write it: 2097152 is `2MB`."""
+    """Return a page size as file names and the runtime interface write it: 2097152 is `2MB`."""
     unit = 0
     while size % 1024 == 0 and unit < len(_UNITS) - 1:
         size //= 1024
@@ -30,13 +30,13 @@ def page_size_name(size: int) -> str:
 
 
 def page_size_from_name(name: str) -> int:
-    """The inverse of `page_size_name`. Raises `ValueError`."""
+    """Return the page size of a name: the inverse of `page_size_name`. Raises `ValueError`."""
     number = name.rstrip("BKMGTP")
     return int(number) << 10 * _UNITS.index(name[len(number) :])
 
 
 def huge_page_limits(amounts: ResourceList) -> dict[int, int]:
-    """Bytes by page size; two names of one size add up."""
+    """Return bytes by page size; two names of one size add up."""
     limits: dict[int, int] = {}
     for name, quantity in amounts.items():
         if name.startswith(HUGEPAGES_PREFIX):
@@ -45,14 +45,12 @@ def huge_page_limits(amounts: ResourceList) -> dict[int, int]:
     return limits
 
 
-def applied(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
-    """Limits as a pod's cgroup gets them: its own, and 0 for the machine's other page sizes.
-
-    The interface below is unsigned, so a negative amount becomes a huge one.
-    """
+def pod_huge_page_limits(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
+    """Return the limits of a pod's cgroup: its own, and 0 for the machine's other page sizes. The runtime interface is
+    unsigned, so a negative amount becomes a huge one."""
     return {size: limit & U64 for size, limit in {**dict.fromkeys(sizes, 0), **limits}.items()}
 
 
-def on_machine(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
-    """Limits as a container gets them: one for every page size of the machine, 0 by default, and no others."""
+def container_huge_page_limits(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
+    """Return the limits of a container: one for every page size of the machine, 0 by default, and no others."""
     return {size: limits.get(size, 0) & U64 for size in sizes}

@@ -17,17 +17,19 @@ MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 
 
 def protecting_file(qos: str) -> str:
-    """The file that protects a pod of this class: firmly for Guaranteed pods, softly for the others."""
+    """Return the file that protects a pod of this class: a guarantee for Guaranteed pods, best effort for the
+    others."""
     return MIN if qos == GUARANTEED else LOW
 
 
 def pod_memory_qos(qos: str, request: int, policy: str) -> dict[str, int]:
-    """Values of a pod's cgroup, from its effective memory request in bytes. There is no memory.high for pods."""
+    """Return the values of a pod's cgroup, from its effective memory request in bytes. There is no memory.high for
+    pods."""
     return {protecting_file(qos): request} if policy == TIERED and request > 0 else {}
 
 
 def container_memory_qos(container: Container, qos: str, settings: CgroupSettings) -> dict[str, int]:
-    """Values of a container's cgroup. Only its own request and limit count, never those of the pod."""
+    """Return the values of a container's cgroup. Only its own request and limit count, never those of the pod."""
     request = own_requests(container).get("memory", ZERO).value()
     limit = own_limits(container).get("memory", ZERO).value()
     values = {protecting_file(qos): request} if settings.reservation_policy == TIERED and request else {MIN: 0, LOW: 0}
@@ -39,10 +41,8 @@ def container_memory_qos(container: Container, qos: str, settings: CgroupSetting
 
 
 def memory_high(request: int, limit: int, settings: CgroupSettings) -> int | None:
-    """memory.high between a request and a limit in bytes, a whole number of pages; None where it is not set.
-
-    Without a limit (0) the node's allocatable memory is the top.
-    """
+    """Return memory.high between a request and a limit in bytes, a whole number of pages; None where it is not set.
+    Without a limit (0) the node's allocatable memory is the top."""
     top = limit or settings.memory_allocatable
     if not top:
         return None

@@ -1,4 +1,4 @@
-"""Who the kernel kills first when memory runs out: `oom_score_adj` of every container (pod-level-resources 9)."""
+"""The order in which the kernel kills when memory runs out: `oom_score_adj` of containers (pod-level-resources 9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOWEST_BURSTABLE, HIGHEST_BURSTABLE = 3, 999
 
 
 def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: int) -> list[int]:
-    """Scores of init, app and ephemeral containers, in this order, on a node with `memory_capacity` bytes.
+    """Return the scores of init, app and ephemeral containers, in this order, on a node with `memory_capacity` bytes.
 
     Raises `UpstreamDefectError` for a node without memory, on which the kubelet crashes.
     """
@@ -36,12 +36,13 @@ def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: 
         score = _score(_memory_request(container) + share, memory_capacity)
         if position < inits and is_restartable_init(container):
             score = min(score, sidecar_most)
-        scores.append(_clamped(score))
+        scores.append(_clamp(score))
     return scores
 
 
 def remaining_memory_per_container(pod: Pod) -> int:
-    """Bytes of the pod-level memory request that no container asked for, spread over app and init containers."""
+    """Return the bytes of the pod-level memory request that no container requests, spread over app and init
+    containers."""
     resources = pod.spec.resources
     if resources is None:
         return 0
@@ -54,7 +55,7 @@ def remaining_memory_per_container(pod: Pod) -> int:
 
 
 def smallest_app_request(pod: Pod) -> int:
-    """The least memory, in bytes, that an app container requests; 0 if one requests none."""
+    """Return the least memory, in bytes, that an app container requests; 0 if one requests none."""
     return min(map(_memory_request, pod.spec.containers), default=0)
 
 
@@ -66,8 +67,8 @@ def _score(memory: int, capacity: int) -> int:
     return 1000 - divide(wrap_int64(1000 * wrap_int64(memory)), capacity)
 
 
-def _clamped(score: int) -> int:
-    """Below every Guaranteed pod is impossible, and so is the score of BestEffort pods."""
+def _clamp(score: int) -> int:
+    """Keep a Burstable score above those of Guaranteed pods and below that of BestEffort pods."""
     if score < LOWEST_BURSTABLE:
         return LOWEST_BURSTABLE
     return HIGHEST_BURSTABLE if score == BEST_EFFORT_SCORE else score

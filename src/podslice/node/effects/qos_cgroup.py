@@ -1,6 +1,6 @@
-"""The cgroups of the QoS classes, which every active pod on a node shapes (pod-level-resources 8.2, 8.5).
+"""The cgroups of the QoS classes, whose values depend on every active pod of a node (pod-level-resources 8.2, 8.5).
 
-Guaranteed pods live directly under `kubepods`, so its values stand for them.
+Guaranteed pods are directly under `kubepods`, so its values are theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from podslice.values.quantity import ZERO
 
 
 class QOSCgroup(NamedTuple):
-    """`cpu_shares` None: not written by this update; `memory_qos`: bytes by file, with gate MemoryQoS."""
+    """Values of one class. `cpu_shares` None: not written by this update; `memory_qos`: bytes by file, with gate
+    MemoryQoS."""
 
     cpu_shares: int | None
     memory_qos: Mapping[str, int]
@@ -32,7 +33,7 @@ class QOSCgroup(NamedTuple):
 def qos_cgroups(
     pods: Iterable[Pod], gates: Mapping[str, bool], reservation_policy: str = NO_RESERVATION
 ) -> dict[str, QOSCgroup]:
-    """Values by QoS class for the active pods of a node, overhead included.
+    """Return the values by QoS class for the active pods of a node, overhead included.
 
     Memory is reserved with `reservation_policy` TieredReservation only, and counts pod-level requests whatever their
     gate says.

@@ -1,4 +1,4 @@
-"""From a granted resize to its plan: which containers change, which restart, and the values to reach
+"""Derive the plan of a granted resize: the containers that change or restart, and the values to reach
 (pod-level-resources 15.6)."""
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ replace = msgspec.structs.replace
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """A running pod as the node has it: the values of its cgroup, bytes in use by the pod and by container, and which
-    containers run. Those of them that own their CPUs have no quota."""
+    """A running pod as observed: the values of its cgroup, bytes in use by the pod and by container, and the containers
+    that run. Those of them that own their CPUs (`exclusive`) have no quota."""
 
     cgroup: LinuxValues
     memory_usage: int | None = None
@@ -53,11 +53,11 @@ class Actuation(msgspec.Struct, frozen=True):
     quirks: Quirks = PODSLICE
 
     def plan(self) -> ResizePlan:
-        """The steps to write what was granted."""
+        """Return the steps that write what was granted."""
         return plan_resize(self.resize(), self.announce, self.quirks)
 
     def resize(self) -> PodResize:
-        """What changes, in numbers."""
+        """Return the changes in numbers."""
         target = pod_cgroup(
             self.allocated,
             self.gates,
@@ -73,10 +73,10 @@ class Actuation(msgspec.Struct, frozen=True):
         )
 
     def announce(self, values: LinuxValues) -> Sandbox:
-        """The runtime's message about a pod cgroup with these values, without overhead."""
+        """Return the message to the runtime about a pod cgroup with these values, without overhead."""
         quota, memory = values.cpu_quota, values.memory
         if not self.quirks.negative_sandbox_limits:
-            quota, memory = _limited(quota), _limited(memory)
+            quota, memory = _drop_unlimited(quota), _drop_unlimited(memory)
         cgroup = PodCgroup(values.cpu_shares or 0, quota, values.cpu_period, memory, {})
         message = sandbox_update(self.allocated, cgroup, self.gates, self.settings)
         if quota is not None or values.cpu_quota is None:
@@ -105,8 +105,8 @@ class Actuation(msgspec.Struct, frozen=True):
                 )
 
     def _values(self, container: Container, amounts: Amounts) -> LinuxValues:
-        """What a container has or gets. A limit that is missing is not written: limits are not taken away. Without a
-        CPU request it has the least weight after any update, whatever it was created with."""
+        """Return the values of a container with these amounts. A limit that is missing is not written: limits are never
+        removed. Without a CPU request it has the least weight after any update, whatever it was created with."""
         cpu_request, _, cpu_limit, memory_limit = amounts
         values = linux_resources(
             cpu_request or ZERO,
@@ -120,12 +120,12 @@ class Actuation(msgspec.Struct, frozen=True):
         return LinuxValues(values.cpu_shares, values.cpu_quota or None, period or None, values.memory_limit or None)
 
 
-def _limited(value: int | None) -> int | None:
+def _drop_unlimited(value: int | None) -> int | None:
     return None if value == UNLIMITED else value
 
 
 def _direction(now: Quantity | None, then: Quantity | None) -> int:
-    """1 up, −1 down; what is missing counts as nothing."""
+    """Return 1 for up, −1 for down, 0 for no change; a missing amount counts as zero."""
     before, after = now or ZERO, then or ZERO
     return (after > before) - (after < before)
 

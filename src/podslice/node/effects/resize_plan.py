@@ -1,8 +1,7 @@
-"""The order in which a resize is written (KEP-5419; pod-level-resources 15.6), as a plan that can be read, tested
-and carried out.
+"""The order in which a resize is written (KEP-5419; pod-level-resources 15.6), as a plan to read, test and carry out.
 
 A pod's limit must cover its containers' at every moment. So for memory, then for CPU: the pod's values rise first,
-containers follow (those that give back before those that take), and the pod's values fall last. Each write to the pod's
+containers follow (those that shrink before those that grow), and the pod's values fall last. Each write to the pod's
 cgroup is announced to the runtime before.
 """
 
@@ -24,8 +23,8 @@ UNLIMITED = -1
 
 
 class LinuxValues(msgspec.Struct, frozen=True):
-    """cgroup values of a pod or container. None: not known, or as a target, left as it is. `memory` in bytes,
-    `cpu_quota` and `cpu_period` in microseconds; −1 is no limit."""
+    """cgroup values of a pod or container. None: not known, or as a target, not changed. `memory` in bytes, `cpu_quota`
+    and `cpu_period` in microseconds; −1 is no limit."""
 
     cpu_shares: int | None = None
     cpu_quota: int | None = None
@@ -34,9 +33,10 @@ class LinuxValues(msgspec.Struct, frozen=True):
 
 
 class ContainerResize(msgspec.Struct, frozen=True):
-    """A container whose resources change. `restart`: its resize policy wants a restart, so it is stopped and starts
-    with the target values. `memory_usage`: bytes in use, None when unknown. `cpu_limit`, `memory_request`: which way
-    they go (1, -1 or 0), as no value shows a request of memory, nor a limit of CPUs where quota is off."""
+    """A container whose resources change. `restart`: its resize policy requires a restart, so it is stopped and starts
+    with the target values. `memory_usage`: bytes in use, None when unknown. `cpu_limit`, `memory_request`: the
+    direction of the change (1, -1 or 0), as no value shows a request of memory, nor a limit of CPUs where quota is
+    disabled."""
 
     name: str
     current: LinuxValues
@@ -48,7 +48,7 @@ class ContainerResize(msgspec.Struct, frozen=True):
 
 
 class PodResize(msgspec.Struct, frozen=True):
-    """All of one resize. `current` is what the pod's cgroup says, `target` what it shall say; `memory_usage` as in
+    """All of one resize. `current` are the values of the pod's cgroup, `target` those to reach; `memory_usage` as in
     `ContainerResize`."""
 
     pod: str
@@ -59,24 +59,24 @@ class PodResize(msgspec.Struct, frozen=True):
 
 
 class RestartContainer(msgspec.Struct, frozen=True, tag=True):
-    """Stop the container; it starts again with the new values once the plan is through."""
+    """Stop the container; it starts again with the new values after the last step."""
 
     container: str
 
     @property
     def message(self) -> str:
-        """The kubelet's words for the restart."""
+        """The kubelet's message about the restart."""
         return f"Container {self.container} resize requires restart"
 
 
 class NotifyRuntime(msgspec.Struct, frozen=True, tag=True):
-    """UpdatePodSandboxResources: the pod's values to be. If it fails the resize is rejected."""
+    """UpdatePodSandboxResources with the pod's future values. If it fails the resize is rejected."""
 
     resource: Resource
     sandbox: Sandbox
 
     def failure(self, error: str) -> str:
-        """What the pod's condition says when the runtime refuses."""
+        """Return the message of the pod's condition when the runtime refuses."""
         return (
             f"failed to notify runtime for UpdatePodSandboxResources (resource={self.resource}); "
             f"resize rejected: {error}"
@@ -84,8 +84,8 @@ class NotifyRuntime(msgspec.Struct, frozen=True, tag=True):
 
 
 class WritePodCgroup(msgspec.Struct, frozen=True, tag=True):
-    """Write one file of the pod's cgroup (cgroup v2). `values` are the numbers in it, `undo` what the runtime must be
-    told if the write fails."""
+    """Write one file of the pod's cgroup (cgroup v2). `values` are the numbers in it, `undo` is the message to the
+    runtime if the write fails."""
 
     resource: Resource
     file: str
@@ -103,7 +103,7 @@ class UpdateContainer(msgspec.Struct, frozen=True, tag=True):
 
 
 class RecordPodLevel(msgspec.Struct, frozen=True, tag=True):
-    """The pod's values of one resource are written: record them as actuated."""
+    """Record the pod's values of one resource as actuated: they are written."""
 
     resource: Resource
 
@@ -112,19 +112,20 @@ Step: TypeAlias = RestartContainer | NotifyRuntime | WritePodCgroup | UpdateCont
 
 
 class ResizePlan(msgspec.Struct, frozen=True):
-    """The steps of a resize in order, or why it must not begin. `error` is upstream's message."""
+    """The steps of a resize in order, or upstream's message in `error` why it must not begin."""
 
     steps: tuple[Step, ...] = ()
     error: str = ""
 
     def rollback(self, failed: int) -> tuple[NotifyRuntime, ...]:
-        """What to do when step number `failed` fails. Steps before it stay; the next attempt plans from there."""
+        """Return the steps to take when step number `failed` fails. Steps before it stay; the next attempt plans from
+        there."""
         step = self.steps[failed]
         return (step.undo,) if isinstance(step, WritePodCgroup) else ()
 
 
 def plan_resize(resize: PodResize, announce: Callable[[LinuxValues], Sandbox], quirks: Quirks = PODSLICE) -> ResizePlan:
-    """The plan of one resize. It has no steps when a memory limit would fall below what is in use.
+    """Return the plan of one resize. It has no steps when a memory limit would fall below what is in use.
 
     `announce` makes the runtime's message from the values of the pod's cgroup.
     """
@@ -142,7 +143,8 @@ def plan_resize(resize: PodResize, announce: Callable[[LinuxValues], Sandbox], q
 
 
 def tolerates(code: str, text: str) -> bool:
-    """True for the gRPC error of a runtime that does not know UpdatePodSandboxResources, which is not a failure."""
+    """Whether this is the gRPC error of a runtime that does not know UpdatePodSandboxResources, which is not a
+    failure."""
     return code == "Unimplemented" or (code == "Unknown" and "not implemented" in text)
 
 
@@ -210,14 +212,14 @@ class _ResourcePlanner:
         yield WritePodCgroup(self.resource, file, content, LinuxValues(**values), undo)
 
     def _containers(self) -> Iterator[Step]:
-        """Updates of this resource: what shrinks comes first, the last of them before the others; then what grows."""
+        """Yield updates of this resource: shrinking containers first, in reverse order; then growing ones."""
         changes = [(self._container_change(one), one) for one in self.containers]
         shrinking = [one for change, one in reversed(changes) if change < 0]
         for one in (*shrinking, *(one for change, one in changes if change > 0)):
             yield UpdateContainer(self.resource, one.name, self._update_of(one.target))
 
     def _container_change(self, container: ContainerResize) -> int:
-        """Which way it goes: by the limit where it changes, else by the request."""
+        """Return the direction of a change: of the limit where it changes, else of the request."""
         now, then = container.current, container.target
         change = _compare(limit_of(then, self.resource), limit_of(now, self.resource), self.quirks)
         if self.resource == "memory":
@@ -231,13 +233,13 @@ class _ResourcePlanner:
 
 
 def limit_of(values: LinuxValues, resource: Resource) -> int | None:
-    """The limit of a resource: bytes, or microseconds per period."""
+    """Return the limit of a resource: bytes, or microseconds per period."""
     return values.memory if resource == "memory" else values.cpu_quota
 
 
 def _compare(target: int | None, current: int | None, quirks: Quirks) -> int:
-    """1 for an increase, −1 for a decrease, 0 for no change. Without a target nothing changes; an unknown current value
-    is taken for no limit."""
+    """Return 1 for an increase, −1 for a decrease, 0 for no change. Without a target nothing changes; an unknown
+    current value counts as no limit."""
     if target is None:
         return 0
     before = UNLIMITED if current is None else current
@@ -254,7 +256,7 @@ def _text(limit: int | None) -> str:
 
 
 def memory_check(resize: PodResize, quirks: Quirks) -> str:
-    """Why the memory limits cannot be lowered now, empty where they can."""
+    """Return why the memory limits cannot be lowered now, empty where they can."""
     involved = any(one.restart or _compare(one.target.memory, one.current.memory, quirks) for one in resize.containers)
     gaps = quirks.resize_memory_check_gaps
     if not involved and gaps:

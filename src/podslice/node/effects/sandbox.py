@@ -1,4 +1,4 @@
-"""What the kubelet tells the container runtime about a pod's sandbox (pod-level-resources 8.4, 15.6)."""
+"""The resources of a pod's sandbox in the kubelet's requests to the runtime (pod-level-resources 8.4, 15.6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sandbox(msgspec.Struct, frozen=True):
 def sandbox(
     pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings, quirks: Quirks, *, quota_disabled: bool = False
 ) -> Sandbox:
-    """Values for creating the sandbox. `quota_disabled`: the pod owns its CPUs."""
+    """Return the values for creating the sandbox. `quota_disabled`: the pod owns its CPUs."""
     pod_level = gates["PodLevelResources"]
     requests = pod_requests(pod, pod_level=pod_level, overhead=False)
     limits = pod_limits(pod, pod_level=pod_level, overhead=False)
@@ -45,7 +45,7 @@ def sandbox(
 
 
 def sandbox_overhead(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings) -> LinuxResources:
-    """The overhead as if it were a container's request and limit."""
+    """Return the overhead as if it were a container's request and limit."""
     overhead = pod.spec.overhead
     if overhead is None:
         return LinuxResources()
@@ -54,7 +54,7 @@ def sandbox_overhead(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettin
 
 
 def sandbox_update(pod: Pod, cgroup: PodCgroup, gates: Mapping[str, bool], settings: CgroupSettings) -> Sandbox:
-    """Values that a resize announces to the runtime: what is set in the pod's cgroup, less the overhead.
+    """Return the values that a resize announces to the runtime: those set in the pod's cgroup, less the overhead.
 
     Upstream subtracts even where the quota means "no limit", so CFS quota off gives numbers below -1, and leaves out a
     memory overhead that is written with a fraction.

@@ -1,4 +1,4 @@
-"""What of a node and its kubelet configuration decides about cgroup values."""
+"""The facts of a node and its kubelet configuration that decide about cgroup values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DEFAULT_HUGE_PAGES = (2 << 20, 1 << 30)
 
 
 class CgroupSettings(msgspec.Struct, frozen=True):
-    """The node. Amounts are bytes.
+    """Settings of one node. Amounts are bytes.
 
-    `memory_capacity` and `swap_capacity` are the machine's, `memory_allocatable` what pods may use (None: unknown).
-    `huge_pages` are the machine's page sizes in its own order. `cfs_quota` and `cfs_period_us` are the kubelet's
-    cpuCFSQuota and cpuCFSQuotaPeriod; `kill_whole_container` is singleProcessOOMKill turned round. `swap_behavior`
-    counts where the kernel has a swap controller. `reservation_policy`, `throttling_factor`, `memory_allocatable` and
-    `page_size` belong to MemoryQoS. `linear_runtime_weight`: the container runtime converts CPU shares to weights as
-    it did before opencontainers/cgroups 0.0.6.
+    `memory_capacity` and `swap_capacity` are the machine's, `memory_allocatable` is the amount for pods (None:
+    unknown). `huge_pages` are the machine's page sizes in its own order. `cfs_quota` and `cfs_period_us` are the
+    kubelet's cpuCFSQuota and cpuCFSQuotaPeriod; `kill_whole_container` is the opposite of singleProcessOOMKill.
+    `swap_behavior` counts where the kernel has a swap controller. `reservation_policy`, `throttling_factor`,
+    `memory_allocatable` and `page_size` belong to MemoryQoS. `linear_runtime_weight`: the container runtime converts
+    CPU shares to weights as it did before opencontainers/cgroups 0.0.6.
     """
 
     memory_capacity: int
@@ -45,7 +45,8 @@ class CgroupSettings(msgspec.Struct, frozen=True):
     linear_runtime_weight: bool = False
 
     def quota_period(self, gates: Mapping[str, bool]) -> int:
-        """Microseconds that quotas are computed for; only gate CustomCPUCFSQuotaPeriod makes the setting count."""
+        """Return the microseconds that quotas are computed for; the setting counts only with gate
+        CustomCPUCFSQuotaPeriod."""
         return self.cfs_period_us if gates["CustomCPUCFSQuotaPeriod"] else DEFAULT_PERIOD_US
 
 
@@ -57,7 +58,7 @@ def cgroup_settings(
     swap_capacity: int = 0,
     cgroup_version: int = 2,
 ) -> CgroupSettings:
-    """The settings of a kubelet configuration on a machine; the rest a Machine does not say."""
+    """Return the settings of a kubelet configuration on a machine; the keyword arguments are not part of a Machine."""
     single_process = config.single_process_oom_kill
     sizes = dict.fromkeys(pages.page_size_ki << 10 for pages in machine.all_hugepages)
     return CgroupSettings(

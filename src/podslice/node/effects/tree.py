@@ -1,4 +1,4 @@
-"""Everything one pod means for a node's kernel, in one value: the pod's cgroup, every container's, and OOM scores."""
+"""All kernel settings of one pod in one value: the pod's cgroup, every container's, and OOM scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from podslice.values.quirks import Quirks
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """What the managers gave a container: CPU and NUMA node lists, and whether the CPUs are its own."""
+    """A container's grant: CPU and NUMA node lists, and whether it owns the CPUs."""
 
     cpus: str = ""
     mems: str = ""
@@ -37,7 +37,7 @@ NO_PINS: Mapping[str, Pin] = {}
 
 
 class ContainerEffects(msgspec.Struct, frozen=True, rename="camel"):
-    """One container: `kind` is init, sidecar, container or ephemeral; `resources` what the runtime is told."""
+    """One container: `kind` is init, sidecar, container or ephemeral; `resources` go to the runtime."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ def pod_effects(
     quirks: Quirks,
     pins: Mapping[str, Pin] = NO_PINS,
 ) -> PodEffects:
-    """Cgroup values, files and OOM scores of a defaulted pod on a node; `pins` by container name.
+    """Return the cgroup values, files and OOM scores of a defaulted pod on a node; `pins` by container name.
 
     Files are those of cgroup v2. Raises `UpstreamDefectError` for a node without memory.
     """

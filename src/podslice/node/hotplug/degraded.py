@@ -1,7 +1,7 @@
-"""Resizes of owners some of whose CPUs are offline (docs/hotplug.md): they go on from those that are online.
+"""Resize owners some of whose CPUs are offline (docs/hotplug.md): they go on from those that are online.
 
-What is lost is given up, so that a container that grows gets as many CPUs as it asks for. As many stay promised as
-were: those that come take the place of lost promised ones.
+Lost CPUs are given up, so that a container that grows gets as many CPUs as it requests. As many stay promised as were:
+new CPUs take the place of lost promised ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from podslice.values.cpuset import Bits, bits_of, iter_bits
 from podslice.values.tables import drop, drop_in, put, put_in
 
 
-class LeftLost(NamedTuple):
+class WithoutLost(NamedTuple):
     """The state without lost CPUs of containers that are resized, and how many CPUs were promised to each of them, and
     to their pod as a whole if it had some."""
 
@@ -26,8 +26,9 @@ class LeftLost(NamedTuple):
     whole: int
 
 
-def leave_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> LeftLost | None:
-    """Before a resize of the pod; None where it changes nothing of what is lost."""
+def give_up_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> WithoutLost | None:
+    """Return the state before a resize of the pod, without its lost CPUs; None where the resize does not concern
+    them."""
     uid, offline = pod.uid, state.offline
     if not state.of_pod(uid).cpus & offline:
         return None
@@ -42,33 +43,33 @@ def leave_lost(state: CPUState, was: AdmissionPod, pod: AdmissionPod) -> LeftLos
     whole = state.promised_to_pod(uid).bit_count()
     left = state
     for one in own:
-        left = _without(left, uid, one.name, offline)
+        left = _drop_offline(left, uid, one.name, offline)
     if bubble is not None and resized:
         left = left.resize_pod_cpus(uid, bubble & ~offline) if bubble & ~offline else left.free_pod_cpus(uid)
         left = replace(left, classes=state.classes)
-    return None if left is state else LeftLost(left, promised, whole)
+    return None if left is state else WithoutLost(left, promised, whole)
 
 
-def promise_again(state: CPUState, uid: str, left: LeftLost) -> CPUState:
-    """After the resize: as many CPUs are promised as were, those first that came first."""
+def restore_promises(state: CPUState, uid: str, left: WithoutLost) -> CPUState:
+    """Return the state after the resize with as many CPUs promised as before, the oldest first."""
     loans, bubble_loans = state.loans, state.bubble_loans
     for name, count in left.promised.items():
         held = state.assignment(uid, name)
         if held is not None:
-            loaned = _loaned(held, loans.get(uid, {}).get(name, ()), count)
+            loaned = _beyond_promised(held, loans.get(uid, {}).get(name, ()), count)
             loans = put_in(loans, uid, name, loaned) if loaned else drop_in(loans, uid, name)
     if uid in state.bubbles:
-        ordered = _loaned(state.bubbles[uid], tuple(iter_bits(bubble_loans.get(uid, 0))), left.whole)
+        ordered = _beyond_promised(state.bubbles[uid], tuple(iter_bits(bubble_loans.get(uid, 0))), left.whole)
         bubble_loans = put(bubble_loans, uid, bits_of(ordered)) if ordered else drop(bubble_loans, uid)
     return replace(state, loans=loans, bubble_loans=bubble_loans)
 
 
-def _loaned(held: Bits, loaned: tuple[int, ...], promised: int) -> tuple[int, ...]:
-    """What is beyond so many promised CPUs of a set, in the order in which they came."""
+def _beyond_promised(held: Bits, loaned: tuple[int, ...], promised: int) -> tuple[int, ...]:
+    """Return the CPUs of a set beyond so many promised ones, in the order in which they came."""
     return (*iter_bits(held & ~bits_of(loaned)), *loaned)[promised:]
 
 
-def _without(state: CPUState, uid: str, name: str, offline: Bits) -> CPUState:
+def _drop_offline(state: CPUState, uid: str, name: str, offline: Bits) -> CPUState:
     held = state.assignments[uid][name]
     if not held & offline:
         return state

@@ -1,8 +1,8 @@
-"""Other CPUs for owners whose own went offline (docs/hotplug.md).
+"""Replace CPUs of owners that went offline (docs/hotplug.md).
 
-No upstream kubelet looks at its machine while it runs. An owner keeps what is left; for what is gone it gets others, as
-in a resize: nearest to what it has, and only where the Topology Manager agrees. One that has nothing left gets others
-whatever the verdict, because the kernel lets a cgroup without CPUs run on those of everybody.
+No upstream kubelet looks at its machine while it runs. An owner keeps the CPUs that are left, and gets others for the
+lost ones as in a resize: nearest to what it has, and only where the Topology Manager agrees. One that has nothing left
+gets others whatever the verdict, because the kernel lets a cgroup without CPUs run on its parent's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from podslice.values.tables import drop_in, put, put_in
 
 
 class LostCPUs:
-    """Acts on the managers of one node. `before` is the machine on which the lost CPUs have a place."""
+    """Replaces lost CPUs on one node. `before` is the machine on which the lost CPUs have a NUMA node."""
 
     def __init__(self, manager: ContainerManager, resizer: ResizePicker, before: CPUTopology) -> None:
         self._manager = manager
@@ -35,28 +35,28 @@ class LostCPUs:
         return self._manager.cpu.state
 
     def owners(self) -> list[AdmissionPod]:
-        """Pods with CPUs that are offline, those with a container that has no others first."""
-        pods = [pod for pod in self._manager.context.active.values() if self.lost(pod)]
-        return sorted(pods, key=lambda pod: not self.urgent(pod))
+        """Return the pods with offline CPUs; those with a container that has no other CPUs come first."""
+        pods = [pod for pod in self._manager.context.active.values() if self.lost_of(pod)]
+        return sorted(pods, key=lambda pod: not self.is_urgent(pod))
 
-    def lost(self, pod: AdmissionPod) -> Bits:
-        """CPUs of a pod that are offline."""
+    def lost_of(self, pod: AdmissionPod) -> Bits:
+        """Return the CPUs of a pod that are offline."""
         return self._state.of_pod(pod.uid).cpus & self._state.offline
 
-    def urgent(self, pod: AdmissionPod) -> bool:
-        """True when a container of the pod that may run has no CPU of its own left."""
+    def is_urgent(self, pod: AdmissionPod) -> bool:
+        """Whether a container of the pod that may run has no own CPU left."""
         return any(not cpus & ~self._state.offline for _, cpus in self._running(pod))
 
     def _running(self, pod: AdmissionPod) -> Iterator[tuple[str, Bits]]:
-        """The sets of containers that are not over yet, as far as anybody knows."""
+        """Yield the sets of containers that may still run: all but plain init containers."""
         held = self._state.assignments.get(pod.uid, {})
         for container in pod.containers:
             if not container.plain_init and held.get(container.name):
                 yield container.name, held[container.name]
 
     def replace(self, pod: AdmissionPod) -> bool:
-        """Others for the lost CPUs of a pod, container by container or for the pod as a whole. True when it has no
-        lost ones any more in what runs."""
+        """Replace the lost CPUs of a pod, container by container or for the pod as a whole; return whether all that
+        concern running containers were replaced."""
         if pod.uid in self._state.bubbles:
             return self._replace_pod_cpus(pod)
         done = [self._replace_container(pod, name) for name, _ in list(self._running(pod))]
@@ -68,10 +68,10 @@ class LostCPUs:
         if not lost:
             return True
         kept = held & ~lost
-        got = self._granted(pod, self._without(pod.uid, name, kept), self._near(held))
+        got = self._try_growth(pod, self._without(pod.uid, name, kept), self._near(held))
         more = 0 if got is None else got.assignments.get(pod.uid, {}).get(name, 0) & ~kept
         if not more and not kept:
-            more = self._at_any_place(pod, (name,), lost.bit_count())
+            more = self._pick_anywhere(pod, (name,), lost.bit_count())
         self._swap(pod.uid, lost, more)
         return more.bit_count() == lost.bit_count()
 
@@ -92,10 +92,10 @@ class LostCPUs:
             if name in exclusive and cpus & kept
         }
         without = replace(state, assignments=put(state.assignments, uid, slices), bubbles=put(state.bubbles, uid, kept))
-        got = self._granted(pod, without, self._near(bubble))
+        got = self._try_growth(pod, without, self._near(bubble))
         more = 0 if got is None else got.bubbles[uid] & ~kept
-        if not more and self.urgent(pod):
-            more = self._at_any_place(pod, exclusive, lost.bit_count())
+        if not more and self.is_urgent(pod):
+            more = self._pick_anywhere(pod, exclusive, lost.bit_count())
         own = union(state.assignments.get(uid, {}).get(name, 0) for name in exclusive)
         self._swap(uid, lost & own, more)
         left = more & ~self._state.of_pod(uid).cpus
@@ -103,23 +103,23 @@ class LostCPUs:
         return more.bit_count() == lost.bit_count()
 
     def _near(self, cpus: Bits) -> Bits:
-        """All CPUs of the NUMA nodes that a set is on, or was."""
+        """Return all CPUs of the NUMA nodes that a set is on, or was."""
         topology = self._manager.cpu.topology
         return topology.cpus_in_numa_nodes(self._before.numa_nodes_of(cpus) | topology.numa_nodes_of(cpus))
 
-    def _granted(self, pod: AdmissionPod, without: CPUState, near: Bits) -> CPUState | None:
-        """What the pod would get if it grew from what is left to it, on the NUMA nodes it was on if that can be; None
+    def _try_growth(self, pod: AdmissionPod, without: CPUState, near: Bits) -> CPUState | None:
+        """Return the state in which the pod grew from what is left to it, on its former NUMA nodes if possible; None
         where the managers refuse. Nothing changes."""
         close = replace(without, default=without.default & near)
-        got = self._tried(pod, close) if close.default not in (0, without.default) else None
-        return got or self._tried(pod, without)
+        got = self._try_admission(pod, close) if close.default not in (0, without.default) else None
+        return got or self._try_admission(pod, without)
 
-    def _tried(self, pod: AdmissionPod, without: CPUState) -> CPUState | None:
+    def _try_admission(self, pod: AdmissionPod, without: CPUState) -> CPUState | None:
         manager, cpu, context = self._manager, self._manager.cpu, self._manager.context
         before = cpu.state, cpu.rules, manager.memory.state, manager.device.state, manager.topology.state
         metrics, context.metrics = context.metrics, context.metrics.copy()
         resizing, context.resizing = context.resizing, True
-        told = context.ended_early, context.unaligned
+        notes = context.ended_early, context.unaligned
         cpu.state, cpu.rules = without, replace(cpu.rules, resizer=self._resizer)
         context.begin()
         try:
@@ -130,10 +130,10 @@ class LostCPUs:
         finally:
             cpu.state, cpu.rules, manager.memory.state, manager.device.state, manager.topology.state = before
             context.metrics, context.resizing = metrics, resizing
-            context.ended_early, context.unaligned = told
+            context.ended_early, context.unaligned = notes
 
-    def _at_any_place(self, pod: AdmissionPod, names: Sequence[str], count: int) -> Bits:
-        """As many CPUs as can be had, wherever they are; one stays in DEFAULT."""
+    def _pick_anywhere(self, pod: AdmissionPod, names: Sequence[str], count: int) -> Bits:
+        """Return as many CPUs as are available, wherever they are; one stays in DEFAULT."""
         cpu = self._manager.cpu
         rules: CPURules = cpu.rules
         unit = rules.core_size if rules.options.full_pcpus_only else 1

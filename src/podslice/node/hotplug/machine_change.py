@@ -1,7 +1,7 @@
-"""A node whose machine changes while it runs: rules for the new machine, and ledgers that follow it (docs/hotplug.md).
+"""Change the machine of a running node: rules for the new machine, and ledgers that follow it (docs/hotplug.md).
 
-A v1.36.2 kubelet reads the machine once per start. KEP-3953 (hotplug) and KEP-5578 (unplug) are not merged; what
-happens here is ours. Ledgers change first and owners last, so that no CPU is ever anybody's twice.
+A v1.36.2 kubelet reads the machine once per start. KEP-3953 (hotplug) and KEP-5578 (unplug) are not merged; this
+behaviour is ours. Ledgers change first and owners last, so that no CPU ever has two owners.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from podslice.values.quantity import hugepage_resource
 _NO_TOPOLOGY = StartKind("no-topology", "{error}")
 
 
-def machine_for(rules: NodeRules, known: Bits, machine: Machine, policy: Hotplug) -> Machine:
-    """What of a machine the node works on. `known` are the CPUs it has or had."""
+def visible_machine(rules: NodeRules, known: Bits, machine: Machine, policy: Hotplug) -> Machine:
+    """Return the part of a machine that the node works on. `known` are the CPUs it has or had."""
     if policy.new_cpus == "ignore":
         machine = without_cpus(machine, machine.cpus.bits & ~known)
     return with_memory_of(machine, rules.machine) if policy.memory == "fixed" else machine
 
 
 def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
-    """The same rules on another machine. What was reserved stays reserved. Raises `StartError` for a machine on which
+    """Return the same rules on another machine. Reserved CPUs stay reserved. Raises `StartError` for a machine on which
     nothing can run."""
     try:
         topology = cpu_topology(machine)
@@ -70,12 +70,13 @@ def _cpu_rules(rules: NodeRules, machine: Machine, topology: CPUTopology) -> CPU
         aligned=old.resizer is not None and old.resizer.aligned,
         quirks=rules.quirks,
     )
+    # With SMT siblings offline the average falls; whole cores stay as large as they were when the node began.
     made = replace(made, core_size=max(old.core_size, made.core_size))
     return made.with_policy(rules.policy, machine)
 
 
 class MachineChange:
-    """Brings the managers of a node, made by the new rules, from the machine `before` to theirs."""
+    """Moves the managers of a node, made with the new rules, from the machine `before` to theirs."""
 
     def __init__(self, manager: ContainerManager, before: Machine, policy: Hotplug) -> None:
         self._manager = manager
@@ -90,13 +91,13 @@ class MachineChange:
         return rules.resizer or ResizePicker(rules.topology, rules.options, self._manager.quirks)
 
     def carry_out(self) -> tuple[MachineConsequence, ...]:
-        """What follows, in the order in which it happened."""
+        """Change the managers' states; return the consequences in the order in which they happened."""
         self._manager.remove_stale()
-        found = list(self._memory())
+        found = list(self._follow_memory())
         if self._manager.cpu.static:
             before = self._manager.cpu.state
-            found += self._pools()
-            found += self._owners(before)
+            found += self._follow_pools()
+            found += self._follow_owners(before)
             cpu, metrics = self._manager.cpu, self._manager.context.metrics
             metrics[SHARED_POOL] = 1000 * cpu.assignable.bit_count()
             metrics[EXCLUSIVE] = cpu.state.assigned().bit_count()
@@ -104,7 +105,7 @@ class MachineChange:
 
     # Memory and NUMA nodes
 
-    def _memory(self) -> Iterator[MachineConsequence]:
+    def _follow_memory(self) -> Iterator[MachineConsequence]:
         manager, delta = self._manager, self._delta
         for node in delta.nodes_added:
             yield MachineConsequence("node-added", f"NUMA node {node} is there")
@@ -130,7 +131,7 @@ class MachineChange:
 
     # Shared and reserved CPUs
 
-    def _pools(self) -> Iterator[MachineConsequence]:
+    def _follow_pools(self) -> Iterator[MachineConsequence]:
         cpu = self._manager.cpu
         before, gone = cpu.state, self._delta.offline.bits
         cpu.state = ledger_on(before, cpu.rules, self._topology_before.all_cpus)
@@ -156,16 +157,16 @@ class MachineChange:
 
     # Owners
 
-    def _owners(self, before: CPUState) -> Iterator[MachineConsequence]:
+    def _follow_owners(self, before: CPUState) -> Iterator[MachineConsequence]:
         for pod in self._lost.owners():
-            if self._policy.lost_cpus == "replace" or self._lost.urgent(pod):
+            if self._policy.lost_cpus == "replace" or self._lost.is_urgent(pod):
                 self._lost.replace(pod)
         for pod in self._manager.context.active.values():
             for container in pod.containers:
-                yield from self._told(pod, container.name, before)
+                yield from self._describe(pod, container.name, before)
 
-    def _told(self, pod: AdmissionPod, name: str, before: CPUState) -> Iterator[MachineConsequence]:
-        """What happened to one container, if anything did."""
+    def _describe(self, pod: AdmissionPod, name: str, before: CPUState) -> Iterator[MachineConsequence]:
+        """Yield what happened to one container, if anything did."""
         state = self._manager.cpu.state
         had, has = before.assignment(pod.uid, name) or 0, state.assignment(pod.uid, name) or 0
         missed, misses = had & before.offline, has & state.offline

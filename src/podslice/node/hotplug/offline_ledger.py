@@ -1,4 +1,4 @@
-"""Ledgers of CPUs on a machine that is not the one they were written on (docs/hotplug.md)."""
+"""The CPU state on a machine other than the one it was written on (docs/hotplug.md)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from podslice.values.cpuset import Bits
 
 
 def ledger_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
-    """The state on the machine of these rules, where it was on one with the CPUs `before`. CPUs that come belong to
-    whom they are assigned to, else to DEFAULT; where nothing else is left, DEFAULT is what is reserved."""
+    """Return the state on the machine of these rules, where it was on one with the CPUs `before`. New CPUs go to the
+    owner they are assigned to, else to DEFAULT; where nothing else is left, DEFAULT is what is reserved."""
     online = rules.topology.all_cpus
     offline = (state.offline | before) & ~online
     default = (state.default & online) | (online & ~before & ~state.owned())
@@ -21,8 +21,8 @@ def ledger_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
 
 
 def ledger_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> CPUState:
-    """What a state file holds, on the machine of these rules, in the same boot. `listed_offline` are the CPUs that the
-    kernel lists as offline; the state stays as it is where it names one that is neither online nor there."""
+    """Return the state of a state file on the machine of these rules, in the same boot. `listed_offline` are the CPUs
+    that the kernel lists as offline; the state does not change where it names one that is neither online nor listed."""
     filed = state.default | state.owned()
     if not filed or filed & ~rules.topology.all_cpus & ~listed_offline:
         return state
@@ -34,8 +34,8 @@ def ledger_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> C
 
 
 def reserved_by_number(state: CPUState, rules: CPURules) -> Bits:
-    """The CPUs that are reserved where only their number is configured: those that would be on this machine, or, where
-    the state says they are somebody's, as many that are nobody's. 0 where there are not as many."""
+    """Return the reserved CPUs where only their number is configured: those of this machine's rules, or, where the
+    state has given some of them to owners, as many without an owner."""
     count = rules.reserved.bit_count()
     if rules.options.strict_cpu_reservation:
         free = rules.topology.all_cpus & ~(state.default | state.owned())

@@ -1,8 +1,7 @@
-"""What a kubelet grants in an in-place resize, and what it refuses before any manager is asked (KEP-1287, KEP-5419;
-pod-level-resources 15.4).
+"""Grant an in-place resize, or refuse it before any manager is asked (KEP-1287, KEP-5419; pod-level-resources 15.4).
 
 A kubelet works with the *allocated* pod: the pod's specification with the resources that were granted last. A changed
-specification is a wish; it becomes the allocation when the checks here and the admission chain agree.
+specification is a request; it becomes the allocation when the checks here and the admission chain agree.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsuppo
 
 
 class ResizeNode(msgspec.Struct, frozen=True):
-    """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
-    `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` say
-    which containers swap (None: none does). `exclusive_cpus`, `exclusive_memory`: what containers own of these is
-    resized."""
+    """The facts of a node that decide about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
+    `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` tell
+    which containers swap (None: none does). `exclusive_cpus`, `exclusive_memory`: exclusive CPUs and memory of
+    containers can be resized."""
 
     gates: Mapping[str, bool]
     cpu_policy: str = "none"
@@ -50,13 +49,13 @@ class ResizeNode(msgspec.Struct, frozen=True):
     os: str = "linux"
     quirks: Quirks = PODSLICE
     allocatable: Mapping[str, Quantity] | None = None
-    """What pods may request of the node in all; None: nobody looks whether the pod asks for more."""
+    """Amounts that pods may request of the node in all; None: not checked here."""
 
 
 class ResizeVerdict(NamedTuple):
-    """The answer to one try. `outcome`: `Unchanged` (the allocation is what the pod wants already), `Allocated`,
-    `Deferred` (tried again later) or `Infeasible` (not before the specification changes). `detail` is the label
-    `reason_detail` of the metric of infeasible resizes, `reason` that of the refusal behind a deferred one."""
+    """The answer to one attempt. `outcome`: `Unchanged` (the request is allocated already), `Allocated`, `Deferred`
+    (retried later) or `Infeasible` (not before the specification changes). `detail` is the label `reason_detail` of the
+    metric of infeasible resizes, `reason` that of the refusal behind a deferred one."""
 
     outcome: Literal["Unchanged", "Allocated", "Deferred", "Infeasible"]
     message: str = ""
@@ -80,11 +79,20 @@ _STATIC_MEMORY = ResizeVerdict(
 
 
 def check_resize(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    """Why a resize can never be granted on this node; None to go on with the admission chain."""
+    """Return why a resize can never be granted on this node; None to go on with the admission chain."""
     platform = _PLATFORMS.get(node.os, _OTHER_PLATFORM)
     if platform is not None:
         return _infeasible(*platform)
-    for check in (_gate, _beyond_the_node, _swap, _pod_level_gate, _static_cpus, _static_memory, _held_for_the_pod):
+    # The order is upstream's: the first check that fails gives the message.
+    for check in (
+        _check_gate,
+        _check_node_capacity,
+        _check_swap,
+        _check_pod_level_gate,
+        _check_static_cpus,
+        _check_static_memory,
+        _check_pod_budget,
+    ):
         verdict = check(desired, allocated, node)
         if verdict is not None:
             return verdict
@@ -95,20 +103,21 @@ def _infeasible(message: str, detail: str) -> ResizeVerdict:
     return ResizeVerdict(INFEASIBLE, message, detail)
 
 
-def _gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+def _check_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
     if node.gates["InPlacePodVerticalScaling"]:
         return None
     return _infeasible("InPlacePodVerticalScaling is disabled", "feature_gate_off")
 
 
-def _beyond_the_node(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    """The API server of v1.36.2 refuses such a resize; a kubelet that hears of it all the same can only wait."""
+def _check_node_capacity(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """Refuse a request beyond the node. The API server of v1.36.2 refuses such a resize; a kubelet that gets it all the
+    same can only wait."""
     del allocated
     problem = "" if node.allocatable is None else node_capacity_error(desired, node.allocatable)
     return _infeasible(problem, "node_allocatable") if problem else None
 
 
-def _swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+def _check_swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
     cgroups = node.cgroups
     if cgroups is None:
         return None
@@ -117,23 +126,23 @@ def _swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | Non
         old = before.get(container.name)
         if old is None or _request(container, _MEMORY) == _request(old, _MEMORY) or restarts_for(container, _MEMORY):
             continue
-        if _swaps(desired, container, node, cgroups) or _swaps(allocated, old, node, cgroups):
+        if _can_swap(desired, container, node, cgroups) or _can_swap(allocated, old, node, cgroups):
             return _infeasible("In-place resize of containers with swap is not supported.", "swap_limitation")
     return None
 
 
-def _pod_level_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+def _check_pod_level_gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
     if node.gates["InPlacePodLevelResourcesVerticalScaling"] or _stanza(desired) == _stanza(allocated):
         return None
     return _infeasible("InPlacePodLevelResourcesVerticalScaling is disabled", "plr_feature_gate_off")
 
 
-def _static_cpus(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    return _STATIC_CPUS if _cpus_are_fixed(node) and _guaranteed_changes(desired, allocated, node, _CPU) else None
+def _check_static_cpus(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    return _STATIC_CPUS if _cpus_are_fixed(node) and _changes_guaranteed(desired, allocated, node, _CPU) else None
 
 
-def _static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    fixed = _memory_is_fixed(node) and _guaranteed_changes(desired, allocated, node, _MEMORY)
+def _check_static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    fixed = _memory_is_fixed(node) and _changes_guaranteed(desired, allocated, node, _MEMORY)
     return _STATIC_MEMORY if fixed else None
 
 
@@ -147,8 +156,8 @@ def _memory_is_fixed(node: ResizeNode) -> bool:
     return node.memory_policy == "Static" and not allowed
 
 
-def _guaranteed_changes(desired: Pod, allocated: Pod, node: ResizeNode, resource: str) -> bool:
-    """True when a resize changes a request of a Guaranteed pod's container."""
+def _changes_guaranteed(desired: Pod, allocated: Pod, node: ResizeNode, resource: str) -> bool:
+    """Whether a resize changes a request of a Guaranteed pod's container."""
     if pod_qos(desired, node.gates) != GUARANTEED:
         return False
     before = {one.name: _request(one, resource) for one in resizable_containers(allocated, node.gates)}
@@ -158,8 +167,8 @@ def _guaranteed_changes(desired: Pod, allocated: Pod, node: ResizeNode, resource
     )
 
 
-def _held_for_the_pod(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    """Profile podslice: what a static manager holds for a whole pod cannot be resized under it either."""
+def _check_pod_budget(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
+    """Refuse to resize under a static manager what it holds for a whole pod (profile podslice)."""
     gates = node.gates
     managed = node.pod_scope and gates["PodLevelResourceManagers"] and is_pod_level_resources_set(allocated)
     if node.quirks.pod_level_resize_outgrows_managers or not managed or pod_qos(desired, gates) != GUARANTEED:
@@ -183,12 +192,12 @@ def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList]:
     return resources.requests or {}, resources.limits or {}
 
 
-def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSettings) -> bool:
+def _can_swap(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSettings) -> bool:
     resources = container_resources(pod, container, node.gates, cgroups, node.quirks, oom_score_adj=0)
     return resources.unified.get(SWAP_MAX, 0) > 0
 
 
-# One try
+# One attempt
 
 
 def try_resize(
@@ -197,9 +206,9 @@ def try_resize(
     node: ResizeNode,
     admission_chain: Callable[[Pod], Refusal | ResizeVerdict | None],
 ) -> ResizeVerdict:
-    """Decide about one resize. `admission_chain` are the handlers after the resize check (memory-device 3.2); it
-    is asked at most once, with the desired pod, and may take resources only where it answers None. A refusal of it
-    may pass, a verdict of its own is the answer."""
+    """Decide about one resize. `admission_chain` are the handlers after the resize check (memory-device 3.2); it is
+    called at most once, with the desired pod, and may take resources only where it returns None. A refusal by it may
+    pass later, a verdict of its own is final."""
     if allocation_of(desired, node.gates) == allocation_of(allocated, node.gates) and (
         _stanza(desired) == _stanza(allocated)
     ):
@@ -216,13 +225,13 @@ def try_resize(
 
 
 def shrinks(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
-    """True when a resize gives back cpu or memory, so that another pod's resize may fit now."""
+    """Whether a resize frees cpu or memory, so that another pod's resize may fit now."""
     was, wants = _requests(allocated, gates), _requests(desired, gates)
     return any(wants.get(name, ZERO) < was.get(name, ZERO) for name in (_CPU, _MEMORY))
 
 
 def grows(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
-    """True when a resize raises the pod's cpu or memory request."""
+    """Whether a resize raises the pod's cpu or memory request."""
     was, wants = _requests(allocated, gates), _requests(desired, gates)
     return any(wants.get(name, ZERO) > was.get(name, ZERO) for name in (_CPU, _MEMORY))
 

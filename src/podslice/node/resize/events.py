@@ -1,4 +1,4 @@
-"""What a kubelet tells about resizes: pod conditions, events, counters (pod-level-resources 15.5)."""
+"""Reports of a kubelet about resizes: pod conditions, events, counters (pod-level-resources 15.5)."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ class ResizeCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def pending_condition(reason: str, message: str, generation: int) -> ResizeCondition:
-    """A resize that is not granted; `reason` is Deferred or Infeasible, and anything else counts as Deferred."""
+    """Return the condition of a resize that is not granted; `reason` is Deferred or Infeasible, and anything else
+    counts as Deferred."""
     return ResizeCondition(PENDING, reason if reason == "Infeasible" else "Deferred", message, generation)
 
 
 def in_progress_condition(generation: int, error: str = "") -> ResizeCondition:
-    """A granted resize whose values are not all written yet; `error` says what went wrong while writing."""
+    """Return the condition of a granted resize whose values are not all written yet; `error`: what failed while
+    writing."""
     return ResizeCondition(IN_PROGRESS, "Error" if error else "", error, generation)
 
 
 def is_new_condition(condition: ResizeCondition, previous: ResizeCondition | None) -> bool:
-    """True when a pending condition deserves an event: its reason or generation is new, a new message alone is not."""
+    """Whether a pending condition deserves an event: its reason or generation is new; a new message alone is not."""
     if previous is None:
         return True
     return (condition.reason, condition.observed_generation) != (previous.reason, previous.observed_generation)
@@ -66,8 +68,8 @@ def resize_event(
     error: str = "",
     reason: str = "",
 ) -> PodEvent:
-    """The event of one step of a resize. `pod` carries the resources in question and the generation; `error` is what
-    is reported with them. One that is put off names the `reason` of the refusal in place of Deferred."""
+    """Return the event of one step of a resize. `pod` carries the resources in question and the generation; `error` is
+    reported with them. A deferred resize names the `reason` of its refusal in place of Deferred."""
     severity, words = _EVENTS[kind]
     if kind == "Deferred" and reason:
         words = f"Pod resize {reason}"
@@ -75,7 +77,7 @@ def resize_event(
 
 
 def _detail(pod: Pod, gates: Mapping[str, bool], quirks: Quirks, error: str) -> str:
-    """The JSON behind an event's words; empty members are left out."""
+    """Return the JSON in an event's message; empty members are left out."""
     resizable = {container.name for container in resizable_containers(pod, gates)}
     members = {
         "initContainers": _containers(c for c in pod.spec.init_containers if c.name in resizable),
@@ -99,13 +101,14 @@ def _containers(containers: Iterable[Container]) -> str:
 
 
 def restart_note(containers: Sequence[str]) -> str:
-    """What a granted resize does to containers with resizePolicy RestartContainer, behind a subject."""
+    """Return, as a predicate, how a granted resize affects containers with resizePolicy RestartContainer."""
     many = len(containers) > 1
     return f"restarts container{'s' * many} {', '.join(containers)}, as {'their' if many else 'its'} resizePolicy says."
 
 
-def requested_resizes(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> dict[Series, int]:
-    """Increments of `container_requested_resizes_total` for a changed specification; only containers count."""
+def count_requested_resizes(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> dict[Series, int]:
+    """Return the increments of `container_requested_resizes_total` for a changed specification; only containers
+    count."""
     counted: dict[Series, int] = {}
     before = {container.name: container.resources for container in resizable_containers(allocated, gates)}
     for container in resizable_containers(desired, gates):

@@ -1,4 +1,4 @@
-"""What a resize does to exclusive CPUs, and what it may not do (docs/resize.md).
+"""Rules for resizes of exclusive CPUs (docs/resize.md).
 
 Upstream grants such resizes under the gate InPlacePodVerticalScalingExclusiveCPUs and leaves every container the CPUs
 it had (quirk `resize_keeps_old_cpus`); KEP-5554, which would change that, is not merged.
@@ -20,26 +20,26 @@ from podslice.values.errors import AdmissionError
 from podslice.values.quirks import PODSLICE
 
 SMT_ALIGNMENT = "smt_alignment"
-"""Detail of a resize that asks for half a core under `full-pcpus-only`."""
+"""Detail of a resize that requests part of a core under `full-pcpus-only`."""
 
 
 class ResizeRules(NamedTuple):
-    """What a policy says about resizes, and what the pod may ask for besides."""
+    """The policy's rules for resizes, and the pod's own requests beside them."""
 
     policy: ExclusiveResize
     wishes: ResizeWishes = ResizeWishes()
 
     def may_shrink_below(self, container: str) -> bool:
-        """A container may give up CPUs promised to it."""
+        """Whether a container may give up CPUs promised to it."""
         return self.policy.below_baseline == "allow" or container in self.wishes.below
 
     @property
     def pod_may_shrink_below(self) -> bool:
-        """So may a pod that has CPUs as a whole."""
+        """Whether a pod with pod CPUs may give up promised ones."""
         return self.policy.below_baseline == "allow" or self.wishes.pod_below
 
     def may_move(self, container: str, was: int) -> bool:
-        """A container may move between shared and exclusive CPUs; `was`: how many of its own it has."""
+        """Whether a container may change between shared and exclusive CPUs; `was`: the number of CPUs it owns."""
         return self.policy.eligibility_change == "allow" and (not was or self.may_shrink_below(container))
 
 
@@ -61,10 +61,9 @@ def check_exclusive(
     bubble: Bits | None,
     core_size: int,
 ) -> ResizeVerdict | None:
-    """Why the new sizes can never be granted; None where it is for the free CPUs to decide. `promised` are the
-    containers' baselines. `whole`: the pod gets its CPUs as one, and its containers none but from those; `bubble` is
-    its baseline if it has some. `core_size` CPUs can only be given together.
-    """
+    """Return why the new sizes can never be granted; None where the free CPUs decide. `promised` are the containers'
+    baselines. `whole`: the pod gets its CPUs as one, and its containers only parts of those; `bubble` is the baseline
+    of its pod CPUs, if it has some. CPUs are given in multiples of `core_size` only."""
     if whole and bool(allocated.cpus) != bool(desired.cpus):
         return _POD_MOVES
     if whole and not desired.cpus:
@@ -106,7 +105,7 @@ def _check_pod_cpus(
 
 def _check_size(wants: int, promised: Bits, core_size: int, *, below: bool) -> ResizeVerdict | None:
     if wants < promised.bit_count() and not below:
-        return ResizeVerdict(INFEASIBLE, _below(promised), "below_baseline")
+        return ResizeVerdict(INFEASIBLE, _below_text(promised), "below_baseline")
     try:
         check_smt_alignment(wants, wants, core_size)
     except AdmissionError as error:
@@ -114,7 +113,7 @@ def _check_size(wants: int, promised: Bits, core_size: int, *, below: bool) -> R
     return None
 
 
-def _below(promised: Bits) -> str:
+def _below_text(promised: Bits) -> str:
     return (
         f"cannot take exclusive CPUs below the {promised.bit_count()} promised at admission ({format_bits(promised)})"
     )

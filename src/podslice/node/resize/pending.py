@@ -1,4 +1,4 @@
-"""Resizes that wait: their order, and when they are tried again (pod-level-resources 15.4)."""
+"""Waiting resizes: their order, and when they are retried (pod-level-resources 15.4)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from podslice.values.series import Series, series
 from podslice.values.tables import drop, put
 
 RetryTrigger = Literal["pod_updated", "pods_added", "pods_removed", "pod_terminated", "pod_resized", "periodic_retry"]
-"""What makes a kubelet try again; `periodic_retry` comes every 30 s while sources are not ready and once at the start,
-then every 180 s."""
+"""The reason for which a kubelet retries; `periodic_retry` comes every 30 s while sources are not ready and once at the
+start, then every 180 s."""
 
 
 SortKey: TypeAlias = Callable[[Pod], tuple[tuple[int, ...], ...]]
-"""Where plugins want a pod among those that wait with it."""
+"""Key by which plugins order a pod among those that wait with it."""
 
 
 class PendingResize(NamedTuple):
-    """One waiting pod: as it is allocated, as it wants to be, and since when its PodResizePending condition stands
-    (seconds of any clock; None before there is one)."""
+    """One waiting pod: as allocated, as desired, and since when its PodResizePending condition stands (seconds of any
+    clock; None before there is one)."""
 
     allocated: Pod
     desired: Pod
@@ -35,7 +35,7 @@ class PendingResize(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One try of one pod as it wants to be, and what started it; `restarts` names the containers that it restarts."""
+    """One attempt to resize a pod, its trigger, and the containers that it restarts; `pod` is as desired."""
 
     pod: Pod
     verdict: ResizeVerdict
@@ -44,16 +44,16 @@ class Attempt(NamedTuple):
 
     @property
     def uid(self) -> str:
-        """The pod that is resized."""
+        """UID of the pod."""
         return self.pod.metadata.uid
 
 
-def in_order(
+def sort_pending(
     pending: Iterable[PendingResize], gates: Mapping[str, bool], sort_key: SortKey | None = None
 ) -> list[PendingResize]:
-    """Resizes in the order they are tried: those that raise neither cpu nor memory request first, then higher
-    priority, Guaranteed pods, what plugins say (`sort_key`), and who has waited longest. The order given decides about
-    equals."""
+    """Return resizes in the order they are tried: those that raise neither cpu nor memory request first, then higher
+    priority, Guaranteed pods, the plugins' order (`sort_key`), and those that have waited longest. Equals keep the
+    given order."""
 
     def key(resize: PendingResize) -> tuple[bool, int, bool, tuple[tuple[int, ...], ...], float]:
         return (
@@ -68,18 +68,18 @@ def in_order(
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What a queue holds: waiting pods in the order they are tried, and those of them that were put off."""
+    """Content of a queue: waiting pods in the order they are tried, and those of them that were deferred."""
 
     pending: dict[str, PendingResize] = {}
     deferred: frozenset[str] = frozenset()
 
     def drop(self, uid: str) -> Waiting:
-        """The pod is gone."""
+        """Return the content without a pod."""
         return Waiting(drop(self.pending, uid), self.deferred - {uid})
 
 
 class ResizeQueue:
-    """The pending list of one kubelet. A pod that joins has the list sorted; one that is in it keeps its place."""
+    """The pending resizes of one kubelet. A pod that joins has the list sorted; one that is in it keeps its place."""
 
     __slots__ = ("gates", "metrics", "state")
 
@@ -89,36 +89,37 @@ class ResizeQueue:
         self.metrics: defaultdict[Series, int] = defaultdict(int)
 
     def copy(self) -> ResizeQueue:
-        """A queue in the same state, which counts for itself."""
+        """Return a queue in the same state with its own counters."""
         other = ResizeQueue(self.gates, self.state)
         other.metrics = self.metrics.copy()
         return other
 
     @property
     def uids(self) -> list[str]:
-        """Waiting pods in the order they are tried."""
+        """UIDs of waiting pods in the order they are tried."""
         return list(self.state.pending)
 
     def submit(self, resize: PendingResize, sort_key: SortKey | None = None) -> None:
-        """A pod's specification changed."""
+        """Add a pod whose specification changed."""
         uid, pending = resize.desired.metadata.uid, self.state.pending
         known = pending.get(uid)
+        # A pod that asks again keeps its place and its time of waiting.
         if known is not None:
             pending = put(pending, uid, resize if known.since is None else resize._replace(since=known.since))
         elif not pending:
             pending = {uid: resize}
         else:
-            waiting = in_order([*pending.values(), resize], self.gates, sort_key)
+            waiting = sort_pending([*pending.values(), resize], self.gates, sort_key)
             pending = {one.desired.metadata.uid: one for one in waiting}
         self.state = replace(self.state, pending=pending)
 
     def drop(self, uid: str) -> None:
-        """The pod is gone."""
+        """Remove a pod that is gone."""
         if uid in self.state.pending:
             self.state = self.state.drop(uid)
 
     def retry(self, trigger: RetryTrigger, attempt: Callable[[PendingResize], ResizeVerdict]) -> list[Attempt]:
-        """Try all waiting resizes in order; where one that was granted gave something back, the rest once more."""
+        """Try all waiting resizes in order; when a granted one freed something, try the rest once more."""
         attempts: list[Attempt] = []
         again: RetryTrigger | None = trigger
         while again is not None:

@@ -1,7 +1,7 @@
-"""What a kubelet writes into a pod's status about its resources (pod-level-resources 15.7).
+"""The resources in a pod's status as a kubelet writes them (pod-level-resources 15.7).
 
-Running pods report what their cgroup says, not what was asked for. A cgroup v2 weight is coarser than a request, so
-1 CPU reads back as 975m.
+Running pods report their cgroup's values, not their requests. A cgroup v2 weight is coarser than a request, so 1 CPU
+reads back as 975m.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from podslice.api.pod.spec import Container, Pod, PodAllocation, ResourceList, R
 from podslice.node.effects.cpu_weight import shares_to_milli_cpu, weight_to_shares
 from podslice.values.quantity import BINARY_SI, ZERO, Quantity
 
+# Up to the kernel's smallest weight and quota the specification's value is reported, not the one read back.
 _SMALLEST_REQUEST_MILLI, _SMALLEST_LIMIT_MILLI = 2, 10
 
 
 class ObservedCgroup(msgspec.Struct, frozen=True):
-    """What a pod's cgroup v2 says. None: the file could not be read. `cpu_quota` and `memory_max` are −1 for `max`;
+    """Values of a pod's cgroup v2. None: the file could not be read. `cpu_quota` and `memory_max` are −1 for `max`;
     times in microseconds, memory in bytes."""
 
     cpu_weight: int | None = None
@@ -30,14 +31,14 @@ class ObservedCgroup(msgspec.Struct, frozen=True):
 
 
 def allocated_resources(allocated: Pod, gates: Mapping[str, bool]) -> dict[str, Quantity]:
-    """`status.allocatedResources`: the request of the pod as granted, overhead included."""
+    """Return `status.allocatedResources`: the request of the pod as granted, overhead included."""
     return pod_requests(allocated, pod_level=gates["PodLevelResources"])
 
 
 def status_resources(
     allocated: Pod, gates: Mapping[str, bool], cgroup: ObservedCgroup, previous: ResourceRequirements | None
 ) -> ResourceRequirements:
-    """`status.resources` of a pod as granted. `previous` is what the status said before, which stands in for what
+    """Return `status.resources` of a pod as granted. `previous` is the status before, which stands in for values that
     cannot be read."""
     if allocated.status.phase != "Running":
         pod_level = gates["PodLevelResources"]
@@ -88,11 +89,11 @@ def _take(into: dict[str, Quantity], amounts: ResourceList, resource: str) -> No
         into[resource] = amounts[resource]
 
 
-def in_progress(
+def is_in_progress(
     allocated: Pod, actuated: PodAllocation | None, gates: Mapping[str, bool], running: frozenset[str]
 ) -> bool:
-    """True while some value of the granted resources is not written yet. `actuated` is what was written last, None
-    for nothing known; `running` are the names of running containers."""
+    """Whether some value of the granted resources is not written yet. `actuated` is what was written last, None for
+    unknown; `running` are the names of running containers."""
     record = actuated or PodAllocation()
     limits = (allocated.spec.resources.limits if allocated.spec.resources else None) or {}
     recorded = (record.pod_level.limits if record.pod_level else None) or {}

@@ -12,7 +12,7 @@ from podslice.machine.model import Core, Machine, NUMANode
 from podslice.node.effects.cgroup import PodCgroup, pod_cgroup, pod_quota_disabled, pod_unified, quota_disabled
 from podslice.node.effects.container_cgroup import LinuxResources, container_resources, container_unified
 from podslice.node.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
-from podslice.node.effects.huge_pages import applied, page_size_from_name, page_size_name
+from podslice.node.effects.huge_pages import page_size_from_name, page_size_name, pod_huge_page_limits
 from podslice.node.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.node.effects.sandbox import Sandbox, sandbox, sandbox_update
 from podslice.node.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLICIES, CgroupSettings
@@ -185,7 +185,8 @@ def _pod_cgroup(node: NodeCase) -> Any:
             "cpuPeriod": cgroup.cpu_period or 0,
             "memory": cgroup.memory or 0,
             "hugetlb": {
-                page_size_name(size): limit for size, limit in applied(cgroup.huge_pages, settings.huge_pages).items()
+                page_size_name(size): limit
+                for size, limit in pod_huge_page_limits(cgroup.huge_pages, settings.huge_pages).items()
             },
             "unified": None,
         },

@@ -1,7 +1,7 @@
 """A running pod that was granted more than it can have: it runs with what it has, and its growth waits.
 
-So it is after a growth of which only the grant is known, because `podslice_policy_state` was lost or nobody was there
-to carry it out, where by now others have the room (docs/resize.md).
+That happens after a growth of which only the grant is known, because `podslice_policy_state` was lost or no agent
+carried it out, when other pods have the room by now (docs/resize.md).
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from podslice.values.quantity import BINARY_SI, Quantity
 _CPU, _MEMORY = "cpu", "memory"
 
 
-def as_held(pod: AdmissionPod, had: PodCPUs) -> Pod | None:
-    """The pod asking for what it has, where that is less than it asks for; None where that is nothing new."""
-    smaller = {one.name: _less(had, one) for one in pod.containers}
-    spec = map_containers(pod.spec.spec, lambda one: _with(one, smaller.get(one.name, {})))
+def reduce_to_held(pod: AdmissionPod, had: PodCPUs) -> Pod | None:
+    """Return the pod with requests for what it holds, where that is less than its present requests; None where it is
+    not less."""
+    smaller = {one.name: _reduced_amounts(had, one) for one in pod.containers}
+    spec = map_containers(pod.spec.spec, lambda one: _with_requests(one, smaller.get(one.name, {})))
     if pod.managed and spec.resources is not None:
         whole = _amounts(had.bubble.bit_count(), pod.cpus, had.memory.whole, _own_memory(spec.resources))
-        spec = replace(spec, resources=_changed(spec.resources, whole))
+        spec = replace(spec, resources=_with_amounts(spec.resources, whole))
     return None if spec == pod.spec.spec else replace(pod.spec, spec=spec)
 
 
-def _less(had: PodCPUs, one: AdmissionContainer) -> ResourceList:
+def _reduced_amounts(had: PodCPUs, one: AdmissionContainer) -> ResourceList:
     found = _amounts(
         had.assignments.get(one.name, 0).bit_count(),
         one.exclusive_cpus,
@@ -42,7 +43,7 @@ def _less(had: PodCPUs, one: AdmissionContainer) -> ResourceList:
 
 
 def _amounts(cpus: int, asked_cpus: int, blocks: Iterable[Block], asked_memory: int) -> ResourceList:
-    """What of it is held, but less than asked for."""
+    """Return the amounts that are held, if less than requested."""
     memory = sum(block.size for block in blocks if block.type == _MEMORY)
     found: ResourceList = {}
     if 0 < cpus < asked_cpus:
@@ -57,12 +58,13 @@ def _own_memory(resources: ResourceRequirements) -> int:
     return 0 if amount is None else amount.value()
 
 
-def _with(container: Container, amounts: ResourceList) -> Container:
-    return replace(container, resources=_changed(container.resources, amounts))
+def _with_requests(container: Container, amounts: ResourceList) -> Container:
+    return replace(container, resources=_with_amounts(container.resources, amounts))
 
 
-def _changed(resources: ResourceRequirements, amounts: ResourceList) -> ResourceRequirements:
-    """Requests and limits are the same where CPUs or memory are a container's own."""
+def _with_amounts(resources: ResourceRequirements, amounts: ResourceList) -> ResourceRequirements:
+    """Return the requirements with these amounts. Requests and limits are equal where CPUs or memory are a container's
+    own."""
     if not amounts:
         return resources
     return replace(resources, requests=(resources.requests or {}) | amounts, limits=(resources.limits or {}) | amounts)
