@@ -86,7 +86,7 @@ def test_pending(run: Run) -> None:
     answer = run("pending")
     assert answer.code == 1
     lines = answer.out.splitlines()
-    assert lines[0].split() == "POD STATE PRIORITY LIKE IT WHY".split()
+    assert lines[0].split() == "POD STATE PRIORITY ALIKE WHY".split()
     assert [line.split()[:4] for line in lines[1:4]] == [
         ["default/small", "waiting", "5", "0"], ["default/a", "refused", "0", "1"], ["default/b", "refused", "0", "1"]
     ]  # fmt: skip

@@ -80,8 +80,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "Requests repeat a claim that is counted",
         "Repeating a claim's CPUs and memory in the requests of its container is for a scheduler that does not count "
-        "the resources of claims. With the gate DRANodeAllocatableResources it does know, as "
-        "status.nodeAllocatableResourceClaimStatuses shows, and the node's amounts are counted twice.",
+        "the resources of claims. With the gate DRANodeAllocatableResources the scheduler does count them, as "
+        "status.nodeAllocatableResourceClaimStatuses shows, so that the node's amounts are counted twice.",
         _mirrored_claims,
     ),
     Rule(
@@ -89,10 +89,10 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "unmirrored-claims",
         INFO,
         "Requests do not repeat a claim",
-        "Without the gate DRANodeAllocatableResources a scheduler counts nothing of what claims are for. Where the "
-        "node's allocatable resources contain what is for claims, it gives that to other pods as well, which then wait "
-        "on the node. Either the requests of the containers repeat the claims, or the node keeps back what claims get "
-        "(kubeReserved). Claims are read from the files of --claims.",
+        "Without the gate DRANodeAllocatableResources a scheduler does not count the CPUs and memory that claims are "
+        "for. Where the node's allocatable resources contain them, it assigns them to other pods as well, which then "
+        "wait on the node. Either the requests of the containers repeat the claims, or the node reserves what claims "
+        "get (kubeReserved). Claims are read from the files of --claims.",
         _unmirrored_claims,
         CLAIMS,
     ),

@@ -380,7 +380,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         WARNING,
         "CPUs of the pod's budget that no container can use",
         "In pod scope the whole budget is taken from the node. Containers with whole CPUs own their part; what is left "
-        "is the pod's shared pool. Where no container shares, they stay idle (KEP-5526, underutilization).",
+        "is the pod's shared pool. Where no container shares, its CPUs stay idle (KEP-5526, underutilization).",
         _budget_unused,
         needs=CONFIG,
     ),

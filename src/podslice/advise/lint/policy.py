@@ -187,7 +187,7 @@ NODE_RULES: tuple[Rule[NodeSubject], ...] = (
         "The PodslicePolicy has no effect here",
         "With --policy: containers with exclusive CPUs exist only under cpuManagerPolicy static, and are resized only "
         f"with resize.exclusive, or the gate {_EXCLUSIVE_GATE}. Without these the section resize has no effect. "
-        "Neither does the section mixed without exclusive CPUs, and with quota: total it limits these too.",
+        "The section mixed has no effect without exclusive CPUs, and with quota: total it throttles these too.",
         _policy_without_effect,
         needs=CONFIG,
     ),

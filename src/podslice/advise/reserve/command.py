@@ -190,7 +190,7 @@ def _print(advice: ReservationAdvice) -> None:
     print_table(["NUMA", "CPUS", *(["CLASS"] if kinds else []), "MEMORY", "DEVICES"], rows)
     echo("")
     print_table(
-        ["FORMULA", "WHOSE", "CPU", "MEMORY", "EVICTION"],
+        ["FORMULA", "PROVIDER", "CPU", "MEMORY", "EVICTION"],
         [[one.name, one.title, one.cpu, one.memory, one.eviction] for one in advice.formulas],
     )
     after, before = advice.after, advice.before

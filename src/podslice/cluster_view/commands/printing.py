@@ -60,7 +60,7 @@ def _show_pending(found: PendingPodList, *, wide: bool) -> None:
     if not found.items:
         echo("No pod waits for a node.")
         return
-    headings = ["POD", "STATE", "PRIORITY", "LIKE IT", *["SINCE"] * wide, "WHY"]
+    headings = ["POD", "STATE", "PRIORITY", "ALIKE", *["SINCE"] * wide, "WHY"]
     print_table(headings, [_pending_row(one, wide=wide) for one in found.items], right=(2, 3))
     if found.total > len(found.items):
         echo(f"and {found.total - len(found.items)} more")
@@ -130,7 +130,7 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
     if fit.refused:
         most = None if wide else _MOST_NAMED
         rows = [[str(one.count), one.reason, _some(one.nodes, most)] for one in fit.refused]
-        print_table(["NODES", "WHY NOT", "WHICH"], rows, right=(0,))
+        print_table(["NODES", "WHY NOT", "NAMES"], rows, right=(0,))
     if fit.ways:
         echo(style("What would help, cheapest first (each was tried):", bold=True))
         for number, way in enumerate(fit.ways, 1):
@@ -171,7 +171,7 @@ def _show_fragmentation(found: ClusterFragmentation, *, wide: bool) -> None:
         f"{style(f'{found.percent} %', fg=colour)} of the free ones are not on their node's best NUMA node"
     )
     rows = [[str(one.cpus), str(one.pods), str(one.usable), _percent(one.usable, now.free)] for one in found.sizes]
-    print_table(["PODS OF CPUS", "FIND ROOM", "CAN USE", "OF THE FREE"], rows, right=(0, 1, 2, 3))
+    print_table(["CPUS OF A POD", "PODS THAT FIT", "CPUS USABLE", "OF THE FREE"], rows, right=(0, 1, 2, 3))
     if found.scattered:
         echo("")
         worst = found.scattered if wide else found.scattered[:5]
