@@ -95,7 +95,7 @@ def test_the_same_bytes_with_workers_that_come_and_go(cluster: DaskCluster, tmp_
     assert process.returncode == 0, told
     near = podslice("run", path, "--out", tmp_path / "near", "--workers", 1)
     assert near.returncode == 0, near.stderr
-    assert len(list(RunStore(tmp_path / "far").stored_keys())) == 48
+    assert len(list(RunStore(tmp_path / "far").list_keys())) == 48
     assert files_of(tmp_path / "far") == files_of(tmp_path / "near")
 
 

@@ -110,7 +110,7 @@ def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) ->
         result = fleet("run", path, "--out", tmp_path / name, *words)
         assert result.exit_code == 0, result.output
     assert files_of(tmp_path / "shared") == files_of(tmp_path / "each") == files_of(tmp_path / "two")
-    assert len(list(RunStore(tmp_path / "shared").stored_keys())) == 2
+    assert len(list(RunStore(tmp_path / "shared").list_keys())) == 2
 
 
 def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 from podslice.fleet.scenario.run import sort_longest_first
 from podslice.fleet.workers import dask_worker, helper_pool
-from podslice.fleet.workers.dask_worker import quiet_scheduler, slowed_timers
+from podslice.fleet.workers.dask_worker import quiet_scheduler, slow_timers
 from podslice.fleet.workers.helper_pool import FileParcel, HelperPool
 from podslice.fleet.workers.progress import ProgressReporter
 from podslice.values.errors import InputError
@@ -172,12 +172,12 @@ def test_a_scheduler_keeps_still_while_it_has_the_client(monkeypatch: pytest.Mon
 def test_a_worker_keeps_still_while_there_is_work() -> None:
     """Timers that go off often are slow from the first cell to the last; others stay as they are."""
     timers = {"tick": Timer(20.0), "profile": Timer(5000.0), "heartbeat": Timer(500.0)}
-    with slowed_timers(timers):
-        with slowed_timers(timers):
+    with slow_timers(timers):
+        with slow_timers(timers):
             assert [timer.callback_time for timer in timers.values()] == [1000.0, 5000.0, 500.0]
         assert timers["tick"].callback_time == 1000.0
     assert [timer.callback_time for timer in timers.values()] == [20.0, 5000.0, 500.0]
-    with slowed_timers({}):
+    with slow_timers({}):
         pass
 
 

@@ -212,7 +212,7 @@ def test_the_live_starter_says_who_is_certainly_refused(tmp_path: Path) -> None:
     assert fleet("init", "live", "--out", tmp_path / "live").exit_code == 0
     result = fleet("run", tmp_path / "live" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
     assert result.exit_code == 0, result.output
-    assert len(list(RunStore(tmp_path / "run").stored_keys())) == 4
+    assert len(list(RunStore(tmp_path / "run").list_keys())) == 4
 
 
 def test_budgets_of_a_dump_come_along(dump: Path, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_nodes_at_the_end_have_the_cpus_that_were_recorded(run: Path, part: str)
     store = RunStore(run)
     study = open_study(store)
     assert study is not None
-    key = next(key for key in store.stored_keys() if part in key)
+    key = next(key for key in store.list_keys() if part in key)
     cell = next(one for one in study.cells if one.key == key)
     outcome = store.read_outcome(key)
     for place, name in enumerate(outcome.nodes):
@@ -158,7 +158,7 @@ def test_show_prints_and_writes_a_node(run: Path, tmp_path: Path) -> None:
 def test_bookings_over_time_are_those_of_the_end(run: Path) -> None:
     """The last column of the heat strip is what is booked at the end; rows of many nodes are means."""
     store = RunStore(run)
-    key = next(iter(store.stored_keys()))
+    key = next(iter(store.list_keys()))
     outcome = store.read_outcome(key)
     strips = heat_strips(outcome)
     assert len(strips) == len(outcome.nodes)
@@ -302,7 +302,7 @@ def test_names_cannot_leave_the_facts(full: Path) -> None:
     store = RunStore(full)
     study = open_study(store)
     assert study is not None
-    key = next(store.stored_keys())
+    key = next(store.list_keys())
     outcome = store.read_outcome(key)
     evil = outcome._replace(nodes=("</script><script>alert(1)</script>", *outcome.nodes[1:]))
     page = str(h.div[node_maps(study, next(cell for cell in study.cells if cell.key == key), evil, "run")])
@@ -313,7 +313,7 @@ def test_names_cannot_leave_the_facts(full: Path) -> None:
 def test_maps_end_where_there_is_no_more_room(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes with the most stranded CPUs are drawn, the others are told by name."""
     monkeypatch.setattr("podslice.fleet.report.node_maps.MOST_TEXT", 300)
-    maps = maps_of(full, next(RunStore(full).stored_keys()))
+    maps = maps_of(full, next(RunStore(full).list_keys()))
     assert 0 < len(maps["nodes"]) < len(maps["names"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podslice.fleet.scenario.sizing import NotEnoughError, find_least_nodes, removal_order, weighted_order
+from podslice.fleet.scenario.sizing import NotEnoughError, find_least_nodes, order_by_weight, removal_order
 from podslice.values.errors import InputError
 from tests.fleet.test_runs import fleet
 from tests.read_documents import read_document
@@ -118,7 +118,7 @@ def test_nodes_go_as_weights_say() -> None:
     order within a class is that of the seed."""
     kinds = [0] * 10 + [1] * 20 + [2] * 5
     order = removal_order(35, 7)
-    stay, staying = weighted_order(order, kinds, {0: 1, 1: 3, 2: 0})
+    stay, staying = order_by_weight(order, kinds, {0: 1, 1: 3, 2: 0})
     assert staying == 5
     assert sorted(stay) == list(range(35))
     assert all(kinds[node] == 2 for node in stay[:5])

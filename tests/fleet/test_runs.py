@@ -129,7 +129,7 @@ def test_a_run_keeps_every_cell_and_tables(finished: Path) -> None:
     run = finished / "run"
     assert len(list((run / "cells").glob("*.bin"))) == len(list((run / "cells").glob("*.json"))) == 8
     cells = rows(run / "tables" / "cells.csv")
-    assert [row["cell"] for row in cells] == list(RunStore(run).stored_keys())
+    assert [row["cell"] for row in cells] == list(RunStore(run).list_keys())
     assert len(rows(run / "tables" / "pods.csv.gz")) == 8 * 150
     assert len(rows(run / "tables" / "nodes.csv.gz")) == 8 * 6
     exact = [row for row in cells if row["scheduler"] == "exact"]
@@ -233,7 +233,7 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert f"interrupted; --resume goes on with {tmp_path / 'run'}" in told
     assert "Traceback" not in told
     store = RunStore(tmp_path / "run")
-    made = list(store.stored_keys())
+    made = list(store.list_keys())
     assert made
     assert all(store.find_problem(key, store.require_identity()["id"]) is None for key in made)
 
@@ -255,7 +255,7 @@ def test_resume_makes_only_what_is_missing_or_damaged(finished: Path, tmp_path: 
     for path in (finished / "run").rglob("*"):
         target = run / path.relative_to(finished / "run")
         target.mkdir() if path.is_dir() else target.write_bytes(path.read_bytes())
-    keys = list(RunStore(run).stored_keys())
+    keys = list(RunStore(run).list_keys())
     (run / "cells" / f"{keys[0]}.bin").write_bytes(b"damaged")
     (run / "cells" / f"{keys[1]}.json").unlink()
     kept = (run / "cells" / f"{keys[2]}.bin").stat().st_mtime_ns
@@ -303,7 +303,7 @@ def test_configurations_that_do_not_start_are_named(scenario: Path, tmp_path: Pa
     result = fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1)
     assert result.exit_code == 1
     assert "kubelet bare does not start on nodes of class m: " in result.output
-    assert len(list(RunStore(tmp_path / "run").stored_keys())) == 4
+    assert len(list(RunStore(tmp_path / "run").list_keys())) == 4
 
 
 def test_print_is_a_scenario_with_the_same_id(scenario: Path, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_dry_run_says_what_and_how_long(scenario: Path, tmp_path: Path) -> Non
 def test_only_some_cells(scenario: Path, tmp_path: Path) -> None:
     """--only makes the cells with a text in their key; the others can be made later."""
     assert fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1, "--only", "~exact~").exit_code == 0
-    assert len(list(RunStore(tmp_path / "run").stored_keys())) == 4
+    assert len(list(RunStore(tmp_path / "run").list_keys())) == 4
     unknown = fleet("run", scenario, "--out", tmp_path / "x", "--only", "nothing")
     assert "no cell's key has 'nothing' in it" in str(unknown.exception)
 

@@ -33,7 +33,7 @@ def show(*, folder: Path, name: str | None, part: str, out: Path | None) -> None
     """
     page_name(out)
     store = RunStore(folder)
-    keys = [key for key in store.stored_keys() if part in key]
+    keys = [key for key in store.list_keys() if part in key]
     if not keys:
         raise InputError(f"no cell's key has {part!r} in it", path="--cell")
     outcome = store.read_outcome(keys[0])

@@ -154,7 +154,7 @@ class Notes:
             "attempts": sum(pods.attempts),
             "refused_attempts": sum(pods.refused),
             "first_refused": queue.first_refused,
-            "looped": queue.looped_count,
+            "looped": queue.loop_count,
             "preempted": queue.preempted,
             "lost_in_restarts": queue.lost_in_restarts,
             "loop_ms": queue.loop_ms,

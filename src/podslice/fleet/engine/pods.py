@@ -1,4 +1,4 @@
-"""What happened to each pod, in columns that a run fills."""
+"""Columns of what happened to each pod, which a run fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a refusal: owners create replacements, and pods that loop are counted without being simulated.
+"""After a refusal: owners create replacements, and pods that loop are counted without being simulated.
 
 A refused pod is terminal; its owner creates another one. That one meets the same ledgers, and without a change anywhere
 it goes to one of the same best nodes again. When all of these refuse it, the pod is parked until something changes; the

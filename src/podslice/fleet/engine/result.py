@@ -25,7 +25,7 @@ class RefusalCount(NamedTuple):
 
 
 class PodColumns(NamedTuple):
-    """What happened to pods, by number, in `array('q')`; times in milliseconds, -1 for never.
+    """The history of pods, by number, in `array('q')`; times in milliseconds, -1 for never.
 
     - `first_try`: when the scheduler first tried the pod; `bound`: when it was first bound; `ended`.
     - `node`: where it ran last; `attempts`: how many of its bindings reached a node.

@@ -97,9 +97,9 @@ class StrandedCPUs:
         live, columns, kind = self._live, self._live.columns, self._live.kinds[node]
         state, free = live.states[node], columns.free(node)
         used = holes = 0
-        smallest = next((shape for shape in self._by_size if columns.accounted_request(shape)[_CPU]), NEVER)
+        smallest = next((shape for shape in self._by_size if columns.footprint(shape)[_CPU]), NEVER)
         for shape in self._by_size:
-            taken = columns.accounted_request(shape)
+            taken = columns.footprint(shape)
             while (columns.filter_request(shape) <= free).all():
                 answer = live.answers.admit(kind, state, shape, NEVER)
                 if answer.holding is None or not taken[_CPU]:

@@ -135,7 +135,7 @@ def _restore_node(name: str, stamped: Stamped) -> AgentSnapshot:
     if digest(node.state) != stamped.digest:
         problems.append(f"node {name}: its state is not what the agent's digests say; it is used as it was written")
     pods = tuple(_pod_object(one, name) for one in event.state.pods)
-    pools = tuple(_listed_devices(resource, pool) for resource, pool in sorted(event.state.pools.items()))
+    pools = tuple(_device_list(resource, pool) for resource, pool in sorted(event.state.pools.items()))
     return AgentSnapshot(
         name,
         machine,
@@ -156,7 +156,7 @@ def _pod_object(pod: Pod, node: str) -> dict[str, Any]:
     return _pod(metadata, spec, metadata.get("annotations") or {}, node)
 
 
-def _listed_devices(resource: str, pool: ToldPool) -> dict[str, Any]:
+def _device_list(resource: str, pool: ToldPool) -> dict[str, Any]:
     devices = [
         {
             "id": name,

@@ -26,7 +26,7 @@ Start = Literal["exact", "zones"]
 
 
 class KnownStart(NamedTuple):
-    """What is known of a node's pods: its state files by name, and what is in use of its NUMA nodes."""
+    """Known facts of the pods on a node: its state files by name, and what is in use of its NUMA nodes."""
 
     files: Mapping[str, bytes]
     zones: Zones

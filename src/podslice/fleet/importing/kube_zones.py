@@ -66,12 +66,15 @@ def _units(rules: NodeRules, state: NodeState, pod: Pod) -> Iterator[_Unit]:
     if admission.managed:
         return
     for container in admission.containers:
-        asked = _asked(rules, state, admission, container)
+        asked = _exclusive_amounts(rules, state, admission, container)
         if asked and not container.plain_init:
             yield _Unit(admission.uid, container.name, asked)
 
 
-def _asked(rules: NodeRules, state: NodeState, pod: AdmissionPod, container: AdmissionContainer) -> dict[str, int]:
+def _exclusive_amounts(
+    rules: NodeRules, state: NodeState, pod: AdmissionPod, container: AdmissionContainer
+) -> dict[str, int]:
+    """Return the amounts of a container that the managers allocate to it alone."""
     asked = {CPU: container.exclusive_cpus} if rules.cpu.static and container.exclusive_cpus else {}
     if rules.memory.policy == "Static" and pod.guaranteed:
         asked |= container.memory or {}

@@ -45,7 +45,7 @@ Verdict = Literal["better", "worse", "equal", "open"]
 
 
 class PairedDifference(NamedTuple):
-    """How much more of a figure one configuration has than another, and the verdict about it."""
+    """The difference of a figure between two configurations, and the verdict about it."""
 
     measure: str
     value: MeanOver

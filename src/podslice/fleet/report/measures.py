@@ -68,8 +68,8 @@ def compute_figures(summary: Mapping[str, int], popular: int, fragmented: int | 
         "blindStranded": _percent(s["blind_stranded_cpus_x_pods"], assignable * popular),
         "stranded": _percent(s["stranded_cpus"], assignable),
         "holes": float(s["holes"]),
-        "gpus": _booked_share(s, "gpu_milli", span if timed else 0),
-        "cpus": _booked_share(s, "cpu_milli", span if timed else 0),
+        "gpus": _share_booked(s, "gpu_milli", span if timed else 0),
+        "cpus": _share_booked(s, "cpu_milli", span if timed else 0),
         "fragmentedGPUs": None if fragmented is None else _percent(fragmented, s["gpu_milli_room"] * popular),
         "ran": float(s["bound"]),
         "waitP99": None if s["wait_ms_p99"] < 0 else s["wait_ms_p99"] / 1000,
@@ -83,7 +83,7 @@ def _percent(part: int, whole: int) -> float | None:
     return 100 * part / whole if whole else None
 
 
-def _booked_share(s: Mapping[str, int], name: str, span: int) -> float | None:
+def _share_booked(s: Mapping[str, int], name: str, span: int) -> float | None:
     """Return the booked share in percent, at the end; over time where pods end."""
     return _percent(s[f"{name}_x_ms"], s[f"{name}_room"] * span) if span else _percent(s[name], s[f"{name}_room"])
 

@@ -54,7 +54,7 @@ class ShownConfiguration(NamedTuple):
 
 def report_page(store: RunStore, study: Study | None, summary: RunSummary, planned: PlannedNodes | None = None) -> str:
     """Return the page. `study`: the run's inputs, for pictures of nodes; None where they are missing."""
-    keys = list(store.stored_keys())
+    keys = list(store.list_keys())
     parts = differing_parts(keys)
     by_name: dict[str, list[str]] = {}
     for key in keys:
@@ -122,13 +122,13 @@ def _plots(
     run: str,
 ) -> Iterator[h.Element]:
     command = f"podslice fleet run {run}/scenario.yaml"
-    yield _section("1 Allocation", _allocation(shown), command)
-    yield _section("2 Stranded CPUs, expected", _stranded_plot(summary.candidates), command)
-    yield _section("3 What kubelets refuse", _refused_plot(summary), command)
-    yield _section("4 Free CPUs of nodes, and the largest pod", _free_plot(shown), command)
-    yield _section("5 Nodes over time", [_heat(shown[0]), _maps(study, shown[0], run)], command)
-    yield _section("6 Nodes needed", _plan_plot(planned), command.replace(" run ", " plan "))
-    yield _section("7 Time to run", _waits(shown), command)
+    yield _section("1 Allocation", _plot_allocation(shown), command)
+    yield _section("2 Stranded CPUs, expected", _plot_stranded(summary.candidates), command)
+    yield _section("3 What kubelets refuse", _plot_refused(summary), command)
+    yield _section("4 Free CPUs of nodes, and the largest pod", _plot_free(shown), command)
+    yield _section("5 Nodes over time", [_plot_heat(shown[0]), _maps(study, shown[0], run)], command)
+    yield _section("6 Nodes needed", _plot_plan(planned), command.replace(" run ", " plan "))
+    yield _section("7 Time to run", _plot_waits(shown), command)
 
 
 def _section(title: str, content: h.Node, command: str) -> h.Element:
@@ -142,7 +142,7 @@ def _details(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> h.Elemen
 # 1
 
 
-def _allocation(shown: Sequence[ShownConfiguration]) -> h.Node:
+def _plot_allocation(shown: Sequence[ShownConfiguration]) -> h.Node:
     first = shown[0].cells[0][1]
     by_gpu = any(shape.gpu for shape in first.shapes)
     name, what = ("gpu_milli", "GPUs") if by_gpu else ("cpu_milli", "CPUs")
@@ -192,7 +192,7 @@ def _at(curve: list[tuple[float, float]], x: float) -> float:
 # 2 to 4
 
 
-def _stranded_plot(candidates: Sequence[Configuration]) -> h.Node:
+def _plot_stranded(candidates: Sequence[Configuration]) -> h.Node:
     bars, rows = [], []
     for one in candidates[:_MOST_REFUSALS]:
         expected, blind = one.mean("expectedStranded"), one.mean("blindStranded")
@@ -209,7 +209,7 @@ def _stranded_plot(candidates: Sequence[Configuration]) -> h.Node:
     ]
 
 
-def _refused_plot(summary: RunSummary) -> h.Node:
+def _plot_refused(summary: RunSummary) -> h.Node:
     if not summary.refusals:
         return h.p["No kubelet refused a pod."]
     whole: dict[tuple[str, str], int] = {}
@@ -231,7 +231,7 @@ def _refused_plot(summary: RunSummary) -> h.Node:
     ]
 
 
-def _free_plot(shown: Sequence[ShownConfiguration]) -> h.Node:
+def _plot_free(shown: Sequence[ShownConfiguration]) -> h.Node:
     free, largest = [], []
     for one in shown:
         outcomes = [outcome for _, outcome in one.cells]
@@ -264,7 +264,7 @@ def _quantile(points: Sequence[tuple[float, float]], share: float) -> float:
 # 5 to 7
 
 
-def _heat(shown: ShownConfiguration) -> h.Node:
+def _plot_heat(shown: ShownConfiguration) -> h.Node:
     key, outcome = shown.cells[0]
     strips = heat_strips(outcome)
     rows = [[strip.name, strip.group, *(f"{100 * strip.shares[place]:.0f}" for place in _places())] for strip in strips]
@@ -319,7 +319,7 @@ def _strip(outcome: CellOutcome, changes: list[list[int]], members: list[int], k
     return Strip(f"{outcome.nodes[members[0]]}{last}", outcome.classes[kind].name, shares, members)
 
 
-def _plan_plot(planned: PlannedNodes | None) -> h.Node:
+def _plot_plan(planned: PlannedNodes | None) -> h.Node:
     if planned is None:
         return h.p["Not asked for: ", h.code["podslice fleet plan"], " finds the least number of nodes."]
     bars = [
@@ -341,7 +341,7 @@ def _plan_plot(planned: PlannedNodes | None) -> h.Node:
     ]
 
 
-def _waits(shown: Sequence[ShownConfiguration]) -> h.Node:
+def _plot_waits(shown: Sequence[ShownConfiguration]) -> h.Node:
     lines, rows = [], []
     for one in shown:
         waits: list[float] = []

@@ -67,7 +67,7 @@ def summarize(stores: Sequence[RunStore], criteria: Sequence[str] = CRITERIA) ->
     """Summarize runs of the same pods. Raises `InputError` where the pods differ."""
     identities = [store.require_identity() for store in stores]
     _check_comparable(stores, identities)
-    keys = [(store, key) for store in stores for key in store.stored_keys()]
+    keys = [(store, key) for store in stores for key in store.list_keys()]
     if not keys:
         raise InputError("has no cell yet", source=str(stores[0].folder), remedy="podslice fleet run FILE --resume")
     shown = differing_parts([key for _, key in keys])
@@ -109,10 +109,10 @@ def _check_comparable(stores: Sequence[RunStore], identities: Sequence[dict[str,
 
 def sentences(summary: RunSummary, criteria: Sequence[str] = CRITERIA) -> tuple[str, ...]:
     """Return three sentences: the winner and by how much, what was refused most and why, what was assumed."""
-    return (_winner(summary, criteria), _refused_most(summary), _assumed(summary))
+    return (_winner_sentence(summary, criteria), _refusal_sentence(summary), _assumption_sentence(summary))
 
 
-def _winner(summary: RunSummary, criteria: Sequence[str]) -> str:
+def _winner_sentence(summary: RunSummary, criteria: Sequence[str]) -> str:
     if len(summary.candidates) < 2:
         return "There is one configuration; name several to compare."
     best, *others = summary.candidates
@@ -141,7 +141,7 @@ def _amount(found: PairedDifference) -> str:
     return f"{abs(value.mean):.1f}{unit}{interval} {more} {_PHRASES.get(found.measure, measure.meaning)}"
 
 
-def _refused_most(summary: RunSummary) -> str:
+def _refusal_sentence(summary: RunSummary) -> str:
     if not summary.refusals:
         return "No kubelet refused a pod."
     total = sum(one.attempts for one in summary.refusals)
@@ -154,7 +154,7 @@ def _refused_most(summary: RunSummary) -> str:
     )
 
 
-def _assumed(summary: RunSummary) -> str:
+def _assumption_sentence(summary: RunSummary) -> str:
     first, *others = summary.assumed or ("nothing was assumed",)
     return (
         f"Assumed: {first}"

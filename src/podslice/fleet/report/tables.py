@@ -103,7 +103,7 @@ def cells_form(summary: Sequence[str]) -> TableForm:
 
 def write_tables(store: RunStore, form: str) -> list[Path]:
     """Write all tables of a run from its cells, and their description. Raises `InputError`."""
-    keys = list(store.stored_keys())
+    keys = list(store.list_keys())
     if not keys:
         raise InputError("has no cell yet", source=str(store.folder), remedy="podslice fleet run FILE --resume")
     summary = tuple(store.read_page(keys[0])["summary"])

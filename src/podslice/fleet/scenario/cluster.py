@@ -86,7 +86,7 @@ def _nodes_of_entry(
         )
         return
     taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
-    for name, found in _named_classes(entry, written, inputs, where):
+    for name, found in _nodes_with_class(entry, written, inputs, where):
         yield ClusterNode(FleetNode(name, 0, entry.labels, taints), found)
 
 
@@ -102,7 +102,7 @@ def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:
     )
 
 
-def _named_classes(
+def _nodes_with_class(
     entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
 ) -> Iterator[tuple[str, NodeClass]]:
     """Yield names and classes of the nodes of a class, or of a trace."""

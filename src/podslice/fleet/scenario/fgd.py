@@ -129,7 +129,7 @@ class FGDTraces:
         found = (path.name for path in (self.folder / _TRACES).glob(_PODS.format("*")))
         return sorted(name.removeprefix(before).removesuffix(after) for name in found)
 
-    def published(self, workload: str, policy: PolicyName) -> list[Curve]:
+    def read_published(self, workload: str, policy: PolicyName) -> list[Curve]:
         """Return the published curves, one for each seed."""
         wanted = f"openb_pod_list_{workload}", PUBLISHED[policy]
         with gzip.open(self.folder / _TABLES / _TABLE, "rt", encoding="utf-8") as file:
@@ -314,7 +314,7 @@ def compare(traces: FGDTraces, curves: Mapping[FGDRun, Curve]) -> FGDVerdict:
 
 
 def _points(traces: FGDTraces, curves: Mapping[FGDRun, Curve], workload: str, policy: PolicyName) -> Iterator[FGDPoint]:
-    published = traces.published(workload, policy)
+    published = traces.read_published(workload, policy)
     ours = [found for run, found in sorted(curves.items()) if (run.workload, run.policy) == (workload, policy)]
     for percent in POINTS:
         theirs, mine = [value_at(one, percent) for one in published], [value_at(one, percent) for one in ours]

@@ -55,11 +55,11 @@ def replay_node(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
         decision = node.admit(replace(shape.pod, metadata=metadata))
         exact &= decision.admitted
         if pods.cpus and decision.admitted and outcome.result.pods.cpus[pod]:
-            exact &= _owned_cpus(node, uid) == outcome.result.pods.cpus[pod]
+            exact &= _cpus_of(node, uid) == outcome.result.pods.cpus[pod]
     return NodeAtEnd(node, kind, len(mine), exact)
 
 
-def _owned_cpus(node: Node, uid: str) -> int:
+def _cpus_of(node: Node, uid: str) -> int:
     """Return the mask of all CPUs that a pod owns."""
     state = node.state.cpu
     found = state.bubbles.get(uid, 0)

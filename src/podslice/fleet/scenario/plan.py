@@ -23,8 +23,8 @@ from podslice.fleet.scenario.sizing import (
     NotEnoughError,
     find_least_nodes,
     measure_unmet,
+    order_by_weight,
     removal_order,
-    weighted_order,
 )
 from podslice.fleet.traces.growth import GrowingWorkload, find_most_growth
 from podslice.fleet.workers.pool import load_study, local_executor, run_tasks
@@ -217,10 +217,10 @@ def _size_cell(study: Study, cell: FleetCell, terms: PlanTerms, report: Callable
     weights = class_weights(study, terms)
     if weights:
         by_kind = {kind: weights.get(name, 0) for kind, name in enumerate(names)}
-        order, staying = weighted_order(order, kinds, by_kind)
+        order, staying = order_by_weight(order, kinds, by_kind)
     alone = sorted(set(kinds)) if terms.by_class else []
     trials = _Trials(terms, report)
-    trials.expect(sum(map(_expected_trials, [len(order), *(kinds.count(kind) for kind in alone)])))
+    trials.expect(sum(map(_estimate_trials, [len(order), *(kinds.count(kind) for kind in alone)])))
     trials.expect(_GROWTH_TRIALS if terms.growth else 0)
     growing = GrowingWorkload(made.workload, cell.seed)
     growth = None
@@ -253,7 +253,7 @@ def _is_class_enough(trials: _Trials, made: CellInputs, rest: list[int], own: li
     return count == len(own) or trials.is_enough(made, rest + own[:count])
 
 
-def _expected_trials(nodes: int) -> int:
+def _estimate_trials(nodes: int) -> int:
     """Return about how many trials a bisection takes."""
     return nodes.bit_length() + _PROBES
 

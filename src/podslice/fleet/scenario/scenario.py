@@ -119,7 +119,7 @@ class ContainerShare(_Strict, frozen=True, kw_only=True):
 
 
 class Reading(_Strict, frozen=True, kw_only=True):
-    """How rows of a trace become pods."""
+    """The rules by which rows of a trace become pods."""
 
     qos: Literal["guaranteed", "burstable", "by-column"] = "guaranteed"
     qos_map: dict[str, Literal["guaranteed", "burstable", "best-effort"]] = {}

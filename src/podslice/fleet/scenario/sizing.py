@@ -108,7 +108,7 @@ def removal_order(nodes: int, seed: int) -> list[int]:
     return order
 
 
-def weighted_order(order: Sequence[int], kinds: Sequence[int], weights: Mapping[int, int]) -> tuple[list[int], int]:
+def order_by_weight(order: Sequence[int], kinds: Sequence[int], weights: Mapping[int, int]) -> tuple[list[int], int]:
     """Return the nodes in such an order with classes (`kinds`, by node) removed in proportion to their weights, and the
     number of nodes that are never removed.
 

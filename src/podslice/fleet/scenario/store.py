@@ -138,7 +138,7 @@ class RunStore:
         except DamagedError as error:
             raise InputError(str(error), source=str(path), remedy="run again with --resume") from None
 
-    def stored_keys(self) -> Iterator[str]:
+    def list_keys(self) -> Iterator[str]:
         """Yield the keys of saved cells in the order of the scenario."""
         there = {path.stem for path in self.cells.glob("*.json")}
         return (key for key in self.require_identity()["cells"] if key in there)

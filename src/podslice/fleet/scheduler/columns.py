@@ -22,7 +22,7 @@ _UNSCHEDULABLE = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Columns:
-    """What the scheduler knows of every node.
+    """The scheduler's view of every node.
 
     - `load`: number of its load; `kind`: its class; `state`: number of its state.
     - `allowed`: by shape, mask of the nodes that labels, taints and GPU models allow, None where all are; `disliked`:
@@ -107,7 +107,7 @@ class Columns:
         """Return the amounts that the filter compares; hugely negative for resources that the pod does not request."""
         return self.loads.asked[shape]
 
-    def accounted_request(self, shape: int) -> Ints:
+    def footprint(self, shape: int) -> Ints:
         """Return the amounts that a pod takes from its node."""
         return self.loads.taken[shape]
 
@@ -167,7 +167,7 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
     kinds: dict[tuple[object, ...], int] = {}
     first: list[int] = []
     of_node = np.zeros(len(fleet.nodes), dtype=np.int64)
-    keys, by_name = _used_labels(shapes)
+    keys, by_name = _selector_labels(shapes)
     # Nodes with the same labels and taints are checked once.
     for number, node in enumerate(fleet.nodes):
         model = fleet.classes[node.kind].gpu_model
@@ -188,7 +188,7 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
     return allowed, disliked
 
 
-def _used_labels(shapes: Sequence[FleetShape]) -> tuple[list[str], bool]:
+def _selector_labels(shapes: Sequence[FleetShape]) -> tuple[list[str], bool]:
     """Return the node labels that any pod selects by, and whether one selects by node name."""
     terms = [term for shape in shapes for term in shape.placement.node_terms or ()]
     keys = {key for shape in shapes for key in shape.pod.spec.node_selector or {}}

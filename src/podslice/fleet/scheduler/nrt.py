@@ -91,7 +91,7 @@ def _filter_requests(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], li
     if pod.qos == BEST_EFFORT and not any(container.limits for container in pod.containers):
         return None
     if one.rules.config.topology_manager_scope == "pod":
-        return [], [_counted_amounts(amounts(pod_requests(shape.pod)), guaranteed=pod.guaranteed)]
+        return [], [_checked_part(amounts(pod_requests(shape.pod)), guaranteed=pod.guaranteed)]
     alone = [
         _container_requests(container, guaranteed=pod.guaranteed) for container in pod.containers if container.init
     ]
@@ -100,10 +100,10 @@ def _filter_requests(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], li
 
 def _container_requests(container: AdmissionContainer, *, guaranteed: bool) -> Zone:
     requests = container.spec.resources.requests or {}
-    return _counted_amounts(amounts({**requests}), guaranteed=guaranteed)
+    return _checked_part(amounts({**requests}), guaranteed=guaranteed)
 
 
-def _counted_amounts(asked: Mapping[str, int], *, guaranteed: bool) -> Zone:
+def _checked_part(asked: Mapping[str, int], *, guaranteed: bool) -> Zone:
     """Return the amounts that the filter checks. CPU, memory and huge pages of pods that are not Guaranteed always
     fit."""
     if guaranteed:

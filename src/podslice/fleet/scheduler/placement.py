@@ -1,4 +1,4 @@
-"""Where a pod may and should run, by labels: node affinity, affinity and anti-affinity between pods, topology spread.
+"""Placement rules of a pod, by labels: node affinity, affinity and anti-affinity between pods, topology spread.
 
 The terms of a pod as it is written (KEP-895, KEP-3633, KEP-3243; the documentation's pages on assigning pods to nodes
 and on topology spread constraints). `matchLabelKeys` and `mismatchLabelKeys` become requirements of the selector.
@@ -115,7 +115,7 @@ class PlacementRules(NamedTuple):
         keys += [key for selector in selectors for key in selector.match_labels]
         return frozenset(keys + [one.key for selector in selectors for one in selector.match_expressions])
 
-    def reduced_to(self, keys: frozenset[str]) -> PlacementRules:
+    def keep_labels(self, keys: frozenset[str]) -> PlacementRules:
         """Return the rules with only these labels, which are all that any pod selects by; with no keys the namespace
         does not matter either."""
         labels = {key: value for key, value in self.labels.items() if key in keys}

@@ -38,7 +38,7 @@ class FleetPolicy(Protocol):
 
 
 class _LoadPolicy:
-    """What policies share: the ledgers, and the choice of the GPUs with least room."""
+    """Common part of the policies: the ledgers, and the choice of the GPUs with least room."""
 
     def __init__(self, loads: LoadTable) -> None:
         self.loads = loads

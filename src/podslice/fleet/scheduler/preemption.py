@@ -115,7 +115,7 @@ def _cost(shapes: Sequence[FleetShape], node: int, leaving: Sequence[RunningPod]
 
 
 class _FreeResources:
-    """What is free on a node, by sums and GPUs, while pods leave and come back hypothetically."""
+    """Free resources of a node, by sums and GPUs, while pods leave and come back hypothetically."""
 
     def __init__(self, columns: Columns, node: int) -> None:
         self._columns = columns
@@ -124,7 +124,7 @@ class _FreeResources:
 
     def add(self, one: RunningPod, sign: int) -> None:
         """Free the resources of a pod, or take them again (`sign` -1)."""
-        self._free = self._free + sign * self._columns.accounted_request(one.shape)
+        self._free = self._free + sign * self._columns.footprint(one.shape)
         if one.gpus:
             self._gpus[list(one.gpus)] += sign * self._columns.shapes[one.shape].gpu_milli
 

@@ -98,7 +98,7 @@ class PodQueue:
             self._bind(pod, shape, node, self.live.initial_answer(node, uid))
 
     @property
-    def looped_count(self) -> int:
+    def loop_count(self) -> int:
         """Number of pods that have ever looped."""
         return len(self._ever_looped)
 
@@ -238,7 +238,7 @@ class PodQueue:
         """Send a pod to a node, or let it preempt others, or let it wait."""
         shape = self.workload.shape[pod]
         own = self.workload.node[pod]
-        ties = self._best_nodes(shape) if own == NEVER else self._required_node(shape, own)
+        ties = self._best_nodes(shape) if own == NEVER else self._own_node(shape, own)
         if not len(ties):
             may_preempt = self.options.preemption and own == NEVER and self.pods.refused[pod] < self.options.limit
             if not (may_preempt and self._preempt(pod, shape)):
@@ -248,7 +248,7 @@ class PodQueue:
         elif not self._try_node(pod, shape, self.scheduler.choose(ties, pod, self.pods.attempts[pod])):
             self._replace(pod, shape)
 
-    def _required_node(self, shape: int, node: int) -> Ints:
+    def _own_node(self, shape: int, node: int) -> Ints:
         """Return the node that the pod is for, if it fits there."""
         return np.array([node] if self.scheduler.fits(shape, node) else [], dtype=np.int64)
 

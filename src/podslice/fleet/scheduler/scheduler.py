@@ -43,7 +43,7 @@ class ScoreTable:
     def scores_of(self, shape: int, rows: Rows) -> Scores:
         """Return the scores of some nodes as they are now, `NO_FIT` where the filter rejects the node."""
         loads = self._columns.load[rows]
-        known = self._known(shape)
+        known = self._row_of(shape)
         scores = known[loads]
         if _LEAST(scores, initial=NO_FIT) == _UNKNOWN:
             new = loads[scores == _UNKNOWN]
@@ -54,7 +54,8 @@ class ScoreTable:
             scores[~passes] = NO_FIT
         return scores
 
-    def _known(self, shape: int) -> Scores:
+    def _row_of(self, shape: int) -> Scores:
+        """Return the scores of a shape by load, `_UNKNOWN` where they are not computed yet."""
         loads = self._columns.loads
         if self._generation != loads.generation:
             self._generation = loads.generation

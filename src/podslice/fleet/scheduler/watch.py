@@ -1,4 +1,4 @@
-"""Which looping pods a change of a node can affect: all others need not try again.
+"""Watches on looping pods: which of them a change of a node can affect, so that all others need not try again.
 
 A shape loops while every node that its pods could go to refuses it. That stays so as long as these nodes do not change
 and every other node that changes is not better than they, or refuses the shape too. Where a search ends after some
@@ -17,7 +17,7 @@ _PATIENCE = 16
 
 
 class LoopWatch:
-    """What is known of looping shapes, by number. Shapes without a watch are affected by any change."""
+    """Watches on looping shapes, by number. Shapes without a watch are affected by any change."""
 
     def __init__(self, scheduler: FleetScheduler, admits: Admits) -> None:
         self._scheduler = scheduler

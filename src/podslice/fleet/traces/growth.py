@@ -1,4 +1,4 @@
-"""How much a workload can grow on its nodes: copies of its pods are added (workload inflation).
+"""Growth of a workload on its nodes: copies of its pods are added (workload inflation).
 
 Copies are drawn in one order for each seed, the same for all configurations, so a larger growth has all pods of a
 smaller one. Pods of DaemonSets are not copied: their number follows the nodes.

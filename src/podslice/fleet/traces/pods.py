@@ -264,7 +264,7 @@ class _PodMaker:
         keys = frozenset(key for one in dumped for key in one.constraints.placement.label_keys) | self._budget_keys()
         for one in dumped:
             owner = self.scenario.refusals.owner or one.owner
-            where = one.constraints._replace(placement=one.constraints.placement.reduced_to(keys))
+            where = one.constraints._replace(placement=one.constraints.placement.keep_labels(keys))
             key = f"{owner} {replace(one.pod.spec, node_name='')} {_actual_resources(one.pod)} {where}"
             if key not in shapes:
                 shapes[key] = manifest_shape(

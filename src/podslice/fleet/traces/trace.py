@@ -159,7 +159,7 @@ class _Cells:
             raise self.make_error(line, meaning, f"{shown(row[place])} is less than {least}")
         return found
 
-    def required(self, line: int, row: list[str], meaning: str) -> int:
+    def require_number(self, line: int, row: list[str], meaning: str) -> int:
         """Return an amount that must exist."""
         found = self.number(line, row, meaning)
         if found is None:
@@ -185,8 +185,8 @@ def _pod(cells: _Cells, line: int, row: list[str]) -> TracePod:
     models = cells.text(row, "models")
     return TracePod(
         name=cells.text(row, "name") or f"line-{line}",
-        cpu=cells.required(line, row, "cpu"),
-        memory=cells.required(line, row, "memory") if cells.has("memory") else 0,
+        cpu=cells.require_number(line, row, "cpu"),
+        memory=cells.require_number(line, row, "memory") if cells.has("memory") else 0,
         gpus=gpus,
         gpu_milli=(_WHOLE_GPU if share is None else share) if gpus else 0,
         models=tuple(filter(None, (model.strip() for model in models.split("|")))) if models else (),
@@ -215,7 +215,7 @@ def _times(cells: _Cells, line: int, row: list[str]) -> tuple[int | None, int | 
 def _node(cells: _Cells, line: int, row: list[str]) -> TraceNode:
     return TraceNode(
         name=cells.text(row, "name") or f"line-{line}",
-        cpu=cells.required(line, row, "cpu"),
+        cpu=cells.require_number(line, row, "cpu"),
         memory=cells.number(line, row, "memory"),
         gpus=cells.number(line, row, "gpus") or 0,
         model=cells.text(row, "model"),

@@ -153,8 +153,8 @@ def _pod_facts(rows: Iterable[TracePod]) -> tuple[int, PodListFacts]:
         span=max(instants) - min(instants) if instants else 0,
         at_once=_most_at_once(spans) if instants else None,
         sums=Concurrency(len(spans), sum(span[2] for span in spans), sum(span[3] for span in spans)),
-        qos=_counted_values(qos),
-        phases=_counted_values(phases),
+        qos=_most_common(qos),
+        phases=_most_common(phases),
         commonest_shapes=tuple(
             CountedValue(shape_text(*shape), rows) for shape, rows in _commonest(shapes)[:_MOST_ROWS]
         ),
@@ -209,7 +209,7 @@ def _commonest(counter: Counter[S]) -> list[tuple[S, int]]:
     return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _counted_values(counter: Counter[str]) -> tuple[CountedValue, ...]:
+def _most_common(counter: Counter[str]) -> tuple[CountedValue, ...]:
     found = [(value, rows) for value, rows in sorted(counter.items(), key=lambda item: (-item[1], item[0])) if value]
     return tuple(CountedValue(value, rows) for value, rows in found[:_MOST_ROWS])
 

@@ -42,7 +42,7 @@ async def run_on_worker(run: str, question: bytes, files: tuple[str, bytes]) -> 
     def report(key: str, share: float) -> None:
         worker.log_event(TOPIC, {"run": run, "key": key, "share": share})
 
-    with slowed_timers(worker.periodic_callbacks):
+    with slow_timers(worker.periodic_callbacks):
         return await pool_of_run(run).ask(question, FileParcel(*files), report)
 
 
@@ -63,7 +63,7 @@ _LOOK = 2.0
 
 
 async def _quiet_while_connected(client: str, scheduler: Any) -> None:
-    with slowed_timers(scheduler.periodic_callbacks):
+    with slow_timers(scheduler.periodic_callbacks):
         while client in scheduler.clients:
             await asyncio.sleep(_LOOK)
     _QUIET_TASKS.discard(asyncio.current_task())  # type: ignore[arg-type]  # it is one
@@ -74,7 +74,7 @@ _SLOWED: dict[int, list[Any]] = {}
 
 
 @contextmanager
-def slowed_timers(timers: dict[str, Any]) -> Iterator[None]:
+def slow_timers(timers: dict[str, Any]) -> Iterator[None]:
     """Within the context, the fast timers of a worker or scheduler fire once a second. In a process that only waits
     they would cost more than everything else."""
     if id(timers) not in _SLOWED:

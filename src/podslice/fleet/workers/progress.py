@@ -82,7 +82,7 @@ def _report_nothing(key: str, share: float) -> None:
 
 
 class _Sink:
-    """Where this process reports the progress of its cells, and how often."""
+    """The way this process reports the progress of its cells, and how often."""
 
     def __init__(self) -> None:
         self.report: Report = _report_nothing
