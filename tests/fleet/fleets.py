@@ -47,16 +47,16 @@ def fleet_of(nodes: int, *classes: FleetClass) -> Fleet:
     return Fleet(kinds, tuple(FleetNode(f"n{i}", i % len(kinds)) for i in range(nodes)))
 
 
-def shape_of_pod(pod: Pod, **told: Any) -> FleetShape:
+def shape_of_pod(pod: Pod, **fields: Any) -> FleetShape:
     """A shape with what a scheduler counts of the pod."""
     return FleetShape(
-        name=pod.metadata.name, pod=pod, requests=SchedulerRequests.of(pod, GATES, PROFILES["podslice"]), **told
+        name=pod.metadata.name, pod=pod, requests=SchedulerRequests.of(pod, GATES, PROFILES["podslice"]), **fields
     )
 
 
-def shape(cpus: str, memory: str = "1Gi", **told: Any) -> FleetShape:
+def shape(cpus: str, memory: str = "1Gi", **fields: Any) -> FleetShape:
     """A Guaranteed pod of one container."""
-    return shape_of_pod(make_pod(f"cpu{cpus}", ("c", cpus), memory=memory), **told)
+    return shape_of_pod(make_pod(f"cpu{cpus}", ("c", cpus), memory=memory), **fields)
 
 
 def churn(

@@ -55,13 +55,13 @@ class _Countdown:
     def before(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, each call of which is a moment."""
 
-        def counted(*words: Any, **named: Any) -> Any:
+        def count_down(*words: Any, **named: Any) -> Any:
             self._left -= 1
             if not self._left:
                 os.kill(os.getpid(), signal.SIGKILL)
             return own(*words, **named)
 
-        return counted
+        return count_down
 
 
 def _attempt(file: Path, out: Path, chance: Random) -> bool:
@@ -108,9 +108,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fleet.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    told = parser.parse_args()
+    found = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        killed, runs = campaign(Path(folder), kills=told.kills, seed=told.seed)
+        killed, runs = campaign(Path(folder), kills=found.kills, seed=found.seed)
     print(f"{killed} kills in {runs} runs: every run ended with the same bytes as one that was left alone")
     return 0
 

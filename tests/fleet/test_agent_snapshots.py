@@ -1,4 +1,4 @@
-"""Nodes of podslice's agents begin where they really are, whichever way the agent told it."""
+"""Nodes of podslice's agents begin in their real state, whichever way the agent reported it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,19 @@ from podslice.replica.journal import Journal
 from podslice.replica.nodestate import node_state, status_of
 from podslice.values.document import with_header
 from tests.fleet.test_runs import fleet
-from tests.fleet.test_start import CONFIG, DEVICES, GONE, KEPT, MACHINE, lived, node_object, owned, pod, run_rows, typed
+from tests.fleet.test_start import (
+    CONFIG,
+    DEVICES,
+    GONE,
+    KEPT,
+    MACHINE,
+    cpus_of_pod,
+    make_node,
+    node_object,
+    pod,
+    run_rows,
+    to_pod,
+)
 from tests.read_documents import check_document
 
 ELASTIC = {
@@ -30,7 +42,7 @@ ELASTIC = {
 
 
 def live_node(node: Node, name: str = "worker-0", **other: Any) -> dict[str, Any]:
-    """What `kubectl podslice node NAME --live -o json` prints."""
+    """Return the output of `kubectl podslice node NAME --live -o json`."""
     devices = [
         {"resource": one.resource, "devices": [{"id": device.id, "numa": list(device.numa or ()), "health": "Healthy"}
                                                for device in one.devices]}
@@ -61,14 +73,14 @@ def live_node(node: Node, name: str = "worker-0", **other: Any) -> dict[str, Any
 
 def node_state_object(node: Node, name: str = "worker-0") -> dict[str, Any]:
     """The object that an agent keeps in the API server."""
-    told = Journal(node.rules, node.state, epoch=3, version="0.1.0").state_told()
-    data = node_state(name) | {"status": msgspec.to_builtins(status_of(told))}
+    found = Journal(node.rules, node.state, epoch=3, version="0.1.0").state_told()
+    data = node_state(name) | {"status": msgspec.to_builtins(status_of(found))}
     return {**data, "metadata": {"name": name, "resourceVersion": "7", "future": True}}
 
 
 @pytest.fixture
 def node() -> Node:
-    return lived(KEPT, GONE)
+    return make_node(KEPT, GONE)
 
 
 @pytest.fixture
@@ -80,8 +92,8 @@ def dump(tmp_path: Path) -> Path:
     return folder
 
 
-def expected(node: Node) -> list[str]:
-    return [owned(node, one) for one in ("a", "b", "c")]
+def expected_cpus(node: Node) -> list[str]:
+    return [cpus_of_pod(node, one) for one in ("a", "b", "c")]
 
 
 def cpus_of(cluster: Path, run: Path) -> list[str]:
@@ -110,13 +122,13 @@ def test_pods_have_what_the_agent_gave_them(way: str, node: Node, dump: Path, tm
     assert "Missing: the" not in said
     assert "spread evenly" not in said
     *there, new = cpus_of(tmp_path / "cluster", tmp_path / "run")
-    assert there == expected(node)
-    assert node.admit(typed(pod("new", 6, gpus=1, node=""))).admitted
-    assert new == owned(node, "new")
+    assert there == expected_cpus(node)
+    assert node.admit(to_pod(pod("new", 6, gpus=1, node=""))).admitted
+    assert new == cpus_of_pod(node, "new")
 
 
 def test_devices_are_where_plugins_listed_them(node: Node, dump: Path, tmp_path: Path) -> None:
-    """Also those that nobody holds: the four GPUs are two on each NUMA node, by their ids from the last to the
+    """Also those that are not allocated: the four GPUs are two on each NUMA node, by their ids from the last to the
     first."""
     (dump / "agent.json").write_text(json.dumps(live_node(node)))
     assert fleet("import", dump, "--out", tmp_path / "cluster").exit_code == 0
@@ -141,7 +153,7 @@ def test_agents_alone_make_a_cluster(way: str, node: Node, tmp_path: Path) -> No
     (made,) = json.loads((tmp_path / "cluster" / "nodes.json").read_text())["items"]
     assert made["status"]["allocatable"]["cpu"] == "30"
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "4"
-    assert cpus_of(tmp_path / "cluster", tmp_path / "run") == expected(node)
+    assert cpus_of(tmp_path / "cluster", tmp_path / "run") == expected_cpus(node)
 
 
 def test_an_agents_directory(node: Node, dump: Path, tmp_path: Path) -> None:
@@ -152,15 +164,15 @@ def test_an_agents_directory(node: Node, dump: Path, tmp_path: Path) -> None:
     for file, data in node.manager_files.items():
         (place / file).write_bytes(data)
     for one in KEPT:
-        told = {"metadata": one["metadata"], "spec": {"containers": one["spec"]["containers"]}}
-        (place / "pods" / f"{one['metadata']['uid']}.json").write_text(json.dumps(told))
+        found = {"metadata": one["metadata"], "spec": {"containers": one["spec"]["containers"]}}
+        (place / "pods" / f"{one['metadata']['uid']}.json").write_text(json.dumps(found))
     (dump / "machines").mkdir()
     (dump / "machines" / "worker-0.json").write_text(json.dumps(to_data(MACHINE)))
     (dump / "configz").mkdir()
     (dump / "configz" / "worker-0.json").write_text(json.dumps({"kubeletconfig": CONFIG.document()}))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert result.exit_code == 0, result.output
-    assert cpus_of(tmp_path / "cluster", tmp_path / "run") == expected(node)
+    assert cpus_of(tmp_path / "cluster", tmp_path / "run") == expected_cpus(node)
 
 
 def test_anonymised_agents(node: Node, dump: Path, tmp_path: Path) -> None:
@@ -172,10 +184,10 @@ def test_anonymised_agents(node: Node, dump: Path, tmp_path: Path) -> None:
     text = "".join(path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file())
     for word in ("worker-0", "uid-a", "GPU-9", '"main"'):
         assert word not in text
-    assert cpus_of(tmp_path / "c", tmp_path / "run")[:3] == expected(node)
+    assert cpus_of(tmp_path / "c", tmp_path / "run")[:3] == expected_cpus(node)
 
 
-def test_what_does_not_fit_is_said(node: Node, dump: Path, tmp_path: Path) -> None:
+def test_unfit_snapshots_are_reported(node: Node, dump: Path, tmp_path: Path) -> None:
     """Agents of nodes that are not there, without a state, of another version, with a state that breaks off; pods that
     the dump does not have. The rest is imported."""
     broken = node_state_object(node, "worker-1")
@@ -200,18 +212,18 @@ def test_what_does_not_fit_is_said(node: Node, dump: Path, tmp_path: Path) -> No
     assert "3 pods of agents are not in the dump of pods" not in said
 
 
-def test_pods_that_the_dump_has_not_are_counted(node: Node, dump: Path, tmp_path: Path) -> None:
-    """What they had is free, and that is said."""
+def test_pods_missing_in_the_dump_are_counted(node: Node, dump: Path, tmp_path: Path) -> None:
+    """Their resources are free, and a line reports it."""
     (dump / "pods.json").write_text(json.dumps({"kind": "PodList", "items": KEPT[:1]}))
     (dump / "agent.json").write_text(json.dumps(live_node(node)))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert "2 pods of agents are not in the dump of pods: their resources are free" in (" ".join(result.output.split()))
 
 
-def test_a_state_that_is_not_what_its_digests_say(node: Node, dump: Path, tmp_path: Path) -> None:
+def test_a_state_that_contradicts_its_digests(node: Node, dump: Path, tmp_path: Path) -> None:
     """It is used as it was written, and said."""
-    told = Journal(node.rules, node.state, epoch=3, version="0.1.0").state_told()
-    wrong = msgspec.structs.replace(told, allocation="0" * 32)
+    found = Journal(node.rules, node.state, epoch=3, version="0.1.0").state_told()
+    wrong = msgspec.structs.replace(found, allocation="0" * 32)
     data = node_state("worker-0") | {"status": msgspec.to_builtins(status_of(wrong))}
     (dump / "state.json").write_text(json.dumps(data))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
@@ -228,7 +240,7 @@ def test_a_state_that_is_not_what_its_digests_say(node: Node, dump: Path, tmp_pa
         ({"configuration": {"cpuManagerPolicy": 7}}, "agent.json"),
     ],
 )
-def test_a_live_node_that_is_none_is_refused(
+def test_a_malformed_live_node_is_refused(
     node: Node, dump: Path, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
     """With its file, and nothing is written."""
@@ -247,7 +259,7 @@ def test_the_policy_of_all_agents_is_the_scenarios(node: Node, dump: Path, tmp_p
     assert fleet("import", dump, "--out", tmp_path / "one").exit_code == 0
     study = Study(load_scenario(tmp_path / "one" / "scenario.yaml"), tmp_path / "one")
     assert study.start(study.cells[0]).classes[0].rules.policy == policy_from_dict(ELASTIC)
-    assert cpus_of(tmp_path / "one", tmp_path / "run")[:3] == expected(node)
+    assert cpus_of(tmp_path / "one", tmp_path / "run")[:3] == expected_cpus(node)
     second = live_node(node, "worker-1", pods=[], profile="kubelet-1.36")
     (dump / "second.json").write_text(json.dumps(second))
     nodes = [node_object("worker-0"), node_object("worker-1")]
@@ -259,13 +271,13 @@ def test_the_policy_of_all_agents_is_the_scenarios(node: Node, dump: Path, tmp_p
     assert not (tmp_path / "two" / "policy.yaml").exists()
 
 
-def test_a_state_that_was_copied_goes_before_what_the_agent_told(node: Node, dump: Path, tmp_path: Path) -> None:
+def test_a_copied_state_replaces_the_agents(node: Node, dump: Path, tmp_path: Path) -> None:
     """As a whole: no file of the other is beside it."""
-    (dump / "agent.json").write_text(json.dumps(live_node(lived(KEPT, []))))
+    (dump / "agent.json").write_text(json.dumps(live_node(make_node(KEPT, []))))
     place = dump / "state" / "worker-0"
     place.mkdir(parents=True)
     for file, data in node.manager_files.items():
         (place / file).write_bytes(data)
     assert fleet("import", dump, "--out", tmp_path / "cluster").exit_code == 0
     assert not (tmp_path / "cluster" / "state" / "worker-0" / "devices.json").exists()
-    assert cpus_of(tmp_path / "cluster", tmp_path / "run")[:3] == expected(node)
+    assert cpus_of(tmp_path / "cluster", tmp_path / "run")[:3] == expected_cpus(node)

@@ -1,4 +1,4 @@
-"""What states without names answer is what nodes answer, whatever is remembered."""
+"""States without names answer as nodes do, whatever is remembered."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_cell_goes_on_from_any_checkpoint(case: str, monkeypatch: pytest.Monke
 
 
 def test_a_resumed_cell_keeps_the_same_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a resumed run would keep next is what the run itself would have kept: nothing is lost on the way."""
+    """A resumed run takes the same next checkpoint as the run itself: nothing is lost on the way."""
     monkeypatch.setattr(run, "_REPORT_EVERY", 50)
     workload, options = churn(SHAPES, 300, gap=400), CellOptions(cpus=True, sample_ms=5000)
     kept: list[bytes] = []
@@ -101,7 +101,7 @@ def test_pods_that_were_there_are_still_there(monkeypatch: pytest.MonkeyPatch) -
     assert max(whole.pods.cpus).bit_length() > 64
 
 
-def test_what_is_not_plain_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attribute_that_is_not_plain_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that keeps something that no checkpoint can hold is found by the first checkpoint."""
     monkeypatch.setattr(run, "_REPORT_EVERY", 10)
     begin = PodQueue.bind_initial_pods
@@ -150,7 +150,7 @@ def test_a_checkpoint_is_kept_every_minute(tmp_path: Path) -> None:
         (lambda data: data, "other", "is of another scenario or release"),
     ],
 )
-def test_a_damaged_checkpoint_is_passed_over(
+def test_a_damaged_checkpoint_is_ignored(
     tmp_path: Path, spoil: Callable[[bytes], bytes], identity: str, said: str
 ) -> None:
     """Nothing is begun from it, and why is said."""
@@ -171,13 +171,13 @@ def test_an_interrupted_run_goes_on_inside_its_cell(tmp_path: Path, monkeypatch:
     offered = CheckpointFile.offer
     count = [0]
 
-    def interrupted(one: CheckpointFile, take: Callable[[], bytes]) -> None:
+    def interrupt(one: CheckpointFile, take: Callable[[], bytes]) -> None:
         count[0] += 1
         if count[0] == 5:
             os.kill(os.getpid(), signal.SIGINT)
         offered(one, take)
 
-    monkeypatch.setattr(CheckpointFile, "offer", interrupted)
+    monkeypatch.setattr(CheckpointFile, "offer", interrupt)
     result = fleet("run", file, "--out", tmp_path / "run", "--workers", 1)
     assert result.exit_code == 130, result.output
     assert "interrupted; --resume goes on with" in result.output
@@ -223,8 +223,8 @@ main()
 """
 
 
-def test_a_run_that_was_killed_before_it_was_one(tmp_path: Path) -> None:
-    """What a process leaves that is killed while it writes the first file is no obstacle; what others left is."""
+def test_a_run_killed_before_it_had_an_identity(tmp_path: Path) -> None:
+    """The remains of a process killed while it writes its first file are no obstacle; other files are."""
     file = write_scenario(tmp_path / "s")
     (tmp_path / "run" / "cells").mkdir(parents=True)
     (tmp_path / "run" / ".id.json.new").write_bytes(b"{")
@@ -290,7 +290,7 @@ pool.simulate(pool.Task({scenario!r}, {folder!r}, {key!r}, checkpoint={path!r}, 
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_worker_that_is_to_stop_keeps_its_cell(tmp_path: Path) -> None:
+def test_a_stopped_worker_writes_its_checkpoint(tmp_path: Path) -> None:
     """SIGTERM, which a run that is interrupted sends to its workers, ends a worker between two events; the next run
     goes on from there."""
     file = write_scenario(tmp_path / "s")

@@ -27,7 +27,9 @@ TEMPLATE: list[dict[str, Any]] = [
 ]
 
 
-def made(template: list[dict[str, Any]], cpu: int = 4000, memory: int = 1024 * MIB, gpus: int = 0, **more: Any) -> Any:
+def make_containers(
+    template: list[dict[str, Any]], cpu: int = 4000, memory: int = 1024 * MIB, gpus: int = 0, **more: Any
+) -> Any:
     reading = convert({"containers": template, **more}, Reading, source="")
     row = TracePod("row-7", cpu, memory, gpus, 1000 if gpus else 0)
     return Reader(reading, gates=GATES, quirks=PROFILES["podslice"]).shape(row)
@@ -39,7 +41,7 @@ def resources(container: Any) -> dict[str, str]:
 
 def test_a_row_is_divided_among_its_containers() -> None:
     """Amounts and shares are taken, one container gets the rest; the pod asks for no more than its row."""
-    shape = made(TEMPLATE, gpus=2)
+    shape = make_containers(TEMPLATE, gpus=2)
     spec = shape.pod.spec
     (app,), (proxy, fetch) = spec.containers, spec.init_containers
     assert resources(app) == {"cpu": "3800m", "memory": str(768 * MIB), "nvidia.com/gpu": "2"}
@@ -51,24 +53,24 @@ def test_a_row_is_divided_among_its_containers() -> None:
     assert pod_qos(shape.pod, GATES) == "Guaranteed"
 
 
-def test_gpus_go_where_they_are_said_to_be() -> None:
-    """A container with `gpus` has them, whoever gets the rest."""
+def test_gpus_go_to_the_container_with_gpus() -> None:
+    """A container with `gpus` has them, whichever gets the rest."""
     template = [{"name": "app"}, {"name": "train", "cpu": "50%", "memory": "50%", "gpus": True}]
-    first, second = made(template, gpus=1).pod.spec.containers
+    first, second = make_containers(template, gpus=1).pod.spec.containers
     assert "nvidia.com/gpu" not in resources(first)
     assert resources(second)["nvidia.com/gpu"] == "1"
 
 
 def test_burstable_templates_have_no_limits() -> None:
     """The quality of service is the reading's."""
-    shape = made(TEMPLATE, qos="burstable")
+    shape = make_containers(TEMPLATE, qos="burstable")
     assert pod_qos(shape.pod, GATES) == "Burstable"
 
 
 def test_parts_that_are_too_large_name_the_row() -> None:
     """A row that asks for less than its containers' amounts is refused with its name and what to write."""
     with pytest.raises(InputError, match=r"leave nothing of the cpu of row-7 .* \(write shares such as 10%\)"):
-        made(TEMPLATE, cpu=150)
+        make_containers(TEMPLATE, cpu=150)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_parts_that_are_too_large_name_the_row() -> None:
     ],
 )  # fmt: skip
 def test_wrong_templates_are_refused(tmp_path: Path, template: list[dict[str, Any]], said: str) -> None:
-    """What is wrong with a template is said with its place, before anything is simulated."""
+    """Errors of a template are reported with their place, before anything is simulated."""
     scenario = json.loads(json.dumps(SCENARIO))
     scenario["workload"][0]["reading"] = {"containers": template}
     path = tmp_path / "scenario.yaml"
@@ -98,4 +100,4 @@ def test_wrong_templates_are_refused(tmp_path: Path, template: list[dict[str, An
 def test_wrong_shares_are_refused(share: str) -> None:
     """Shares are from 0 to below 100 percent."""
     with pytest.raises(InputError, match="is no share"):
-        made([{"name": "a"}, {"name": "b", "cpu": share, "memory": 1}])
+        make_containers([{"name": "a"}, {"name": "b", "cpu": share, "memory": 1}])

@@ -91,8 +91,8 @@ def test_the_same_bytes_with_workers_that_come_and_go(cluster: DaskCluster, tmp_
         time.sleep(0.02)
     cluster.workers[0].kill()
     cluster.add_worker("--nthreads", "2")
-    _, told = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, told
+    _, output = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, output
     near = podslice("run", path, "--out", tmp_path / "near", "--workers", 1)
     assert near.returncode == 0, near.stderr
     assert len(list(RunStore(tmp_path / "far").list_keys())) == 48
@@ -112,38 +112,38 @@ def long_scenario(folder: Path) -> Path:
     return deep / "scenario.yaml"
 
 
-def begun(path: Path, out: Path, cluster: DaskCluster) -> subprocess.Popen[str]:
-    """A run that tells how far it is in JSON."""
+def begin_run(path: Path, out: Path, cluster: DaskCluster) -> subprocess.Popen[str]:
+    """Start a run that reports progress in JSON."""
     command = [sys.executable, "-m", "podslice", "fleet", "run", str(path), "--progress", "json",
                "--out", str(out), "--dask", cluster.address]  # fmt: skip
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
-def told_by(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """What a run tells; its errors as `error`."""
+def reports_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """Yield a run's reports; its errors as `error`."""
     assert process.stderr is not None
     with process.stderr:
         for line in process.stderr:
             yield json.loads(line) if line.startswith("{") else {"error": line.strip()}
 
 
-def is_in_work(told: dict[str, Any]) -> bool:
-    return any(0 < share < 1 for share in told.get("shares", {}).values())
+def is_in_work(found: dict[str, Any]) -> bool:
+    return any(0 < share < 1 for share in found.get("shares", {}).values())
 
 
-def test_cells_tell_how_far_they_are(cluster: DaskCluster, tmp_path: Path) -> None:
+def test_cells_report_progress(cluster: DaskCluster, tmp_path: Path) -> None:
     """Shares of cells in work come from the workers, and one that has no worker left waits for the next, which is
     said; files that are further up come along."""
     path = long_scenario(tmp_path)
     cluster.add_worker("--no-nanny")
-    process = begun(path, tmp_path / "far", cluster)
+    process = begin_run(path, tmp_path / "far", cluster)
     killed, notes = False, []
-    for told in told_by(process):
-        if not killed and is_in_work(told):
+    for found in reports_of(process):
+        if not killed and is_in_work(found):
             cluster.workers[0].kill()
             killed = True
-        if "note" in told:
-            notes.append(told["note"])
+        if "note" in found:
+            notes.append(found["note"])
             cluster.add_worker()
     assert process.wait(PATIENCE) == 0
     assert killed
@@ -156,17 +156,17 @@ def test_cells_tell_how_far_they_are(cluster: DaskCluster, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("who", "code", "line"), [("scheduler", 2, "the scheduler is gone"), ("run", 130, "interrupt")]
 )
-def test_who_goes_in_the_middle(cluster: DaskCluster, tmp_path: Path, who: str, code: int, line: str) -> None:
+def test_losses_in_the_middle_of_a_run(cluster: DaskCluster, tmp_path: Path, who: str, code: int, line: str) -> None:
     """A scheduler that is lost ends the run with a line, Ctrl-C ends the cell at its worker; both runs can go on."""
     path = long_scenario(tmp_path)
     cluster.add_worker("--no-nanny")
-    process = begun(path, tmp_path / "far", cluster)
+    process = begin_run(path, tmp_path / "far", cluster)
     ended, errors, helpers = False, [], set[int]()
-    for told in told_by(process):
-        if not ended and is_in_work(told):
+    for found in reports_of(process):
+        if not ended and is_in_work(found):
             ended, helpers = True, children(cluster.workers[0].pid)
             cluster.scheduler.kill() if who == "scheduler" else process.send_signal(signal.SIGINT)
-        errors += [told["error"]] if "error" in told else []
+        errors += [found["error"]] if "error" in found else []
     assert process.wait(PATIENCE) == code
     assert sum(line in one for one in errors) == 1, errors
     assert not any("Traceback" in one for one in errors)
@@ -207,8 +207,8 @@ def test_a_worker_of_another_release() -> None:
     assert "and the run 0.0.1: install the same there" in answer.problem
 
 
-def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
-    """An address where nobody answers is one line with what to do."""
+def test_a_missing_scheduler(tmp_path: Path) -> None:
+    """An address without an answer is one line with a remedy."""
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps(SCENARIO))
     found = podslice("run", path, "--out", tmp_path / "run", "--dask", "tcp://127.0.0.1:9", **os.environ)
@@ -220,14 +220,14 @@ def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "http://host:8786", "tcp://:8786", "tcp://host:port", "a b:1"])
-def test_what_is_no_address(address: str) -> None:
+def test_malformed_addresses(address: str) -> None:
     """It is said at once."""
     with pytest.raises(InputError, match="is no address of a scheduler"), dask_executor(address, ()):
         pass
 
 
 def test_a_cluster_without_workers(cluster: DaskCluster, tmp_path: Path) -> None:
-    """A scheduler without workers is told, with the command that starts one."""
+    """A scheduler without workers is reported, with the command that starts one."""
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps(SCENARIO))
     found = podslice("run", path, "--out", tmp_path / "run", "--dask", cluster.address)

@@ -35,9 +35,9 @@ KINDS = {
 }
 
 
-def scenario(kubelets: dict[str, Any], **told: Any) -> dict[str, Any]:
+def scenario(kubelets: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Pods of one container that come and go; memory, CPUs and GPUs all get short."""
-    data = deepcopy({**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}, **told})
+    data = deepcopy({**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}, **fields})
     data["workload"][0]["synthetic"]["shapes"] += [{"cpu": 2, "memory": "22Gi", "weight": 2}, {"cpu": 9}]
     data["kubelets"] = kubelets
     return data
@@ -49,7 +49,7 @@ def load_study(folder: Path, data: dict[str, Any]) -> Study:
     return Study(load_scenario(path), folder)
 
 
-def merged(folder: Path, data: dict[str, Any]) -> list[set[str]]:
+def merge_cells(folder: Path, data: dict[str, Any]) -> list[set[str]]:
     study = load_study(folder, data)
     return [{cell.kubelet for cell in same} for same in group_equivalent(study, study.cells).values()]
 
@@ -80,18 +80,21 @@ def test_scope_counts_where_pods_have_several_containers(tmp_path: Path) -> None
     assert encode(first) != encode(second)
     data = scenario(kubelets)
     data["workload"][0]["reading"] = {"containers": [{"name": "app"}, {"name": "proxy", "cpu": 1, "memory": "1Gi"}]}
-    assert merged(tmp_path, data) == [{"container"}, {"pod"}]
-    assert merged(tmp_path, scenario(kubelets, schedulers={"nrt": {"filter": "kube-nrt"}})) == [{"container"}, {"pod"}]
-    assert merged(tmp_path, scenario(kubelets, profile="kubelet-1.36")) == [{"container"}, {"pod"}]
+    assert merge_cells(tmp_path, data) == [{"container"}, {"pod"}]
+    assert merge_cells(tmp_path, scenario(kubelets, schedulers={"nrt": {"filter": "kube-nrt"}})) == [
+        {"container"},
+        {"pod"},
+    ]
+    assert merge_cells(tmp_path, scenario(kubelets, profile="kubelet-1.36")) == [{"container"}, {"pod"}]
 
 
 def test_configurations_are_compared_as_kubelets_have_them(tmp_path: Path) -> None:
-    """What is said differently is the same; what differs in any field, or on some nodes only, is not."""
+    """Different texts of the same settings are equivalent; a difference in any field, or on some nodes only, is not."""
     same = {"a": {"set": KINDS["single"]}, "b": {"set": {**KINDS["single"], "topologyManagerScope": "container"}}}
-    assert merged(tmp_path, scenario(same)) == [{"a", "b"}]
+    assert merge_cells(tmp_path, scenario(same)) == [{"a", "b"}]
     other = {"set": KINDS["single"], "byClass": {"m": {"systemReserved": {"cpu": "2", "memory": "1Gi"}}}}
-    assert merged(tmp_path, scenario({**same, "c": other})) == [{"a", "b"}, {"c"}]
-    assert len(merged(tmp_path, scenario(same, seeds=[1, 2]))) == 2
+    assert merge_cells(tmp_path, scenario({**same, "c": other})) == [{"a", "b"}, {"c"}]
+    assert len(merge_cells(tmp_path, scenario(same, seeds=[1, 2]))) == 2
 
 
 @pytest.mark.process
@@ -103,8 +106,8 @@ def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) ->
     }
     load_study(tmp_path, scenario(kubelets))
     path = tmp_path / "scenario.yaml"
-    told = fleet("run", path, "--dry-run")
-    assert "1 of the cells must come to the same as others and are not simulated" in told.output
+    answer = fleet("run", path, "--dry-run")
+    assert "1 of the cells must come to the same as others and are not simulated" in answer.output
     ways = {"shared": ("--workers", 1), "each": ("--workers", 1, "--verify", 50), "two": ("--workers", 2)}
     for name, words in ways.items():
         result = fleet("run", path, "--out", tmp_path / name, *words)
@@ -113,16 +116,16 @@ def test_a_run_with_shared_cells_has_the_bytes_of_one_without(tmp_path: Path) ->
     assert len(list(RunStore(tmp_path / "shared").list_keys())) == 2
 
 
-def test_a_plan_looks_at_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_sizes_equivalent_cells_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twins need as many nodes as their like, which is looked for once, and as many as they need alone."""
     kind = KINDS["single"]
     kubelets = {"container": {"set": kind}, "pod": {"set": {**kind, "topologyManagerScope": "pod"}}}
     looked: list[str] = []
     sized = plan._size_cell
 
-    def looking(study: Study, cell: FleetCell, terms: plan.PlanTerms, told: Any) -> plan.CellSize:
+    def looking(study: Study, cell: FleetCell, terms: plan.PlanTerms, found: Any) -> plan.CellSize:
         looked.append(cell.kubelet)
-        return sized(study, cell, terms, told)
+        return sized(study, cell, terms, found)
 
     monkeypatch.setattr(plan, "_size_cell", looking)
     terms, listener = plan.PlanTerms(5.0, 300_000), RunProgress(2, "none")

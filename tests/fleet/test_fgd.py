@@ -81,13 +81,13 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["fleet", "validate", "fgd", *arguments])
 
 
-def test_what_agrees_and_what_does_not(tmp_path: Path) -> None:
+def test_verdicts_agree_and_disagree(tmp_path: Path) -> None:
     """Tables that say what we say agree (exit 0); a table that is two points off does not (exit 1). Runs that are kept
     are not run again."""
     folder = artifact(tmp_path / "a")
     kept = tmp_path / "runs.jsonl"
-    told = ("--traces", str(folder), "--seeds", "2", "--keep", str(kept))
-    assert run(*told).exit_code == 1
+    options = ("--traces", str(folder), "--seeds", "2", "--keep", str(kept))
+    assert run(*options).exit_code == 1
     assert len(kept.read_text().splitlines()) == 12
     ours: dict[Any, list[dict[int, float]]] = {}
     for line in kept.read_text().splitlines():
@@ -98,13 +98,13 @@ def test_what_agrees_and_what_does_not(tmp_path: Path) -> None:
         for policy, seeds in ours.items()
     }
     write_tables(folder, filled)
-    agreed = run(*told, "-o", "json")
+    agreed = run(*options, "-o", "json")
     assert agreed.exit_code == 0
     answer = json.loads(agreed.stdout)
     assert (answer["agrees"], answer["outside"], len(answer["points"])) == (True, 0, 36)
     filled["fgd"] = [{percent: value + 2 for percent, value in one.items()} for one in filled["fgd"]]
     write_tables(folder, filled)
-    shown = run(*told)
+    shown = run(*options)
     assert shown.exit_code == 1
     assert "they do not agree" in shown.stdout
     assert len(kept.read_text().splitlines()) == 12
@@ -123,7 +123,7 @@ def test_workers_change_nothing(tmp_path: Path) -> None:
     assert len(results[0]) == 6
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     """A folder without the tables and a list that is not there: one line each."""
     with pytest.raises(InputError, match="has no alibaba-gpu-v2023"):
         FGDTraces(tmp_path)
@@ -165,7 +165,7 @@ def gpu_shape(cpu: int, gpus: int, milli: int, *models: str) -> FleetShape:
 SHAPES = [gpu_shape(8000, 1, 1000), gpu_shape(4000, 1, 500), gpu_shape(2000, 0, 0), gpu_shape(8000, 2, 1000, "T4")]
 
 
-def test_fragmentation_by_hand() -> None:
+def test_fragmentation_of_worked_examples() -> None:
     """Of a shape without GPU, of another model or too large everything idle counts; else what is too little for it."""
     counts = [6, 2, 1, 1]
     assert popular_shapes(SHAPES, counts, 700) == [(0, 6), (1, 2)]
@@ -239,7 +239,7 @@ def test_the_published_tables(shared: Path) -> None:
 
 
 def test_the_verdict_is_a_document() -> None:
-    """What `fleet validate fgd -o json` prints is a FleetValidation."""
+    """The output of `fleet validate fgd -o json` is a FleetValidation."""
     point = FGDPoint("default", "fgd", 100, 3, 95.1, 0.1, 95.2, 0.1, 0.3)
-    told = document(FleetValidation(agrees=True, outside=0, worst=0.1, points=(point,)))
-    check_document(json.loads(json.dumps(told)), "FleetValidation")
+    found = document(FleetValidation(agrees=True, outside=0, worst=0.1, points=(point,)))
+    check_document(json.loads(json.dumps(found)), "FleetValidation")

@@ -1,4 +1,4 @@
-"""What a scheduler that knows NUMA sums sends to nodes, pods that make room, kubelets that restart."""
+"""Schedulers that know NUMA sums, preemption, and kubelets that restart."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def test_sums_of_numa_nodes_prevent_what_they_can_see() -> None:
     """Fresh NRT objects and one container of whole CPUs: the plugin refuses nothing that fits and lets nothing pass
     that does not, as the exact filter."""
     fleet, workload = fleet_of(4), churn([shape("1"), shape("2"), shape("3"), shape("5"), shape("7")], 400, gap=400)
-    told = {"policy": "most-allocated", "ties": "first"}
-    blind = run_cell(fleet, workload, CellOptions(**told), 1)  # type: ignore[arg-type]
-    seen = run_cell(fleet, workload, CellOptions(**told, filter="kube-nrt", nrt_delay_ms=0), 1)  # type: ignore[arg-type]
-    exact = run_cell(fleet, workload, CellOptions(**told, filter="exact"), 1)  # type: ignore[arg-type]
+    options = {"policy": "most-allocated", "ties": "first"}
+    blind = run_cell(fleet, workload, CellOptions(**options), 1)  # type: ignore[arg-type]
+    seen = run_cell(fleet, workload, CellOptions(**options, filter="kube-nrt", nrt_delay_ms=0), 1)  # type: ignore[arg-type]
+    exact = run_cell(fleet, workload, CellOptions(**options, filter="exact"), 1)  # type: ignore[arg-type]
     assert blind.summary["refused_attempts"] > 0
     assert seen.summary["refused_attempts"] == 0
     assert seen.pods.node == exact.pods.node
     assert seen.pods.bound == exact.pods.bound
 
 
-def test_old_news_send_pods_in_vain() -> None:
+def test_outdated_sums_send_pods_to_nodes_that_refuse() -> None:
     """The plugin sees what is left of a NUMA node only when the NRT object comes: until then pods go where nothing is
     left for them."""
     workload = Workload.of([shape("5")], [0, 0, 0], [0, 1000, 2000])
@@ -81,7 +81,7 @@ def test_containers_one_after_the_other() -> None:
         assert result.summary["refused_attempts"] == 0
 
 
-def test_who_makes_room() -> None:
+def test_victims_of_preemption() -> None:
     """A pod of high priority takes the node whose victims have the lowest priority, and no more of them than it needs,
     the one that came last; a Deployment's victim waits to come again, a bare one is gone."""
     for owner, verdict, ended in (("deployment", 1, -1), ("bare", 4, 10)):
@@ -101,21 +101,21 @@ def test_who_makes_room() -> None:
         assert (on.pods.verdict[3], on.pods.ended[3]) == (verdict, ended), owner
 
 
-def labelled(cpus: str, app: str, **told: Any) -> FleetShape:
+def labelled_shape(cpus: str, app: str, **fields: Any) -> FleetShape:
     """A pod of one container with a label."""
-    return msgspec.structs.replace(shape(cpus, **told), placement=PlacementRules(labels={"app": app}))
+    return msgspec.structs.replace(shape(cpus, **fields), placement=PlacementRules(labels={"app": app}))
 
 
 def test_budgets_are_spared() -> None:
     """Of two nodes the victim is taken whose budget allows it, although its priority is higher; where all are broken
     the lowest priority decides; a budget that other pods fulfil is none."""
     shapes = [
-        labelled("6", "db", priority=1, owner="bare"),
-        labelled("6", "web", priority=2, owner="bare"),
+        labelled_shape("6", "db", priority=1, owner="bare"),
+        labelled_shape("6", "web", priority=2, owner="bare"),
         shape("8", priority=9),
     ]
     workload = Workload.of(shapes, [0, 1, 2], [0, 1, 10])
-    told = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
+    options = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
     config = {"topology_manager_policy": "none"}
     fleet = fleet_of(2, fleet_class("pack:1 numa:1(memory=16GiB) core:9 pu:1", **config))
     web = DisruptionBudget(selector=Selector({"app": "web"}), max_unavailable=0)
@@ -126,27 +126,30 @@ def test_budgets_are_spared() -> None:
         ((DisruptionBudget(selector=Selector({"app": "db"}), min_available=1, namespace="other"),), 0),
         ((DisruptionBudget(selector=Selector(), max_unavailable=1),), 0),
     ):
-        result = run_cell(fleet, workload, CellOptions(**told, budgets=budgets), 1)  # type: ignore[arg-type]
+        result = run_cell(fleet, workload, CellOptions(**options, budgets=budgets), 1)  # type: ignore[arg-type]
         assert [pod for pod in (0, 1) if result.pods.verdict[pod] == 4] == [victim], budgets
         assert result.pods.node[2] == victim
 
 
 def test_a_budget_chooses_the_victims_of_a_node() -> None:
     """On one node the pod that a budget holds is put back first; percentages are rounded up."""
-    shapes = [labelled("4", "db", priority=1, owner="bare"), labelled("4", "web", priority=2, owner="bare"),
-              shape("4", priority=9)]  # fmt: skip
+    shapes = [
+        labelled_shape("4", "db", priority=1, owner="bare"),
+        labelled_shape("4", "web", priority=2, owner="bare"),
+        shape("4", priority=9),
+    ]
     workload = Workload.of(shapes, [0, 1, 2], [0, 1, 10])
     fleet = fleet_of(1, fleet_class("pack:1 numa:1(memory=16GiB) core:9 pu:1"))
-    told = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
+    options = {"policy": "first-fit", "preemption": True, "until_ms": 1000}
     for budgets, victim in (((), 0), ((DisruptionBudget(selector=Selector({"app": "db"}), min_available="1%"),), 1)):
-        result = run_cell(fleet, workload, CellOptions(**told, budgets=budgets), 1)  # type: ignore[arg-type]
+        result = run_cell(fleet, workload, CellOptions(**options, budgets=budgets), 1)  # type: ignore[arg-type]
         assert result.pods.verdict[victim] == 4, budgets
     assert DisruptionBudget(selector=Selector(), min_available="50%").disruptions_allowed(5, 5) == 2
     assert DisruptionBudget(selector=Selector(), max_unavailable="50%").disruptions_allowed(5, 4) == 2
 
 
 @pytest.mark.slow
-def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hopeless_nodes_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Victims are looked for on nodes that changed since none would help: the same result as when all are looked at,
     with fewer looks."""
     shapes = [
@@ -167,7 +170,7 @@ def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(VictimFinder, "_victims_on", look)
     remembered = run_cell(fleet_of(6), workload, options, 1)
     few = len(looked)
-    monkeypatch.setattr(VictimFinder, "find", lambda one, *told: (one._hopeless.clear(), find(one, *told))[1])
+    monkeypatch.setattr(VictimFinder, "find", lambda one, *common: (one._hopeless.clear(), find(one, *common))[1])
     every = run_cell(fleet_of(6), workload, options, 1)
     for name in ("summary", "refusals", "pods", "nodes"):
         assert getattr(remembered, name) == getattr(every, name), name
@@ -176,7 +179,7 @@ def test_what_was_of_no_help_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("owner", ["deployment", "job", "bare"])
-def test_preemption_in_vain_ends(owner: Any) -> None:
+def test_preemption_without_success_ends(owner: Any) -> None:
     """By sums a pod fits when others leave, its kubelet refuses it all the same, and the victims come back: it stops
     after `limit` refusals, and no time passes in which nothing ends."""
     shapes = [shape("5", priority=1, owner=owner), shape("9", priority=9), shape("1", priority=5)]
@@ -192,9 +195,9 @@ def test_an_exact_filter_takes_victims_that_help() -> None:
     """By sums one victim would do; the node model knows that it takes the one on the right NUMA node."""
     shapes = [shape("4", priority=1, owner="bare"), shape("8", priority=9, owner="bare")]
     workload = Workload.of(shapes, [0, 0, 0, 1], [0, 1, 2, 10])
-    told = {"policy": "first-fit", "preemption": True}
-    blind = run_cell(fleet_of(1), workload, CellOptions(**told), 1)  # type: ignore[arg-type]
-    exact = run_cell(fleet_of(1), workload, CellOptions(**told, filter="exact"), 1)  # type: ignore[arg-type]
+    options = {"policy": "first-fit", "preemption": True}
+    blind = run_cell(fleet_of(1), workload, CellOptions(**options), 1)  # type: ignore[arg-type]
+    exact = run_cell(fleet_of(1), workload, CellOptions(**options, filter="exact"), 1)  # type: ignore[arg-type]
     assert exact.summary["refused_attempts"] == 0
     assert exact.pods.verdict[3] == 0
     assert blind.summary["preempted"] <= exact.summary["preempted"]
@@ -230,11 +233,11 @@ def test_loops_where_few_nodes_are_looked_at() -> None:
     large = fleet_class(name="large")
     nodes = tuple(FleetNode(f"n{i}", 1 if i == 140 else 0) for i in range(150))
     workload = Workload.of([shape("5")], [0], [0])
-    told = {"policy": "first-fit", "percentage": 1, "ties": "random"}
-    found = run_cell(Fleet((small, large), nodes), workload, CellOptions(**told, until_ms=10**7), 1)  # type: ignore[arg-type]
+    options = {"policy": "first-fit", "percentage": 1, "ties": "random"}
+    found = run_cell(Fleet((small, large), nodes), workload, CellOptions(**options, until_ms=10**7), 1)  # type: ignore[arg-type]
     assert found.summary["refused_attempts"] > 0
     none = Fleet((small,), tuple(FleetNode(f"n{i}", 0) for i in range(150)))
-    lost = run_cell(none, workload, CellOptions(**told, until_ms=100_000, limit=10**6), 1)  # type: ignore[arg-type]
+    lost = run_cell(none, workload, CellOptions(**options, until_ms=100_000, limit=10**6), 1)  # type: ignore[arg-type]
     assert lost.summary["refused_attempts"] == 101
     assert lost.summary["looped"] == 1
 
@@ -264,7 +267,7 @@ def looks(patch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 @pytest.mark.slow
-def test_what_cannot_have_changed_is_not_tried(
+def test_unaffected_loops_are_not_tried(
     monkeypatch: pytest.MonkeyPatch, ties: Any, patience: int, policy: Any, nodes: int, percentage: int
 ) -> None:
     """Pods that loop are not tried again when a node changes that cannot matter to them: the same result as when every
@@ -315,8 +318,8 @@ def test_parts_of_cores_are_not_tried_again(
     assert known.work["asked"] < tried.work["asked"]
 
 
-def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That every node refuses a pod is known without trying them in turn: as many attempts are counted as when each is
+def test_loops_that_every_node_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that every node refuses is known without trying them in turn: as many attempts are counted as when each is
     made, also while other pods come and go and change what nodes have."""
     small = fleet_class("pack:2 numa:1(memory=16GiB) core:4 pu:1", name="small")
     fleet = Fleet((small,), tuple(FleetNode(f"n{i}", 0) for i in range(110)))
@@ -357,7 +360,7 @@ def test_a_restarted_kubelet_has_less() -> None:
     assert (result.summary["lost_in_restarts"], result.summary["running"]) == (1, 2)
 
 
-def test_a_critical_pod_pushes_others_off_its_node() -> None:
+def test_a_critical_pod_evicts_others() -> None:
     """The same where the last pod is critical: the kubelet makes the later of two equal ones leave, and what no victims
     would help is refused."""
     fleet = Fleet((small_kubelet("large", cpus=16), small_kubelet(cpus=12)), (FleetNode("n0", 0),))
@@ -375,12 +378,12 @@ def test_a_critical_pod_pushes_others_off_its_node() -> None:
 
 @pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
 @pytest.mark.parametrize("filter", ["kube", "exact"])
-def test_a_node_that_says_more_than_its_kubelet_counts(profile: str, filter: FilterName) -> None:
+def test_allocatable_above_what_the_kubelet_counts(profile: str, filter: FilterName) -> None:
     """The Node object says sixteen CPUs, the kubelet counts twelve: the third pod of five CPUs is refused, a critical
     one gets the place of another, whose owner makes it again."""
     small = small_kubelet(cpus=12, profile=profile)
-    told = replace(small, allocatable={**small.allocatable, "cpu": 16_000})
-    fleet = Fleet((told,), (FleetNode("n0", 0),))
+    found = replace(small, allocatable={**small.allocatable, "cpu": 16_000})
+    fleet = Fleet((found,), (FleetNode("n0", 0),))
     kinds = [shape("5", owner="bare"), critical("5")]
     options = CellOptions(filter=filter)
     refused = run_cell(fleet, Workload.of(kinds, [0, 0, 0], [0, 0, 1000]), options, 1)

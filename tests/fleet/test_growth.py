@@ -1,4 +1,4 @@
-"""How many more pods the nodes of a scenario take."""
+"""Growth: how many more pods the nodes of a scenario take."""
 
 from __future__ import annotations
 

@@ -96,41 +96,41 @@ def test_files_come_along() -> None:
         ask(read_file, Named(name="in/one"), files=FileParcel("b", b""))
 
 
-def tell_twice(key: str) -> str:
-    teller = ProgressReporter(key)
-    teller(0.25)
-    teller(0.5)
+def report_twice(key: str) -> str:
+    reporter = ProgressReporter(key)
+    reporter(0.25)
+    reporter(0.5)
     return key
 
 
-def test_how_far_it_is_comes_before_the_answer() -> None:
-    """The first word at once, the next ones after some time; without a listener nobody hears it."""
+def test_progress_comes_before_the_answer() -> None:
+    """The first report comes at once, the next ones after some time; without a listener they are dropped."""
     heard: list[tuple[str, float]] = []
-    assert ask(tell_twice, "a", report=lambda key, share: heard.append((key, share))) == "a"
+    assert ask(report_twice, "a", report=lambda key, share: heard.append((key, share))) == "a"
     assert heard == [("a", 0.25)]
-    assert ask(tell_twice, "b") == "b"
+    assert ask(report_twice, "b") == "b"
 
 
-def test_nobody_waits_any_more(tmp_path: Path) -> None:
-    """What works for who gives up ends, and what comes after is refused; others' work goes on."""
+def test_a_closed_pool(tmp_path: Path) -> None:
+    """A closed pool ends its processes and refuses further work; other pools go on."""
     note = tmp_path / "pid"
 
     async def cancel_run() -> int:
-        crew, other = HelperPool(), HelperPool()
-        works = asyncio.ensure_future(crew.ask(pickle.dumps((long_work, str(note)))))
+        pool, other = HelperPool(), HelperPool()
+        works = asyncio.ensure_future(pool.ask(pickle.dumps((long_work, str(note)))))
         await until(lambda: note.exists() and note.read_text().endswith("\n"))
-        crew.close()
+        pool.close()
         with pytest.raises(BrokenExecutor):
             await works
-        with pytest.raises(BrokenExecutor, match="nobody waits"):
-            await crew.ask(pickle.dumps((len, "abc")))
+        with pytest.raises(BrokenExecutor, match="the run was cancelled"):
+            await pool.ask(pickle.dumps((len, "abc")))
         assert pickle.loads(await other.ask(pickle.dumps((len, "abc")))) == 3
         return int(note.read_text())
 
     assert not is_running(asyncio.run(cancel_run()))
 
 
-def test_who_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+def test_a_cancelled_task_leaves_no_process(tmp_path: Path) -> None:
     """A worker that closes cancels its tasks: their processes end."""
     note = tmp_path / "pid"
 
@@ -151,7 +151,7 @@ class Timer:
         self.callback_time = callback_time
 
 
-def test_a_scheduler_keeps_still_while_it_has_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_of_a_scheduler_are_slow_while_it_has_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock is as before when the client is gone, however that went."""
     monkeypatch.setattr(dask_worker, "_LOOK", 0.01)
 
@@ -169,7 +169,7 @@ def test_a_scheduler_keeps_still_while_it_has_the_client(monkeypatch: pytest.Mon
     assert asyncio.run(go()) == 20.0
 
 
-def test_a_worker_keeps_still_while_there_is_work() -> None:
+def test_timers_of_a_worker_are_slow_while_there_is_work() -> None:
     """Timers that go off often are slow from the first cell to the last; others stay as they are."""
     timers = {"tick": Timer(20.0), "profile": Timer(5000.0), "heartbeat": Timer(500.0)}
     with slow_timers(timers):
@@ -181,7 +181,7 @@ def test_a_worker_keeps_still_while_there_is_work() -> None:
         pass
 
 
-def test_what_is_raised_comes_back() -> None:
+def test_exceptions_come_back() -> None:
     """Problems are those of the function; the process works on."""
     with pytest.raises(InputError, match="no such file"):
         ask(refuse, "no such file")
@@ -189,15 +189,15 @@ def test_what_is_raised_comes_back() -> None:
     assert ask(len, "abc") == 3
 
 
-def test_a_process_that_is_lost() -> None:
-    """It is told as any executor tells it, and the next question has another process."""
+def test_a_lost_process() -> None:
+    """A lost process is reported as by any executor, and the next task has another process."""
     with pytest.raises(BrokenExecutor, match="ended with -9"):
         ask(end, 0)
     assert ask(len, "abc") == 3
 
 
-def test_no_process_outlives_who_asks(tmp_path: Path) -> None:
-    """Whoever waits is killed in the middle of the work: it ends too."""
+def test_no_process_outlives_its_parent(tmp_path: Path) -> None:
+    """The waiting process is killed in the middle of the work: the helper ends too."""
     code = """
 import asyncio, pickle, sys
 from podslice.fleet.workers.helper_pool import HelperPool

@@ -52,14 +52,14 @@ def dump(tmp_path: Path) -> Path:
     return folder
 
 
-def changed(path: Path, change: Any) -> None:
+def change_items(path: Path, change: Any) -> None:
     data = json.loads(path.read_text())
     change(data["items"])
     path.write_text(json.dumps(data))
 
 
 def test_a_cluster_becomes_a_scenario_that_runs(dump: Path, tmp_path: Path) -> None:
-    """What kubectl printed is known by its content; running pods are on their nodes at once."""
+    """Output of kubectl is recognized by its content; running pods are on their nodes at once."""
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert result.exit_code == 0, result.output
     assert "8 nodes: machines assumed for 8" in result.output
@@ -95,13 +95,13 @@ def test_zones_and_configurations_are_used(dump: Path, tmp_path: Path) -> None:
 
 
 def test_the_scheduler_counts_with_the_nodes_own_numbers(dump: Path, tmp_path: Path) -> None:
-    """Allocatable is what the Node object says; a configuration that leaves something else is told."""
+    """Allocatable is what the Node object says; a configuration with other numbers is reported."""
     (node, *_) = cluster_nodes(dump / "n.json")
     assert node.kind.allocatable == {"cpu": 62_000, "memory": 254 << 30, "pods": 110}
     (dump / "configz").mkdir()
     for number, reserved in ((1, "6"), (2, "2")):
-        told = {"kubeletconfig": {"systemReserved": {"cpu": reserved}, "maxPods": 110}}
-        (dump / "configz" / f"worker-{number}.json").write_text(json.dumps(told))
+        found = {"kubeletconfig": {"systemReserved": {"cpu": reserved}, "maxPods": 110}}
+        (dump / "configz" / f"worker-{number}.json").write_text(json.dumps(found))
     assert fleet("import", dump, "--out", tmp_path / "cluster").exit_code == 0
     study = Study(load_scenario(tmp_path / "cluster" / "scenario.yaml"), tmp_path / "cluster")
     (line, *_) = plan_run(study, None).warnings
@@ -110,7 +110,7 @@ def test_the_scheduler_counts_with_the_nodes_own_numbers(dump: Path, tmp_path: P
     assert "62, not 62" not in line
 
 
-def test_anonymised_copies_tell_no_names(dump: Path, tmp_path: Path) -> None:
+def test_anonymised_copies_have_no_names(dump: Path, tmp_path: Path) -> None:
     """No name, namespace, label or image of the dump is in any file, and pods are still on their nodes."""
 
     def mark(items: list[dict[str, Any]]) -> None:
@@ -123,7 +123,7 @@ def test_anonymised_copies_tell_no_names(dump: Path, tmp_path: Path) -> None:
                     name="secret-app", image="registry/secret", env=[{"name": "PASSWORD", "value": "secret"}]
                 )
 
-    changed(dump / "p.json", mark)
+    change_items(dump / "p.json", mark)
     assert fleet("import", dump, "--out", tmp_path / "c", "--anonymise").exit_code == 0
     text = "".join(path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file())
     for word in ("secret", "worker-", "app-1", "PASSWORD"):
@@ -134,8 +134,8 @@ def test_anonymised_copies_tell_no_names(dump: Path, tmp_path: Path) -> None:
     assert not found.problems
 
 
-def test_what_does_not_fit_together_is_told(dump: Path, tmp_path: Path) -> None:
-    """Pods on unknown nodes and pods that cannot be read are left out and told; ended ones do not count."""
+def test_contradictions_are_reported(dump: Path, tmp_path: Path) -> None:
+    """Pods on unknown nodes and pods that cannot be read are left out and reported; ended ones do not count."""
 
     def spoil(items: list[dict[str, Any]]) -> None:
         items[0]["spec"]["nodeName"] = "gone"
@@ -143,7 +143,7 @@ def test_what_does_not_fit_together_is_told(dump: Path, tmp_path: Path) -> None:
         items[2]["status"]["phase"] = "Succeeded"
         items[3]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "many"
 
-    changed(dump / "p.json", spoil)
+    change_items(dump / "p.json", spoil)
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert "76 pods on nodes, 10 pending" in result.output
     assert "Left out: pod default/app-0 is on gone, which is no node of the dump" in result.output
@@ -152,7 +152,7 @@ def test_what_does_not_fit_together_is_told(dump: Path, tmp_path: Path) -> None:
 
 
 def test_dumps_of_other_versions(dump: Path) -> None:
-    """Typed lists, fields nobody knows, and missing optional ones are read all the same."""
+    """Typed lists, unknown fields, and missing optional ones are read all the same."""
     data = json.loads((dump / "n.json").read_text())
     for item in data["items"]:
         item.pop("kind")
@@ -176,7 +176,7 @@ def test_dumps_of_other_versions(dump: Path) -> None:
     ],
 )  # fmt: skip
 def test_damaged_dumps_are_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:
-    """What cannot be a dump of nodes is told with the file, the place and what to do."""
+    """A file that is no dump of nodes is reported with the file, the place and a remedy."""
     path = tmp_path / "nodes.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -186,7 +186,7 @@ def test_damaged_dumps_are_refused_in_a_line(tmp_path: Path, text: str, said: st
 
 
 def test_a_folder_without_nodes_is_refused(tmp_path: Path) -> None:
-    """Without nodes there is no cluster; the command that makes the dump is told."""
+    """Without nodes there is no cluster; the command that makes the dump is shown."""
     (tmp_path / "dump").mkdir()
     (tmp_path / "dump" / "notes.yaml").write_text("just: text")
     result = fleet("import", tmp_path / "dump", "--out", tmp_path / "c")
@@ -244,14 +244,14 @@ def test_a_budget_that_cannot_be_read_is_named(dump: Path, tmp_path: Path) -> No
     assert not (tmp_path / "cluster").exists()
 
 
-def test_where_imported_pods_want_to_be(dump: Path, tmp_path: Path) -> None:
+def test_constraints_of_imported_pods(dump: Path, tmp_path: Path) -> None:
     """Tolerations, affinity and spread of a dumped pod are in its copy; of an anonymised one only tolerations."""
     term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     spread = [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
-    told = {"tolerations": [{"operator": "Exists"}], "affinity": affinity, "topologySpreadConstraints": spread}
-    changed(dump / "p.json", lambda items: items[0]["spec"].update(told))
-    for name, kept, extra in (("open", told, ()), ("hidden", {"tolerations": told["tolerations"]}, ("--anonymise",))):
+    found = {"tolerations": [{"operator": "Exists"}], "affinity": affinity, "topologySpreadConstraints": spread}
+    change_items(dump / "p.json", lambda items: items[0]["spec"].update(found))
+    for name, kept, extra in (("open", found, ()), ("hidden", {"tolerations": found["tolerations"]}, ("--anonymise",))):
         assert fleet("import", dump, "--out", tmp_path / name, *extra).exit_code == 0
         first = json.loads((tmp_path / name / "pods.json").read_text())["items"][0]["spec"]
-        assert {field: first[field] for field in told if field in first} == kept
+        assert {field: first[field] for field in found if field in first} == kept

@@ -1,4 +1,4 @@
-"""What a run is measured by, on clusters of a few nodes, worked out by hand (docs/fleet.md, What is measured)."""
+"""Measures of a run on clusters of a few nodes, as worked examples (docs/fleet.md, What is measured)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NODE_METRICS = ("alignment", "stranded", "largest")
 SHAPES = [shape("4"), shape("5")]
 
 
-def on_nodes(kind: FleetClass, pods: list[tuple[int, int]], count: int = 2, **told: Any) -> CellResult:
+def on_nodes(kind: FleetClass, pods: list[tuple[int, int]], count: int = 2, **fields: Any) -> CellResult:
     """Pods (position of the shape, node) that are for these nodes, at once."""
     shapes, nodes = [shape for shape, _ in pods], [node for _, node in pods]
     workload = Workload.of(SHAPES, shapes, [0] * len(pods), None, nodes)
-    return run_cell(fleet_of(count, kind), workload, CellOptions(metrics=NODE_METRICS, **told), 1)
+    return run_cell(fleet_of(count, kind), workload, CellOptions(metrics=NODE_METRICS, **fields), 1)
 
 
-def test_stranded_cpus_by_hand() -> None:
+def test_stranded_cpus_of_a_worked_example() -> None:
     """Fifteen CPUs, seven on NUMA node 0 and eight on 1. Node 0 has a pod of four and one of five, three CPUs are left
     on each side: neither shape gets in although six would do by sums. Node 1 is empty: two pods of four fill side 1,
     one goes to side 0, three CPUs are left."""
@@ -55,7 +55,7 @@ def test_blind_counts_what_sums_refuse() -> None:
     assert [result.summary["assignable_cpus"], result.summary["stranded_cpus"]] == [1, 1]
 
 
-def test_allocation_refusals_and_integrals_by_hand() -> None:
+def test_allocation_refusals_and_integrals() -> None:
     """One node: a pod of four from 0 to 10 s, one of five from 2 s on, one of eight that comes at 4 s, until 12 s. CPU
     time: 4 x 10 s + 5 x 10 s. The eight waits for six seconds as sums are short; then seven and three are free, and
     each second (10, 11, 12) one is refused. Of seventeen CPUs eight never ran."""
@@ -82,7 +82,7 @@ def test_a_node_refuses_at_least_what_sums_refuse(policy: str, seed: int) -> Non
     assert list(one.expected) == list(one.blind)
 
 
-def test_objects_of_refused_pods_by_hand() -> None:
+def test_objects_of_refused_pods() -> None:
     """Seven CPUs and eight: beside two pods of five two and three are left, and one of four is refused each second, for
     four hours; the API server keeps 12 500 of these."""
     workload = Workload.of(SHAPES, [1, 1, 0], [0, 0, 1000], None)
@@ -95,7 +95,7 @@ def test_objects_of_refused_pods_by_hand() -> None:
     assert [other["refused_attempts"], other["failed_objects"]] == [1, 0]
 
 
-def test_replacements_of_pods_that_ran_by_hand() -> None:
+def test_replacements_of_pods_that_ran() -> None:
     """The pod of four is refused six times before one of five ends: six replacements for three pods that ran."""
     workload = Workload.of(SHAPES, [1, 1, 0], [0, 0, 1000], [NEVER, 6500, NEVER])
     summary = run_cell(fleet_of(1, fleet_class()), workload, CellOptions(delay_ms=1000, limit=1000), 1).summary
@@ -103,7 +103,7 @@ def test_replacements_of_pods_that_ran_by_hand() -> None:
     assert summary["replacements_p99"] == 6
 
 
-def test_shared_pools_by_hand() -> None:
+def test_shared_pools() -> None:
     """Sixteen CPUs of which half a one is reserved: one is kept out of the pool (strict-cpu-reservation), and 15.5 are
     allocatable. Beside a pod that owns five, 10.5 are asked for of the ten that are shared."""
     shapes = [shape("5"), shape("500m")]
@@ -123,13 +123,13 @@ def test_shared_pools_by_hand() -> None:
     assert [list(result.nodes.shared_milli), list(result.nodes.shared_cpus)] == [[5000], [16]]
 
 
-@pytest.mark.parametrize(("told", "mean"), [(None, 15_000), ((10, 32), 21_000)])
-def test_how_far_apart_a_pod_is(told: tuple[int, int] | None, mean: int) -> None:
+@pytest.mark.parametrize(("wanted", "mean"), [(None, 15_000), ((10, 32), 21_000)])
+def test_distance_of_a_pod(wanted: tuple[int, int] | None, mean: int) -> None:
     """Ten of seven and eight CPUs are on both NUMA nodes: half of the pairs are as far apart as the machine says, or as
     the kernel assumes. A pod of five is on one."""
     kind = fleet_class(topology_manager_policy="none")
-    if told is not None:
-        nodes = [replace(node, distances=told if node.id == 0 else told[::-1]) for node in kind.rules.machine.nodes]
+    if wanted is not None:
+        nodes = [replace(node, distances=wanted if node.id == 0 else wanted[::-1]) for node in kind.rules.machine.nodes]
         machine = replace(kind.rules.machine, nodes=tuple(nodes))
         kind = replace(kind, rules=replace(kind.rules, machine=machine))
     workload = Workload.of([shape("10"), shape("5")], [0, 1], [0, 0])

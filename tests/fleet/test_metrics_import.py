@@ -26,12 +26,12 @@ def one(
     name: str, pod: str, at: range | list[int], value: float = 2, *, resource: str = "cpu", **labels: str
 ) -> dict[str, Any]:
     """A series of a range query: a sample at each second `at`."""
-    told = {"__name__": name, "namespace": "prod", "pod": pod, "container": "app", "resource": resource, **labels}
-    return {"metric": told, "values": [[BEGIN + second, str(value)] for second in at]}
+    found = {"__name__": name, "namespace": "prod", "pod": pod, "container": "app", "resource": resource, **labels}
+    return {"metric": found, "values": [[BEGIN + second, str(value)] for second in at]}
 
 
 def answer(*series: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """What /api/v1/query_range answers."""
+    """Return an answer of /api/v1/query_range."""
     return {"status": "success", "data": {"resultType": "matrix", "result": list(series)}, **more}
 
 
@@ -47,15 +47,15 @@ def times(pod: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_a_pod_is_there_from_its_first_to_its_last_sample() -> None:
-    """Who was there at the first moment came before, who is there at the last one stays; others come and go half-way
+    """Pods with a sample at the first moment began before, those with one at the last stay; others come and go half-way
     between two moments."""
     found = pods_in(
         one(REQUESTS, "all", range(0, 601, 60), uid="1", node="n"),
         one(REQUESTS, "middle", range(120, 301, 60), uid="2", node="n"),
         one(REQUESTS, "early", range(0, 61, 60), uid="3", node="n"),
     )
-    told = {pod["metadata"]["name"]: times(pod) for pod in found.pods}
-    assert told == {
+    data = {pod["metadata"]["name"]: times(pod) for pod in found.pods}
+    assert data == {
         "all": ("00:00:00", ""), "middle": ("00:01:30", "00:05:30"), "early": ("00:00:00", "00:01:30")
     }  # fmt: skip
     assert found.begin == BEGIN * 1000
@@ -95,7 +95,7 @@ def test_amounts_become_containers() -> None:
     assert not any("limits" in line for line in found.assumed)
 
 
-def test_what_other_metrics_tell() -> None:
+def test_other_metrics() -> None:
     """Owner, priority class, the moments at which pods were made and ended; pods without requests are there too."""
     at = range(0, 601, 60)
     found = pods_in(
@@ -113,14 +113,14 @@ def test_what_other_metrics_tell() -> None:
     assert any("have no limits, so pods are Burstable" in line for line in found.assumed)
 
 
-def test_sidecars_are_told_by_their_restart_policy() -> None:
-    """Newer exporters tell the policy of init containers; where none is told, that is said."""
-    at, told = range(0, 61, 60), {"uid": "1", "node": "n"}
+def test_sidecars_by_their_restart_policy() -> None:
+    """Newer exporters have the policy of init containers; where none has it, a line reports it."""
+    at, options = range(0, 61, 60), {"uid": "1", "node": "n"}
     init = "kube_pod_init_container_resource_requests"
     series = [
-        one(REQUESTS, "a", at, 2, **told),
-        one(init, "a", at, 0.25, container="proxy", **told),
-        one(init, "a", at, 1, container="fetch", **told),
+        one(REQUESTS, "a", at, 2, **options),
+        one(init, "a", at, 0.25, container="proxy", **options),
+        one(init, "a", at, 1, container="fetch", **options),
         one("kube_pod_init_container_info", "a", at, 1, container="fetch", uid="1"),
         one("kube_pod_init_container_info", "a", at, 1, container="plain", uid="1"),
     ]
@@ -141,7 +141,7 @@ def test_sidecars_are_told_by_their_restart_policy() -> None:
 
 def test_gaps_and_names_that_come_again() -> None:
     """With a UID a pod without samples for a while is one; without, its name is of another pod then. A gap of all is
-    nobody's, and a pod that waited for its node is one."""
+    no sample, and a pod that waited for its node is one."""
     everyone = [*range(0, 601, 60), *range(1800, 2401, 60)]
     holed = [second for second in everyone if not 180 <= second <= 420]
     found = pods_in(
@@ -153,10 +153,10 @@ def test_gaps_and_names_that_come_again() -> None:
         one(REQUESTS, "waited", range(0, 121, 60), node=""),
         one(REQUESTS, "waited", range(180, 601, 60), node="n"),
     )
-    told: dict[str, list[tuple[str, tuple[str, str]]]] = {}
+    data: dict[str, list[tuple[str, tuple[str, str]]]] = {}
     for pod in found.pods:
-        told.setdefault(pod["metadata"]["name"], []).append((pod["spec"]["nodeName"], times(pod)))
-    assert told == {
+        data.setdefault(pod["metadata"]["name"], []).append((pod["spec"]["nodeName"], times(pod)))
+    assert data == {
         "all": [("n", ("00:00:00", ""))],
         "holed": [("n", ("00:00:00", ""))],
         "db-0": [("n", ("00:00:00", "00:02:30")), ("n", ("00:07:30", ""))],
@@ -180,7 +180,7 @@ def test_queries_between_each_others_moments() -> None:
 
 
 def test_replicas_and_resizes() -> None:
-    """What two Prometheus say is one pod; of requests that changed the largest counts, and that is said."""
+    """Samples of two Prometheus replicas are one pod; of requests that changed the largest counts, and that is said."""
     grown = one(REQUESTS, "a", range(0, 121, 60), uid="1", node="n", prometheus_replica="b")
     grown["values"][1][1] = "5"
     found = pods_in(one(REQUESTS, "a", range(0, 121, 60), uid="1", node="n", prometheus_replica="a"), grown)
@@ -189,7 +189,7 @@ def test_replicas_and_resizes() -> None:
     assert "the requests of 1 pod changed while they ran; the largest are taken" in found.assumed
 
 
-def test_what_cannot_be_used_is_counted() -> None:
+def test_unusable_series_are_counted() -> None:
     """Other metrics, series without the labels that are needed, samples that are no amounts: a line each, and the rest
     is used. Unknown labels are passed over."""
     spoilt = one(REQUESTS, "a", range(0, 181, 60), uid="1", node="n", future="label")
@@ -300,10 +300,12 @@ def test_a_table_of_samples(tmp_path: Path) -> None:
     path.write_text(LONG)
     export = read_table(path)
     assert export is not None
-    told = {"namespace": "prod", "node": "n", "container": "app", "resource": "cpu"}
+    options = {"namespace": "prod", "node": "n", "container": "app", "resource": "cpu"}
     assert export.series == (
-        MetricSeries(REQUESTS, {**told, "pod": "a", "uid": "1"}, ((BEGIN * 1000, 0.5), (BEGIN * 1000 + 60_000, 0.5))),
-        MetricSeries(REQUESTS, {**told, "pod": "b"}, ((BEGIN * 1000 + 60_000, 1.0), (BEGIN * 1000 + 120_000, 2.0))),
+        MetricSeries(
+            REQUESTS, {**options, "pod": "a", "uid": "1"}, ((BEGIN * 1000, 0.5), (BEGIN * 1000 + 60_000, 0.5))
+        ),
+        MetricSeries(REQUESTS, {**options, "pod": "b"}, ((BEGIN * 1000 + 60_000, 1.0), (BEGIN * 1000 + 120_000, 2.0))),
     )
     assert export.problems == (
         f"{REQUESTS}.csv: 1 rows with too few cells left out",
@@ -341,7 +343,7 @@ def test_a_table_with_a_column_for_each_series(tmp_path: Path) -> None:
     assert export.problems == ()
 
 
-def test_tables_that_are_none(tmp_path: Path) -> None:
+def test_tables_without_metrics(tmp_path: Path) -> None:
     """Other tables are passed over; one that is called as a metric of pods and has no time or value is refused."""
     other = tmp_path / "trace.csv"
     for text in ("name,cpu\na,1\n", "time,value,name\n1,2,a\n", "time\n1\n"):
@@ -369,15 +371,15 @@ def dump(tmp_path: Path) -> Path:
     return folder
 
 
-def shipped(dump: Path) -> None:
+def write_history(dump: Path) -> None:
     """Eight pods that run all the time, and twelve that come every minute and stay for five."""
     series = []
     for number in range(20):
         at = range(0, 1201, 60) if number < 8 else range(60 * (number - 7), 60 * (number - 2), 60)
-        told = {"uid": f"u{number}", "node": f"worker-{number % 8}"}
+        options = {"uid": f"u{number}", "node": f"worker-{number % 8}"}
         for name in (REQUESTS, LIMITS):
-            series.append(one(name, f"app-{number}", at, 4, **told))
-            series.append(one(name, f"app-{number}", at, 8 << 30, resource="memory", **told))
+            series.append(one(name, f"app-{number}", at, 4, **options))
+            series.append(one(name, f"app-{number}", at, 8 << 30, resource="memory", **options))
     half = len(series) // 2
     (dump / "requests.json").write_text(json.dumps(answer(*series[:half])))
     (dump / "more.json").write_text(json.dumps(answer(*series[half:])))
@@ -386,7 +388,7 @@ def shipped(dump: Path) -> None:
 def test_metrics_become_a_workload_that_runs(dump: Path, tmp_path: Path) -> None:
     """Without any dump of pods they are a history from the first sample on; who was there then is on its node, the
     others come one after the other."""
-    shipped(dump)
+    write_history(dump)
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
@@ -404,7 +406,7 @@ def test_metrics_become_a_workload_that_runs(dump: Path, tmp_path: Path) -> None
 
 def test_tables_become_the_same_workload(dump: Path, tmp_path: Path) -> None:
     """The samples of a JSON export, as a table, are the same pods."""
-    shipped(dump)
+    write_history(dump)
     known = ["namespace", "pod", "container", "resource", "uid", "node", "__name__"]
     lines = [",".join(["time", "value", *known])]
     for name in ("requests.json", "more.json"):
@@ -427,7 +429,7 @@ def test_tables_become_the_same_workload(dump: Path, tmp_path: Path) -> None:
 def test_metrics_beside_dumps_of_pods(dump: Path, tmp_path: Path) -> None:
     """With --since both are one history, and a pod of both is there once; without, the dump alone counts, and that is
     said. No name is in an anonymised copy."""
-    shipped(dump)
+    write_history(dump)
     pod = {
         "metadata": {"name": "app-0", "namespace": "prod", "uid": "u0", "creationTimestamp": "2025-12-31T00:00:00Z"},
         "spec": {"nodeName": "worker-0", "containers": [{"name": "app", "resources": {"requests": {"cpu": "4"}}}]},
@@ -452,7 +454,7 @@ def test_metrics_beside_dumps_of_pods(dump: Path, tmp_path: Path) -> None:
 
 def test_a_truncated_export_is_refused(dump: Path, tmp_path: Path) -> None:
     """File and remedy in a line, and nothing is written."""
-    shipped(dump)
+    write_history(dump)
     path = dump / "requests.json"
     path.write_text(path.read_text()[:-100])
     result = fleet("import", dump, "--out", tmp_path / "cluster")
@@ -469,7 +471,7 @@ def test_metrics_without_pods_are_no_workload(dump: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "cluster").exists()
 
 
-def test_times_that_are_none() -> None:
+def test_malformed_times() -> None:
     """Samples before 1970 or after the year 9999, and pods made or ended then: counted, and the rest is used."""
     odd = one(REQUESTS, "a", [0, 60], uid="1", node="n")
     odd["values"] += [[-5, "1"], [1e15, "1"], ["inf", "1"]]

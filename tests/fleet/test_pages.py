@@ -1,4 +1,4 @@
-"""What people see of a run: a table with three sentences, a page with seven plots, a node, and a plan."""
+"""Output about a run: a table with three sentences, a page with seven plots, a node, and a plan."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_report_json_is_a_document(run: Path) -> None:
     assert figures["refused"]["halfInterval"] is not None
 
 
-def test_compare_ranks_by_what_is_asked_for(run: Path) -> None:
+def test_compare_ranks_by_the_chosen_figure(run: Path) -> None:
     """The figure that is named comes first, and the best of it is marked."""
     text = fleet("compare", run, "--by", "cpus").stdout
     head = next(line for line in text.splitlines() if line.startswith("CONFIGURATION"))
@@ -121,7 +121,7 @@ def test_runs_of_other_pods_are_not_compared(run: Path, tmp_path: Path) -> None:
     assert "is a run of other pods than" in str(other.exception)
 
 
-def test_one_seed_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_single_seed_is_reported(tmp_path: Path) -> None:
     """With one seed no interval is shown, and the sentence says what that means."""
     (tmp_path / "scenario.yaml").write_text(json.dumps({**SCENARIO, "seeds": [1]}))
     result = fleet("run", tmp_path / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
@@ -184,7 +184,7 @@ def test_the_least_number_is_found() -> None:
         find_least_nodes(lambda count: False, 10)
 
 
-def test_anomalies_near_the_answer_are_told() -> None:
+def test_anomalies_near_the_answer_are_reported() -> None:
     """A smaller number that is enough where a greater one is not is recorded, not hidden."""
     assert find_least_nodes(lambda count: count >= 40 or count == 38, 100) == (38, (39,))
     assert find_least_nodes(lambda count: count >= 40 and count != 41, 64)[1] == (41,)
@@ -223,12 +223,12 @@ def test_a_plan_by_several_processes(tmp_path: Path) -> None:
     """Two processes find what one finds, for every configuration and each of three seeds."""
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps({**SCENARIO, "seeds": [1, 2, 3]}))
-    told = [
+    found = [
         fleet("plan", path, "--patience", "5m", "--tolerance", "5", "--workers", workers, "-o", "json").stdout
         for workers in (1, 2)
     ]
-    assert told[0] == told[1]
-    assert all(len(one["bySeed"]) == 3 for one in read_document(told[0], "FleetPlan")["configurations"])
+    assert found[0] == found[1]
+    assert all(len(one["bySeed"]) == 3 for one in read_document(found[0], "FleetPlan")["configurations"])
 
 
 # Plots
@@ -311,7 +311,7 @@ def test_names_cannot_leave_the_facts(full: Path) -> None:
 
 
 def test_maps_end_where_there_is_no_more_room(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nodes with the most stranded CPUs are drawn, the others are told by name."""
+    """The nodes with the most stranded CPUs are drawn, the others are listed by name."""
     monkeypatch.setattr("podslice.fleet.report.node_maps.MOST_TEXT", 300)
     maps = maps_of(full, next(RunStore(full).list_keys()))
     assert 0 < len(maps["nodes"]) < len(maps["names"])

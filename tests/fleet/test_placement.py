@@ -1,4 +1,4 @@
-"""Where pods may be and want to be: the documentation's examples, worked out by hand."""
+"""Placement rules: the documentation's examples, as worked examples."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def pod(app: str = "a", *, namespace: str = "default", labels: Any = None, **spe
     return FleetShape(**{name: getattr(made, name) for name in made.__struct_fields__} | {"placement": found.placement})
 
 
-def fleet(zones: str = "aabb", **told: Any) -> Fleet:
+def fleet(zones: str = "aabb", **fields: Any) -> Fleet:
     """A node for each letter, its zone; `-` for a node without one."""
     labels = [{HOST: f"n{i}", **({"zone": zone} if zone != "-" else {})} for i, zone in enumerate(zones)]
-    return Fleet((fleet_class(),), tuple(FleetNode(f"n{i}", 0, one, **told) for i, one in enumerate(labels)))
+    return Fleet((fleet_class(),), tuple(FleetNode(f"n{i}", 0, one, **fields) for i, one in enumerate(labels)))
 
 
-def near(selector: Any, key: str = "zone", **told: Any) -> dict[str, Any]:
+def near(selector: Any, key: str = "zone", **fields: Any) -> dict[str, Any]:
     """A term of pod affinity."""
-    return {"topologyKey": key, "labelSelector": selector, **told}
+    return {"topologyKey": key, "labelSelector": selector, **fields}
 
 
-def required(kind: str, *terms: Any) -> dict[str, Any]:
+def require_terms(kind: str, *terms: Any) -> dict[str, Any]:
     """An affinity with required terms."""
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
 
 
-def preferred(kind: str, weight: int, term: Any) -> dict[str, Any]:
+def prefer_term(kind: str, weight: int, term: Any) -> dict[str, Any]:
     """An affinity with one preference."""
     one = {"weight": weight, "podAffinityTerm": term}
     return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [one]}}
 
 
-def spread(skew: int = 1, key: str = "zone", when: str = "DoNotSchedule", **told: Any) -> dict[str, Any]:
+def spread(skew: int = 1, key: str = "zone", when: str = "DoNotSchedule", **fields: Any) -> dict[str, Any]:
     """A constraint about pods with app a."""
     selector = {"matchLabels": {"app": "a"}}
-    return {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": when, "labelSelector": selector, **told}
+    return {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": when, "labelSelector": selector, **fields}
 
 
 def open_nodes(columns: Columns, shape: int) -> list[int]:
@@ -116,11 +116,11 @@ def test_which_nodes_count() -> None:
 
 def test_only_pods_of_the_same_revision_and_namespace_count() -> None:
     """`matchLabelKeys` leaves pods of another revision out, and a constraint never sees another namespace."""
-    told = [spread(key=HOST, matchLabelKeys=["hash"])]
+    found = [spread(key=HOST, matchLabelKeys=["hash"])]
     shapes = [
-        pod(labels={"hash": "1"}, topologySpreadConstraints=told),
-        pod(labels={"hash": "2"}, topologySpreadConstraints=told),
-        pod(labels={"hash": "1"}, namespace="other", topologySpreadConstraints=told),
+        pod(labels={"hash": "1"}, topologySpreadConstraints=found),
+        pod(labels={"hash": "2"}, topologySpreadConstraints=found),
+        pod(labels={"hash": "1"}, namespace="other", topologySpreadConstraints=found),
     ]
     columns = Columns(fleet("ab"), shapes)
     columns.book(0, 0, ())
@@ -130,15 +130,15 @@ def test_only_pods_of_the_same_revision_and_namespace_count() -> None:
 def test_near_and_far() -> None:
     """The cache and the web server of the documentation: caches on nodes of their own, each web server beside a cache;
     where no cache is, no web server goes; pods that others want to be far from stay away."""
-    cache = pod("cache", affinity=required("podAntiAffinity", near({"matchLabels": {"app": "cache"}}, HOST)))
+    cache = pod("cache", affinity=require_terms("podAntiAffinity", near({"matchLabels": {"app": "cache"}}, HOST)))
     web = pod(
         "web",
         affinity={
-            **required("podAffinity", near({"matchLabels": {"app": "cache"}}, HOST)),
-            **required("podAntiAffinity", near({"matchLabels": {"app": "web"}}, HOST)),
+            **require_terms("podAffinity", near({"matchLabels": {"app": "cache"}}, HOST)),
+            **require_terms("podAntiAffinity", near({"matchLabels": {"app": "web"}}, HOST)),
         },
     )
-    shy = pod("shy", affinity=required("podAntiAffinity", near({"matchLabels": {"app": "plain"}})))
+    shy = pod("shy", affinity=require_terms("podAntiAffinity", near({"matchLabels": {"app": "plain"}})))
     plain = pod("plain")
     columns = Columns(fleet(), [cache, web, shy, plain])
     assert open_nodes(columns, 1) == []
@@ -154,8 +154,8 @@ def test_near_and_far() -> None:
 def test_the_first_of_a_group_may_go_anywhere() -> None:
     """A pod that wants to be near its like is let to any node with the label while there is none, then near it; one
     that wants to be near others is not."""
-    own = pod(affinity=required("podAffinity", near(A)))
-    columns = Columns(fleet("aab-"), [own, pod("b", affinity=required("podAffinity", near(A)))])
+    own = pod(affinity=require_terms("podAffinity", near(A)))
+    columns = Columns(fleet("aab-"), [own, pod("b", affinity=require_terms("podAffinity", near(A)))])
     assert [open_nodes(columns, 0), open_nodes(columns, 1)] == [[0, 1, 2], []]
     columns.book(2, 0, ())
     assert [open_nodes(columns, 0), open_nodes(columns, 1)] == [[2], [2]]
@@ -164,25 +164,25 @@ def test_the_first_of_a_group_may_go_anywhere() -> None:
 def test_namespaces_of_terms() -> None:
     """A term means pods of its own namespace, of those it names, or of all with an empty selector."""
     here = pod(namespace="x")
-    told: list[dict[str, Any]] = [
+    found: list[dict[str, Any]] = [
         {}, {"namespaces": ["x"]}, {"namespaceSelector": {}}, {"namespaces": ["z"]},
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}},
     ]  # fmt: skip
-    terms = [pod("b", affinity=required("podAffinity", near(A, **one))) for one in told]
+    terms = [pod("b", affinity=require_terms("podAffinity", near(A, **one))) for one in found]
     columns = Columns(fleet(), [here, *terms])
     columns.book(0, 0, ())
     assert [open_nodes(columns, number) for number in range(1, 6)] == [[], [0, 1], [0, 1], [], [0, 1]]
 
 
 def test_scores() -> None:
-    """By hand, doubled as the plugins' weight is 2. Spread over zones with 2 and 1 pods: both count log(4), 2 x 1.386
-    and 1.386 are 3 and 1 rounded, 100 x (3 + 1 - 3) / 3 = 33 and 100. Weights 10 near the one pod on node 0: 100 in its
-    zone. A preference of 30 against it: 100 elsewhere. A term of node affinity: 100 where it is met."""
+    """Worked examples, doubled as the plugins' weight is 2. Spread over zones with 2 and 1 pods: both count log(4),
+    2 x 1.386 and 1.386 are 3 and 1 rounded, 100 x (3 + 1 - 3) / 3 = 33 and 100. Weights 10 near the one pod on node 0:
+    100 in its zone. A preference of 30 against it: 100 elsewhere. A term of node affinity: 100 where it is met."""
     terms = {"weight": 7, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}}
     shapes = [
         pod(topologySpreadConstraints=[spread(when="ScheduleAnyway")]),
-        pod("b", affinity=preferred("podAffinity", 10, near(A))),
-        pod("b", affinity=preferred("podAntiAffinity", 30, near(A, HOST))),
+        pod("b", affinity=prefer_term("podAffinity", 10, near(A))),
+        pod("b", affinity=prefer_term("podAntiAffinity", 30, near(A, HOST))),
         pod("b", affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [terms]}}),
     ]
     columns = Columns(fleet(), shapes)
@@ -199,8 +199,8 @@ def test_scores() -> None:
 
 def test_pods_wait_for_other_pods() -> None:
     """A pod that wants to be near another waits until that one comes; one that a full zone keeps out until one goes."""
-    follower = pod("b", affinity=required("podAffinity", near(A, HOST)))
-    shapes = [pod(), follower, pod("c", affinity=required("podAntiAffinity", near({"matchLabels": {"app": "c"}})))]
+    follower = pod("b", affinity=require_terms("podAffinity", near(A, HOST)))
+    shapes = [pod(), follower, pod("c", affinity=require_terms("podAntiAffinity", near({"matchLabels": {"app": "c"}})))]
     workload = Workload.of(shapes, [1, 0, 2, 2, 2], [0, 1000, 1000, 1000, 1000], [-1, -1, 5000, -1, -1])
     result = run_cell(fleet(), workload, CellOptions(), 1)
     assert list(result.pods.bound) == [1000, 1000, 1000, 1000, 6000]

@@ -1,4 +1,4 @@
-"""Which nodes a plan lets go: of all classes by weight, or of one class while all others stay."""
+"""Nodes that a plan removes: of all classes by weight, or of one class while all others stay."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_one_class_goes_while_all_others_stay(scenario: Path, tmp_path: Path) ->
     found = fleet("plan", scenario, "--by-class", "--workers", 1, "--out", run, "-o", "json")
     assert found.exit_code == 0, found.output
     (one,) = read_document(found.stdout, "FleetPlan")["configurations"]
-    told = {kind["name"]: (kind["nodes"], kind["fewer"], kind["bySeed"]) for kind in one["classes"]}
-    assert told == {"big": (4, 1, [1, 1, 1]), "small": (6, 6, [6, 6, 6]), "gpu": (3, 3, [3, 3, 3])}
+    data = {kind["name"]: (kind["nodes"], kind["fewer"], kind["bySeed"]) for kind in one["classes"]}
+    assert data == {"big": (4, 1, [1, 1, 1]), "small": (6, 6, [6, 6, 6]), "gpu": (3, 3, [3, 3, 3])}
     text = fleet("plan", scenario, "--by-class", "--workers", 1).stdout
     assert "1 of the 4 nodes of class big fewer (1 to 1), if all others stay" in " ".join(text.split())
     assert fleet("report", run).exit_code == 0
@@ -71,7 +71,7 @@ def test_classes_go_together_by_weight(scenario: Path) -> None:
 
 
 def test_a_class_may_go_whole_by_weight(scenario: Path) -> None:
-    """What is left are the nodes that stay in any case, and they are enough."""
+    """The nodes that are never removed remain, and they are enough."""
     found = fleet("plan", scenario, "--weight", "small=1", "--workers", 1)
     assert "7 nodes (7 to 7), 6 fewer than the scenario has" in " ".join(found.stdout.split())
     assert "6 of the 6 nodes of class small fewer (6 to 6)" in " ".join(found.stdout.split())
@@ -85,7 +85,7 @@ def test_two_processes_find_the_same_of_classes(scenario: Path) -> None:
 
 
 def test_a_class_of_too_few_nodes_says_so(tmp_path: Path) -> None:
-    """Where all nodes are not enough no class may lose any."""
+    """No class may lose any node where all nodes are not enough."""
     path = tmp_path / "scenario.yaml"
     data = json.loads(json.dumps(MIXED))
     data["workload"][0]["synthetic"]["pods"] = 60
@@ -106,7 +106,7 @@ def test_a_class_of_too_few_nodes_says_so(tmp_path: Path) -> None:
         (("--weight", "big=1", "--by-class"), "--by-class and --weight are two questions"),
     ],
 )
-def test_weights_that_say_nothing_are_refused(scenario: Path, words: tuple[str, ...], said: str) -> None:
+def test_weights_without_effect_are_refused(scenario: Path, words: tuple[str, ...], said: str) -> None:
     """With the value and what to write instead."""
     result = fleet("plan", scenario, "--workers", 1, *words)
     assert isinstance(result.exception, InputError)
@@ -131,7 +131,7 @@ def test_nodes_go_as_weights_say() -> None:
 
 
 def test_none_may_be_enough() -> None:
-    """Where it is not known that no node is too few, none is tried; a number that is known is not."""
+    """No node at all is tried where that is not known to be too few; a number known to be too small is not tried."""
     asked: list[int] = []
 
     def enough(count: int) -> bool:

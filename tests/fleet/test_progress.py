@@ -1,4 +1,4 @@
-"""How far a run is: shares of cells in work, from the loop of a cell to what people and programs read."""
+"""Progress of a run: shares of cells at work, from the loop of a cell to the output for people and programs."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Stream:
         return self.terminal
 
 
-class Told:
-    """A progress on a clock of its own."""
+class Display:
+    """A `RunProgress` with a clock of its own."""
 
     def __init__(self, total: int, form: str = "auto", *, terminal: bool = False, **more: Any) -> None:
         self.now = 0.0
@@ -59,24 +59,24 @@ class Told:
 
 def test_progress_in_lines() -> None:
     """Without a terminal a line comes at once, then every ten seconds, and at the end."""
-    told = Told(3)
+    display = Display(3)
     for at, key in ((4.0, "a"), (12.0, "b"), (13.0, "c")):
-        told.now = at
-        told.progress.count(key)
-    assert told.lines == [
+        display.now = at
+        display.progress.count(key)
+    assert display.lines == [
         "podslice: 0 of 3 cells",
         "podslice: 2 of 3 cells, about 6 s left",
         "podslice: 3 of 3 cells",
     ]
 
 
-def test_one_long_cell_is_told() -> None:
+def test_one_long_cell_is_shown() -> None:
     """A single cell of minutes has a line every ten seconds, with its share and the time that the rest takes."""
-    told = Told(1)
+    display = Display(1)
     for second in range(31):
-        told.now = float(second)
-        told.progress.report("now~kube~s1", second / 100)
-    assert told.lines == [
+        display.now = float(second)
+        display.progress.report("now~kube~s1", second / 100)
+    assert display.lines == [
         "podslice: 0 of 1 cells",
         "podslice: 0 of 1 cells, about 90 s left; now~kube~s1 10 %",
         "podslice: 0 of 1 cells, about 80 s left; now~kube~s1 20 %",
@@ -87,45 +87,47 @@ def test_one_long_cell_is_told() -> None:
 def test_lines_name_the_furthest_cells() -> None:
     """Of many cells in work the four that are furthest are named; one that is done is in work no more, whatever
     comes late."""
-    told = Told(6)
+    display = Display(6)
     for place in range(6):
-        told.progress.report(f"c{place}", 0.0)
-        told.progress.report(f"c{place}", place / 10)
-    told.progress.count("c5")
-    told.progress.report("c5", 0.9)
-    told.now = 10.0
-    told.progress.tick()
-    assert told.lines[-1] == ("podslice: 1 of 6 cells, about 20 s left; c4 40 %, c3 30 %, c2 20 %, c1 10 % and 1 more")
+        display.progress.report(f"c{place}", 0.0)
+        display.progress.report(f"c{place}", place / 10)
+    display.progress.count("c5")
+    display.progress.report("c5", 0.9)
+    display.now = 10.0
+    display.progress.tick()
+    assert display.lines[-1] == (
+        "podslice: 1 of 6 cells, about 20 s left; c4 40 %, c3 30 %, c2 20 %, c1 10 % and 1 more"
+    )
 
 
 def test_what_a_checkpoint_had_took_no_time() -> None:
     """A cell that goes on at 80 % and is at 90 % after ten seconds needs ten more, not one."""
-    told = Told(1, "json")
-    told.progress.report("a", 0.8)
-    told.now = 10.0
-    told.progress.report("a", 0.9)
-    assert told.documents[-1]["secondsLeft"] == 10.0
+    display = Display(1, "json")
+    display.progress.report("a", 0.8)
+    display.now = 10.0
+    display.progress.report("a", 0.9)
+    assert display.documents[-1]["secondsLeft"] == 10.0
 
 
-def test_equivalence_are_no_work() -> None:
+def test_equivalent_cells_are_counted_without_work() -> None:
     """Cells that are not simulated count as done, and not for the time that is left."""
-    told = Told(4, "json", work={"a", "c"})
-    told.now = 5.0
-    told.progress.count("a")
-    told.progress.count("b")
-    assert told.documents[-1] == {
+    display = Display(4, "json", work={"a", "c"})
+    display.now = 5.0
+    display.progress.count("a")
+    display.progress.count("b")
+    assert display.documents[-1] == {
         "done": 2, "total": 4, "cell": "b", "secondsLeft": 5.0, "share": 0.5, "shares": {}
     }  # fmt: skip
 
 
 def test_progress_in_json() -> None:
     """A line for every cell, and every second one with the shares of cells in work."""
-    told = Told(2, "json")
-    told.progress.report("a", 0.25)
-    told.now = 1.0
-    told.progress.report("b", 0.5)
-    told.progress.count("a")
-    assert [(one["done"], one["share"], one["shares"]) for one in told.documents] == [
+    display = Display(2, "json")
+    display.progress.report("a", 0.25)
+    display.now = 1.0
+    display.progress.report("b", 0.5)
+    display.progress.count("a")
+    assert [(one["done"], one["share"], one["shares"]) for one in display.documents] == [
         (0, 0.0, {}),
         (0, 0.375, {"a": 0.25, "b": 0.5}),
         (1, 0.75, {"b": 0.5}),
@@ -136,17 +138,17 @@ def test_progress_as_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal has a bar for all and one for each cell in work, which are wiped at the end."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    told = Told(2, terminal=True)
-    told.progress.report("now~kube~s1", 0.0)
-    told.now = 1.0
-    told.progress.report("now~kube~s1", 0.5)
-    assert "50 % now~kube~s1" in told.stream.text
-    assert "25 % 0 of 2 cells, about 3 s left" in told.stream.text
-    told.now = 2.0
-    told.progress.count("now~kube~s1")
-    assert "50 % 1 of 2 cells" in told.stream.text
-    told.progress.end()
-    assert told.stream.text.endswith("\x1b[2K")
+    display = Display(2, terminal=True)
+    display.progress.report("now~kube~s1", 0.0)
+    display.now = 1.0
+    display.progress.report("now~kube~s1", 0.5)
+    assert "50 % now~kube~s1" in display.stream.text
+    assert "25 % 0 of 2 cells, about 3 s left" in display.stream.text
+    display.now = 2.0
+    display.progress.count("now~kube~s1")
+    assert "50 % 1 of 2 cells" in display.stream.text
+    display.progress.end()
+    assert display.stream.text.endswith("\x1b[2K")
 
 
 def test_spans_for_people() -> None:
@@ -157,7 +159,7 @@ def test_spans_for_people() -> None:
 # Shares of cells
 
 
-def test_a_cell_tells_the_share_of_its_arrivals() -> None:
+def test_a_cell_reports_the_share_of_its_arrivals() -> None:
     """From 0 to 1, never back, with steps of no more pods than there are events between two words."""
     found: list[float] = []
     run_cell(fleet_of(4), churn([shape("1")], 2000), CellOptions(), 1, progress=found.append)
@@ -166,8 +168,8 @@ def test_a_cell_tells_the_share_of_its_arrivals() -> None:
     assert max(after - before for before, after in pairwise(found)) <= 256 / 2000
 
 
-def test_pods_that_come_at_one_moment_are_told_by_their_ends() -> None:
-    """Where all pods come at once, half of them are no half of the cell: those that ended count too."""
+def test_progress_of_pods_that_arrive_at_one_moment() -> None:
+    """The ends of pods that arrive at one moment count too: half of the arrivals are no half of the cell."""
     pods = 1024
     lengths = array("q", (1000 * (pod + 1) for pod in range(pods)))
     work = Workload.of([shape("10m")], [0] * pods, [0] * pods, lengths)
@@ -199,19 +201,19 @@ def test_a_cell_without_pods_is_done() -> None:
 # The pipe
 
 
-def test_words_are_half_a_second_apart() -> None:
-    """The first one is told at once, what comes between is not."""
+def test_reports_are_half_a_second_apart() -> None:
+    """The first report comes at once, those in between are dropped."""
     now = [0.0]
     found: list[tuple[str, float]] = []
-    teller = ProgressReporter("a", lambda key, share: found.append((key, share)), lambda: now[0])
+    reporter = ProgressReporter("a", lambda key, share: found.append((key, share)), lambda: now[0])
     for step in range(10):
         now[0] = step / 10
-        teller(step / 10)
+        reporter(step / 10)
     assert found == [("a", 0.0), ("a", 0.5)]
 
 
-def test_a_pipe_that_nobody_reads_loses_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker does not wait for who listens, and what is heard is whole; without a listener it works on."""
+def test_a_full_pipe_loses_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker does not wait for the reader, and complete lines arrive; without a reader it works on."""
     monkeypatch.setattr("podslice.fleet.workers.progress._SINK", type("Sink", (), {})())
     pipe = ProgressPipe()
     report_through(pipe.writer)
@@ -229,14 +231,14 @@ def test_a_pipe_that_nobody_reads_loses_words(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_workers_tell_and_the_bytes_stay(tmp_path: Path) -> None:
-    """Two processes tell shares of their cells; the run is the same as one that tells nothing."""
+def test_workers_report_and_the_bytes_stay(tmp_path: Path) -> None:
+    """Two processes report shares of their cells; the run is the same as one without reports."""
     path = tmp_path / "scenario.yaml"
     path.write_text(json.dumps(SCENARIO))
-    told = fleet("run", path, "--out", tmp_path / "told", "--workers", 2, "--progress", "json")
+    result = fleet("run", path, "--out", tmp_path / "told", "--workers", 2, "--progress", "json")
     quiet = fleet("run", path, "--out", tmp_path / "quiet", "--workers", 1, "--progress", "none")
-    assert (told.exit_code, quiet.exit_code) == (0, 0), told.output
-    lines = [json.loads(line) for line in told.stderr.splitlines() if line.startswith("{")]
+    assert (result.exit_code, quiet.exit_code) == (0, 0), result.output
+    lines = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
     assert (lines[0]["share"], lines[-1]["share"], lines[-1]["done"]) == (0.0, 1.0, 8)
     shares = {key: share for line in lines for key, share in line["shares"].items()}
     assert shares
@@ -245,7 +247,7 @@ def test_workers_tell_and_the_bytes_stay(tmp_path: Path) -> None:
     assert files_of(tmp_path / "told") == files_of(tmp_path / "quiet")
 
 
-def test_a_plan_tells_shares_too(tmp_path: Path) -> None:
+def test_a_plan_reports_shares_too(tmp_path: Path) -> None:
     """Of a cell whose nodes are looked for the share rises from question to question, and then it is done."""
     study = load_study(tmp_path, {**SCENARIO, "seeds": [1], "schedulers": {"kube": {}}})
     said: list[tuple[str, float]] = []

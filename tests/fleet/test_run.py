@@ -35,9 +35,9 @@ def facts(result: CellResult) -> tuple[Any, ...]:
 def test_results_do_not_depend_on_what_is_remembered(policy: Any, seen: Any) -> None:
     """Room for hardly any answer or for all, verified or not: the same result."""
     fleet, workload = fleet_of(5), churn(SHAPES, 300)
-    told = {"policy": policy, "filter": seen, "sample_ms": 5000, "metrics": EVERYTHING, "cpus": True}
+    options = {"policy": policy, "filter": seen, "sample_ms": 5000, "metrics": EVERYTHING, "cpus": True}
     results = [
-        run_cell(fleet, workload, CellOptions(**told, memory=memory, verify=verify), 3)
+        run_cell(fleet, workload, CellOptions(**options, memory=memory, verify=verify), 3)
         for memory, verify in ((1 << 30, 0), (1 << 30, 1), (1 << 15, 1), (0, 7))
     ]
     assert results[1].work["verified"] > 100
@@ -47,7 +47,7 @@ def test_results_do_not_depend_on_what_is_remembered(policy: Any, seen: Any) -> 
 
 
 @pytest.mark.parametrize("policy", ["least-allocated", "most-allocated"])
-def test_ledger_add_up(policy: Any) -> None:
+def test_ledgers_add_up(policy: Any) -> None:
     """At every sample pods are running, waiting, looping or gone, and no node has more than there is; at the end the
     pods' CPUs of a node are apart and, with its shared pool, all there are."""
     fleet, workload = fleet_of(4), churn(SHAPES, 400)
@@ -76,7 +76,7 @@ def test_ledger_add_up(policy: Any) -> None:
 
 
 def test_an_exact_filter_is_never_refused() -> None:
-    """Who asks the node model itself sends no pod in vain."""
+    """A filter that asks the node model itself sends no pod to a node that refuses it."""
     fleet, workload = fleet_of(5), churn(SHAPES, 500, gap=300)
     blind = run_cell(fleet, workload, CellOptions(policy="most-allocated"), 1)
     exact = run_cell(fleet, workload, CellOptions(policy="most-allocated", filter="exact"), 1)
@@ -101,9 +101,9 @@ def test_loops_in_closed_form(monkeypatch: pytest.MonkeyPatch, ties: Any, seed: 
     assert closed.nodes == stepped.nodes
 
 
-def one_by_one(shapes: list[FleetShape], **told: Any) -> Workload:
+def one_by_one(shapes: list[FleetShape], **fields: Any) -> Workload:
     """A pod of each shape, a second apart."""
-    return Workload.of(shapes, range(len(shapes)), [1000 * at for at in range(len(shapes))], **told)
+    return Workload.of(shapes, range(len(shapes)), [1000 * at for at in range(len(shapes))], **fields)
 
 
 def test_owners_after_a_refusal() -> None:
@@ -184,7 +184,7 @@ def test_loads_that_no_node_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("seed", "gap"), [(7, 700), (8, 300)])
 def test_a_pod_that_loops_again_is_not_bound_twice(seed: int, gap: int) -> None:
-    """A pod whose victims left in vain loops on; when it is bound at last, nobody tries it again, and ledgers
+    """A pod whose victims left in vain loops on; when it is bound at last, it is not tried again, and ledgers
     add up. After `limit` refusals it makes no pod leave any more, or the two would take turns for ever."""
     shapes = [shape("2", priority=1), shape("4", priority=1), shape("8", priority=9), shape("3")]
     options = CellOptions(preemption=True, limit=10)

@@ -1,4 +1,4 @@
-"""Runs: the same bytes whoever simulates, nothing lost whatever ends them, tables that say what was decided."""
+"""Runs: the same bytes whichever process simulates, nothing lost whatever ends them, tables of all decisions."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def podslice(*words: object, **environment: str) -> subprocess.CompletedProcess[
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was made by one process, with its scenario beside it."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "scenario.yaml").write_text(json.dumps(SCENARIO))
@@ -108,13 +108,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_tables_are_described(finished: Path) -> None:
+def test_tables_are_described(finished_run: Path) -> None:
     """Every table is there with its columns in their order, each with a type that its cells have, and a meaning; the
     document is of its schema."""
-    told = read_document((finished / "run" / "tables" / "tables.json").read_text(), "FleetTables")
-    assert {table["name"] for table in told["tables"]} == {"cells", "series", "refusals", "pods", "nodes"}
-    for table in told["tables"]:
-        found = rows(finished / "run" / "tables" / table["file"])
+    data = read_document((finished_run / "run" / "tables" / "tables.json").read_text(), "FleetTables")
+    assert {table["name"] for table in data["tables"]} == {"cells", "series", "refusals", "pods", "nodes"}
+    for table in data["tables"]:
+        found = rows(finished_run / "run" / "tables" / table["file"])
         columns = {column["name"]: column["type"] for column in table["columns"]}
         assert all(column["meaning"] for column in table["columns"])
         for row in found:
@@ -124,9 +124,9 @@ def test_tables_are_described(finished: Path) -> None:
                     assert float(text) == (int(text) if columns[name] in ("integer", "decimal") else float(text))
 
 
-def test_a_run_keeps_every_cell_and_tables(finished: Path) -> None:
+def test_a_run_keeps_every_cell_and_tables(finished_run: Path) -> None:
     """Each cell has an outcome and a page; the tables have a row for every cell, pod and node."""
-    run = finished / "run"
+    run = finished_run / "run"
     assert len(list((run / "cells").glob("*.bin"))) == len(list((run / "cells").glob("*.json"))) == 8
     cells = rows(run / "tables" / "cells.csv")
     assert [row["cell"] for row in cells] == list(RunStore(run).list_keys())
@@ -136,9 +136,9 @@ def test_a_run_keeps_every_cell_and_tables(finished: Path) -> None:
     assert {row["refused_attempts"] for row in exact} == {"0"}, "an exact filter has no refusals"
 
 
-def test_pods_of_the_tables_add_up(finished: Path) -> None:
+def test_pods_of_the_tables_add_up(finished_run: Path) -> None:
     """Running, ended and pods that never ran are all that arrived; an owner's CPUs are as many as it asked for."""
-    tables = finished / "run" / "tables"
+    tables = finished_run / "run" / "tables"
     cells = {row["cell"]: row for row in rows(tables / "cells.csv")}
     pods = rows(tables / "pods.csv.gz")
     for key, cell in cells.items():
@@ -155,9 +155,9 @@ def test_pods_of_the_tables_add_up(finished: Path) -> None:
         assert pod["shape"].startswith(f"{count} CPU")
 
 
-def test_every_configuration_meets_the_same_pods(finished: Path) -> None:
+def test_every_configuration_meets_the_same_pods(finished_run: Path) -> None:
     """Arrivals and shapes of a seed are the same in all cells, and others for another seed."""
-    pods = rows(finished / "run" / "tables" / "pods.csv.gz")
+    pods = rows(finished_run / "run" / "tables" / "pods.csv.gz")
     lists: dict[str, set[tuple[str, ...]]] = {}
     for key in {pod["cell"] for pod in pods}:
         seed = key.rpartition("~")[2]
@@ -170,20 +170,20 @@ def test_every_configuration_meets_the_same_pods(finished: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "hashing"), [(2, "0"), (5, "77")])
 @pytest.mark.process
-def test_the_same_bytes_whoever_simulates(finished: Path, tmp_path: Path, workers: int, hashing: str) -> None:
+def test_the_same_bytes_from_any_process(finished_run: Path, tmp_path: Path, workers: int, hashing: str) -> None:
     """Two and five processes with other hash seeds leave the bytes that one process left."""
-    found = podslice("run", finished / "scenario.yaml", "--out", tmp_path / "run", "--workers", workers,
+    found = podslice("run", finished_run / "scenario.yaml", "--out", tmp_path / "run", "--workers", workers,
                      PYTHONHASHSEED=hashing)  # fmt: skip
     assert found.returncode == 0, found.stderr
-    assert files_of(tmp_path / "run") == files_of(finished / "run")
+    assert files_of(tmp_path / "run") == files_of(finished_run / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_killed_runs_go_on_to_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+def test_killed_runs_go_on_to_the_same_bytes(finished_run: Path, tmp_path: Path) -> None:
     """A run that is killed again and again, at any moment, ends with the bytes of one that was not."""
     chance = random.Random(5)
-    command = [sys.executable, "-m", "podslice", "fleet", "run", str(finished / "scenario.yaml"), "--out",
+    command = [sys.executable, "-m", "podslice", "fleet", "run", str(finished_run / "scenario.yaml"), "--out",
                str(tmp_path / "run"), "--workers", "2", "--resume"]  # fmt: skip
     for _ in range(4):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0)
@@ -194,7 +194,7 @@ def test_killed_runs_go_on_to_the_same_bytes(finished: Path, tmp_path: Path) -> 
             process.wait()
     found = podslice(*command[4:])
     assert found.returncode == 0, found.stderr
-    assert files_of(tmp_path / "run") == files_of(finished / "run")
+    assert files_of(tmp_path / "run") == files_of(finished_run / "run")
 
 
 @contextmanager
@@ -219,19 +219,19 @@ def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "tell"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
 @pytest.mark.process
 def test_an_interrupted_run_says_how_to_go_on(
-    tmp_path: Path, number: signal.Signals, tell: Callable[[int, int], None]
+    tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     """Ctrl-C, and SIGTERM to the first process alone, end a run and its workers with 130 and one line, and leave what
     --resume takes."""
     with long_run(tmp_path) as process:
-        tell(process.pid, number)
-        _, told = process.communicate(timeout=200)
-    assert process.returncode == 130, told
-    assert f"interrupted; --resume goes on with {tmp_path / 'run'}" in told
-    assert "Traceback" not in told
+        send(process.pid, number)
+        _, text = process.communicate(timeout=200)
+    assert process.returncode == 130, text
+    assert f"interrupted; --resume goes on with {tmp_path / 'run'}" in text
+    assert "Traceback" not in text
     store = RunStore(tmp_path / "run")
     made = list(store.list_keys())
     assert made
@@ -241,38 +241,38 @@ def test_an_interrupted_run_says_how_to_go_on(
 @pytest.mark.slow
 @pytest.mark.process
 def test_workers_end_when_the_run_is_killed(tmp_path: Path) -> None:
-    """The first process is killed and tells nobody: no worker stays."""
+    """The first process is killed without a signal to its workers: none of them stays."""
     with long_run(tmp_path) as process:
         process.kill()
         process.communicate(timeout=200)
     assert process.returncode == -signal.SIGKILL
 
 
-def test_resume_makes_only_what_is_missing_or_damaged(finished: Path, tmp_path: Path) -> None:
-    """A damaged cell is told and made again, a whole one is kept, and the bytes are those of an unharmed run."""
+def test_resume_makes_only_what_is_missing_or_damaged(finished_run: Path, tmp_path: Path) -> None:
+    """A damaged cell is reported and made again, a whole one is kept, and the bytes are those of an unharmed run."""
     run = tmp_path / "run"
     run.mkdir()
-    for path in (finished / "run").rglob("*"):
-        target = run / path.relative_to(finished / "run")
+    for path in (finished_run / "run").rglob("*"):
+        target = run / path.relative_to(finished_run / "run")
         target.mkdir() if path.is_dir() else target.write_bytes(path.read_bytes())
     keys = list(RunStore(run).list_keys())
     (run / "cells" / f"{keys[0]}.bin").write_bytes(b"damaged")
     (run / "cells" / f"{keys[1]}.json").unlink()
     kept = (run / "cells" / f"{keys[2]}.bin").stat().st_mtime_ns
-    result = fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--resume")
+    result = fleet("run", finished_run / "scenario.yaml", "--out", run, "--workers", 1, "--resume")
     assert result.exit_code == 0
     assert f"cell {keys[0]} does not have its checksum; it is made again" in result.output
     assert (run / "cells" / f"{keys[2]}.bin").stat().st_mtime_ns == kept
-    assert files_of(run) == files_of(finished / "run")
+    assert files_of(run) == files_of(finished_run / "run")
 
 
-def test_a_run_is_not_mixed_with_another(finished: Path, scenario: Path) -> None:
+def test_a_run_is_not_mixed_with_another(finished_run: Path, scenario: Path) -> None:
     """Without --resume a run is not touched, and with it only by the same scenario and files."""
-    again = CliRunner().invoke(cli, ["fleet", "run", str(scenario), "--out", str(finished / "run")])
+    again = CliRunner().invoke(cli, ["fleet", "run", str(scenario), "--out", str(finished_run / "run")])
     assert isinstance(again.exception, InputError)
     assert "there is a run already" in str(again.exception)
     scenario.write_text(json.dumps({**SCENARIO, "seeds": [7]}))
-    other = fleet("run", scenario, "--out", finished / "run", "--resume")
+    other = fleet("run", scenario, "--out", finished_run / "run", "--resume")
     assert "is a run of another scenario" in str(other.exception)
 
 
@@ -307,7 +307,7 @@ def test_configurations_that_do_not_start_are_named(scenario: Path, tmp_path: Pa
 
 
 def test_print_is_a_scenario_with_the_same_id(scenario: Path, tmp_path: Path) -> None:
-    """What --print writes has every default, and is the same scenario."""
+    """The output of --print has every default, and is the same scenario."""
     printed = fleet("run", scenario, "--print").output
     head, _, text = printed.partition("\n")
     (tmp_path / "again.yaml").write_text(text)
@@ -318,7 +318,7 @@ def test_print_is_a_scenario_with_the_same_id(scenario: Path, tmp_path: Path) ->
 
 
 def test_a_dry_run_says_what_and_how_long(scenario: Path, tmp_path: Path) -> None:
-    """Nothing is written; cells, nodes, what is assumed and a time are told."""
+    """Nothing is written; cells, nodes, what is assumed and a time are printed."""
     result = fleet("run", scenario, "--dry-run", "--out", tmp_path / "run")
     assert "small: 8 cells to make" in result.output
     assert "pods in a cell: 150; at " in result.output
@@ -333,27 +333,29 @@ def test_only_some_cells(scenario: Path, tmp_path: Path) -> None:
     assert "no cell's key has 'nothing' in it" in str(unknown.exception)
 
 
-def test_parquet_tables_say_the_same(finished: Path, tmp_path: Path) -> None:
+def test_parquet_tables_say_the_same(finished_run: Path, tmp_path: Path) -> None:
     """Parquet has the rows of the CSV files."""
     pytest.importorskip("pyarrow", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
     run = tmp_path / "run"
-    assert fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet").exit_code == 0
+    assert (
+        fleet("run", finished_run / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet").exit_code == 0
+    )
     for name in ("pods", "nodes", "refusals", "series"):
         with open_rows(run / "tables" / f"{name}.parquet") as table:
             found = [dict(zip(table.columns, row, strict=True)) for _, row in table.rows]
-        wanted = rows(finished / "run" / "tables" / f"{name}.csv.gz")
+        wanted = rows(finished_run / "run" / "tables" / f"{name}.csv.gz")
         assert len(found) == len(wanted)
         assert found[:50] == wanted[:50]
 
 
-def test_parquet_files_say_what_they_hold(finished: Path, tmp_path: Path) -> None:
-    """A file has the columns and types that tables.json tells, whole numbers of more than 64 bits as decimals, its
+def test_parquet_files_say_what_they_hold(finished_run: Path, tmp_path: Path) -> None:
+    """A file has the columns and types of tables.json, whole numbers of more than 64 bits as decimals, its
     name and version, and nothing that depends on when it was written."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
     runs = tmp_path / "run", tmp_path / "again"
     for run in runs:
-        told = fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet")
-        assert told.exit_code == 0
+        result = fleet("run", finished_run / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet")
+        assert result.exit_code == 0
     types = {"text": "string", "integer": "int64", "number": "double", "decimal": "decimal128(38, 0)"}
     describe = json.loads((runs[0] / "tables" / "tables.json").read_text())["tables"]
     assert {one["name"] for one in describe} == {"cells", "pods", "nodes", "refusals", "series"}
@@ -374,8 +376,8 @@ def test_a_damaged_trace_is_known_before_any_cell(scenario: Path, tmp_path: Path
     data["workload"] = [{"trace": "mine.csv", "columns": {"cpu": "c:cores"}}]
     scenario.write_text(json.dumps(data))
     trace.write_text("c,m\n" + "1,2\n" * 50 + "x,2\n")
-    told = fleet("run", scenario, "--out", tmp_path / "run")
-    assert "mine.csv: line 52 column c" in str(told.exception)
+    result = fleet("run", scenario, "--out", tmp_path / "run")
+    assert "mine.csv: line 52 column c" in str(result.exception)
     assert not (tmp_path / "run").exists()
     data["workload"] = [{"trace": "mine.csv"}]
     scenario.write_text(json.dumps(data))
@@ -385,7 +387,7 @@ def test_a_damaged_trace_is_known_before_any_cell(scenario: Path, tmp_path: Path
 
 
 def test_outcomes_survive_their_encoding(scenario: Path) -> None:
-    """What is decoded is what was encoded; other bytes are refused."""
+    """Decoding returns what was encoded; other bytes are refused."""
     study = Study(load_scenario(scenario), scenario.parent)
     outcome = simulate_cell(study, study.cells[3].key)
     data = encode(outcome)
@@ -398,7 +400,7 @@ def test_outcomes_survive_their_encoding(scenario: Path) -> None:
             decode(wrong)
 
 
-def test_a_worker_tells_what_is_wrong(scenario: Path) -> None:
+def test_a_worker_reports_its_problem(scenario: Path) -> None:
     """A cell that cannot be made is an answer with a line, not an exception that ends the worker."""
     text = json.dumps({**SCENARIO, "nodeEvents": [{"at": 1, "drain": "x"}]})
     answer = simulate(Task(text, str(scenario.parent), Study(load_scenario(scenario), scenario.parent).cells[0].key))
@@ -523,8 +525,8 @@ def test_manifests_are_spread_and_kept_near(tmp_path: Path) -> None:
         "workload": [{"manifests": "deploy.yaml"}],
     }
     (tmp_path / "scenario.yaml").write_text(json.dumps(scenario))
-    told = fleet("run", tmp_path / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
-    assert told.exit_code == 0, told.output
+    result = fleet("run", tmp_path / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
+    assert result.exit_code == 0, result.output
     where: dict[str, list[str]] = {}
     for row in rows(tmp_path / "run" / "tables" / "pods.csv.gz"):
         where.setdefault(row["shape"], []).append(row["node"] if row["verdict"] == "ran" else row["verdict"])

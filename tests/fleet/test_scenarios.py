@@ -61,7 +61,7 @@ def workload(**fields: Any) -> list[dict[str, Any]]:
     return [{"trace": "pods.csv", **fields}]
 
 
-def made_up(**fields: Any) -> dict[str, Any]:
+def synthetic(**fields: Any) -> dict[str, Any]:
     made = {"shapes": [{"cpu": 1}], "arrivals": {"poisson": "1/s"}, "pods": 3, **fields}
     return {"workload": [{"synthetic": made}]}
 
@@ -82,24 +82,24 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"workload": workload(reading={"time": {"scale": 0}})}, "reading.time.scale: 0.0 is not above 0"),
     ({"workload": workload(reading={"time": {"start": "x"}})}, "reading.time.start: 'x' is no time (write 30s, 5m"),
     ({"workload": workload(reading={"time": {"start": 9, "until": 5}})}, "reading.time.until: is not after start"),
-    (made_up(pods=0), "workload[0].synthetic.pods: 0 is less than 1"),
-    (made_up(arrivals={}), "synthetic.arrivals: needs exactly one of poisson and every"),
-    (made_up(arrivals={"poisson": "0/s"}), "synthetic.arrivals.poisson: '0/s' is no rate (write 40/s or 5/min)"),
-    (made_up(arrivals={"every": "x"}), "synthetic.arrivals.every: 'x' is no time"),
-    (made_up(lifetime={}), "synthetic.lifetime: needs exactly one of lognormal, exponential and constant"),
-    (made_up(lifetime={"exponential": 0}), "synthetic.lifetime.exponential: is not above 0"),
-    (made_up(lifetime={"constant": -1}), "synthetic.lifetime.constant: -1 is negative"),
-    (made_up(lifetime={"constant": "9e30"}), "synthetic.lifetime.constant: '9e30' is no time"),
+    (synthetic(pods=0), "workload[0].synthetic.pods: 0 is less than 1"),
+    (synthetic(arrivals={}), "synthetic.arrivals: needs exactly one of poisson and every"),
+    (synthetic(arrivals={"poisson": "0/s"}), "synthetic.arrivals.poisson: '0/s' is no rate (write 40/s or 5/min)"),
+    (synthetic(arrivals={"every": "x"}), "synthetic.arrivals.every: 'x' is no time"),
+    (synthetic(lifetime={}), "synthetic.lifetime: needs exactly one of lognormal, exponential and constant"),
+    (synthetic(lifetime={"exponential": 0}), "synthetic.lifetime.exponential: is not above 0"),
+    (synthetic(lifetime={"constant": -1}), "synthetic.lifetime.constant: -1 is negative"),
+    (synthetic(lifetime={"constant": "9e30"}), "synthetic.lifetime.constant: '9e30' is no time"),
     (
-        made_up(lifetime={"constant": 1 << 60}),
+        synthetic(lifetime={"constant": 1 << 60}),
         "constant: 1152921504606846976 is longer than anything",
     ),
-    (made_up(lifetime={"lognormal": [3, -1]}), "synthetic.lifetime.lognormal: is no distribution"),
-    (made_up(lifetime={"lognormal": [1000, 1]}), "synthetic.lifetime.lognormal: is no distribution"),
-    (made_up(shapes=[]), "synthetic.shapes: has none that comes"),
-    (made_up(shapes=[{"cpu": "x"}]), "synthetic.shapes[0].cpu: 'x' is no quantity"),
-    (made_up(shapes=[{"cpu": 1, "weight": -1}]), "synthetic.shapes[0].weight: -1 is less than 0"),
-    (made_up(shapes=[{"cpu": 1, "gpus": -1}]), "synthetic.shapes[0].gpus: -1 is less than 0"),
+    (synthetic(lifetime={"lognormal": [3, -1]}), "synthetic.lifetime.lognormal: is no distribution"),
+    (synthetic(lifetime={"lognormal": [1000, 1]}), "synthetic.lifetime.lognormal: is no distribution"),
+    (synthetic(shapes=[]), "synthetic.shapes: has none that comes"),
+    (synthetic(shapes=[{"cpu": "x"}]), "synthetic.shapes[0].cpu: 'x' is no quantity"),
+    (synthetic(shapes=[{"cpu": 1, "weight": -1}]), "synthetic.shapes[0].weight: -1 is less than 0"),
+    (synthetic(shapes=[{"cpu": 1, "gpus": -1}]), "synthetic.shapes[0].gpus: -1 is less than 0"),
     ({"refusals": {"delay": "x"}}, "refusals.delay: 'x' is no time"),
     ({"refusals": {"limit": -1}}, "refusals.limit: -1 is less than 0"),
     ({"refusals": {"tries": 0}}, "refusals.tries: 0 is less than 1"),
@@ -147,8 +147,8 @@ VALUES: list[tuple[dict[str, Any], str]] = [
         *VALUES,
     ],
 )  # fmt: skip
-def test_mistakes_are_told_with_their_place(fields: dict[str, Any], said: str) -> None:
-    """A field that nobody knows and a value that cannot be are errors with path and remedy."""
+def test_mistakes_are_reported_with_their_place(fields: dict[str, Any], said: str) -> None:
+    """An unknown field and an impossible value are errors with path and remedy."""
     with pytest.raises(InputError) as caught:
         scenario_from_data(data(**fields), "scenario.yaml")
     assert str(caught.value).startswith("scenario.yaml: ")
@@ -169,14 +169,14 @@ def test_mistakes_are_told_with_their_place(fields: dict[str, Any], said: str) -
         ({"kubelets": {"a": {"byClass": {"gpu*": {}}}}}, "kubelets.a.byClass: no class of nodes is called gpu* (there"),
     ],
 )
-def test_what_a_scenario_names_must_be_there(folder: Path, fields: dict[str, Any], said: str) -> None:
+def test_named_files_must_exist(folder: Path, fields: dict[str, Any], said: str) -> None:
     """Files, machines and fields of configurations are looked at before anything is simulated."""
     with pytest.raises(InputError) as caught:
         study(folder, **fields)
     assert said in str(caught.value)
 
 
-def test_all_values_are_told_at_once() -> None:
+def test_all_values_are_reported_at_once() -> None:
     """A scenario with several that cannot be has a line for each."""
     with pytest.raises(InputError) as caught:
         scenario_from_data(data(warmup="x", refusals={"limit": -1, "delay": "y"}), "scenario.yaml")
@@ -315,7 +315,7 @@ def test_times_of_the_trace(folder: Path) -> None:
     assert list(work.length) == [175_000, 50_000, 0]
 
 
-def test_compressed_times_are_told(folder: Path) -> None:
+def test_scaled_times_are_reported(folder: Path) -> None:
     """A delay after a refusal is another part of a compressed time."""
     made = study(folder, workload=workload(reading={"time": {"scale": 0.01}}), refusals={"delay": "2s"})
     assert (
@@ -449,7 +449,7 @@ def test_restarts_with_another_kubelet_have_classes_of_their_own(folder: Path) -
 
 
 def test_the_id_is_of_the_scenario_and_its_files(folder: Path) -> None:
-    """Another field or another byte of any file is another id; the folder is not part of it."""
+    """A different field or byte of any file makes a different id; the folder is not part of it."""
     first = study(folder).id
     assert study(folder).id == first
     assert study(folder, seeds=[2]).id != first
@@ -469,7 +469,7 @@ def test_starters_can_be_built(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["openb", "as-written", "policies", "sidecars", "machines-sensitivity"])
 def test_scenarios_of_the_findings_are_there(name: str) -> None:
-    """Every scenario that docs/fleet-findings.md tells to run is in its folder and has no unknown field, and its tables
+    """Every scenario that docs/fleet-findings.md runs is in its folder and has no unknown field, and its tables
     and configurations are beside it."""
     folder = Path(__file__).parents[2] / "docs" / "fleet-findings"
     found = load_scenario(folder / f"{name}.yaml")

@@ -1,4 +1,4 @@
-"""What a simulation is given, and chance that nobody else's choices disturb."""
+"""The inputs of a simulation, and random numbers that no other draw changes."""
 
 from __future__ import annotations
 

@@ -61,17 +61,19 @@ def pod(name: str, cpus: int, *, gpus: int = 0, node: str = "worker-0") -> dict[
     }
 
 
-def lived(keep: Sequence[dict[str, Any]], gone: Sequence[dict[str, Any]], devices: DeviceInventory = DEVICES) -> Node:
+def make_node(
+    keep: Sequence[dict[str, Any]], gone: Sequence[dict[str, Any]], devices: DeviceInventory = DEVICES
+) -> Node:
     """A node on which pods came and went, so that the others are not where they would be if they came now."""
     node = Node(MACHINE, CONFIG, devices=devices)
     for one in (*gone[:1], *keep[:1], *gone[1:], *keep[1:]):
-        assert node.admit(typed(one)).admitted
+        assert node.admit(to_pod(one)).admitted
     for one in gone:
         node.remove(one["metadata"]["uid"])
     return node
 
 
-def typed(data: dict[str, Any]) -> Pod:
+def to_pod(data: dict[str, Any]) -> Pod:
     return pod_from_dict({"metadata": data["metadata"], "spec": data["spec"]})
 
 
@@ -105,7 +107,7 @@ def write_state(folder: Path, name: str, node: Node) -> None:
         path.write_bytes(data)
 
 
-def owned(node: Node, name: str) -> str:
+def cpus_of_pod(node: Node, name: str) -> str:
     cpus = node.state.cpu.assignments[f"uid-{name}"]["main"]
     return str(CPUSet.from_bits(cpus))
 
@@ -116,7 +118,7 @@ GONE = [pod("x", 7), pod("y", 4, gpus=1)]
 
 @pytest.fixture
 def dump(tmp_path: Path) -> tuple[Path, Node]:
-    node = lived(KEPT, GONE)
+    node = make_node(KEPT, GONE)
     folder = write_dump(tmp_path / "dump", [node_object("worker-0")], [*KEPT, pod("new", 6, gpus=1, node="")])
     write_state(folder, "worker-0", node)
     return folder, node
@@ -128,20 +130,24 @@ def run_rows(cluster: Path, run: Path) -> dict[str, dict[str, str]]:
     return {row["pod"]: row for row in rows(run / "tables" / "pods.csv.gz")}
 
 
-def test_pods_begin_with_what_state_files_say(dump: tuple[Path, Node], tmp_path: Path) -> None:
+def test_pods_begin_as_in_state_files(dump: tuple[Path, Node], tmp_path: Path) -> None:
     """Each pod has the CPUs that its kubelet wrote down, and the next pod gets those that the real node gives it."""
     folder, node = dump
-    told = fleet("import", folder, "--out", tmp_path / "cluster")
-    assert told.exit_code == 0, told.output
-    assert "1 node: machines captured for 1" in told.output
-    assert "pods at the beginning: as state files say on 1 node" in told.output
-    assert "Left out" not in told.output
+    result = fleet("import", folder, "--out", tmp_path / "cluster")
+    assert result.exit_code == 0, result.output
+    assert "1 node: machines captured for 1" in result.output
+    assert "pods at the beginning: as state files say on 1 node" in result.output
+    assert "Left out" not in result.output
     found = run_rows(tmp_path / "cluster", tmp_path / "run")
-    assert node.admit(typed(pod("new", 6, gpus=1))).admitted
-    assert [found[str(number)]["cpus"] for number in range(4)] == [owned(node, name) for name in ("a", "b", "c", "new")]
+    assert node.admit(to_pod(pod("new", 6, gpus=1))).admitted
+    assert [found[str(number)]["cpus"] for number in range(4)] == [
+        cpus_of_pod(node, name) for name in ("a", "b", "c", "new")
+    ]
     again = Node(MACHINE, CONFIG, devices=DEVICES)
-    assert all(again.admit(typed(one)).admitted for one in KEPT)
-    assert owned(again, "b") != owned(node, "b"), "the history must leave something that a re-admission does not"
+    assert all(again.admit(to_pod(one)).admitted for one in KEPT)
+    assert cpus_of_pod(again, "b") != cpus_of_pod(node, "b"), (
+        "the history must leave something that a re-admission does not"
+    )
 
 
 @pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
@@ -156,7 +162,7 @@ def test_the_picture_of_a_node_is_the_one_of_its_state(dump: tuple[Path, Node], 
     store = RunStore(tmp_path / "run")
     end = replay_node(study, study.cells[0], store.read_outcome(study.cells[0].key), "worker-0")
     assert end.exact
-    assert {owned(end.node, name) for name in "abc"} == {owned(node, name) for name in "abc"}
+    assert {cpus_of_pod(end.node, name) for name in "abc"} == {cpus_of_pod(node, name) for name in "abc"}
 
 
 def test_another_configuration_restarts_on_the_files(dump: tuple[Path, Node], tmp_path: Path) -> None:
@@ -170,7 +176,7 @@ def test_another_configuration_restarts_on_the_files(dump: tuple[Path, Node], tm
 """
     file.write_text(file.read_text().replace("schedulers:", more + "schedulers:"))
     found = rows_by_cell(file, tmp_path / "run")
-    assert found["restricted"] == [owned(node, name) for name in "abc"]
+    assert found["restricted"] == [cpus_of_pod(node, name) for name in "abc"]
     assert found["none"] == ["", "", ""]
     study = Study(load_scenario(file), file.parent)
     last = study.initial_fleet(next(cell for cell in study.cells if cell.kubelet == "none"))
@@ -195,21 +201,21 @@ def test_anonymised_state_files_are_whole(dump: tuple[Path, Node], tmp_path: Pat
     for word in ("worker-0", "uid-a", "main", "GPU-9"):
         assert word not in text
     found = run_rows(tmp_path / "cluster", tmp_path / "run")
-    assert [found[str(number)]["cpus"] for number in range(3)] == [owned(node, name) for name in "abc"]
+    assert [found[str(number)]["cpus"] for number in range(3)] == [cpus_of_pod(node, name) for name in "abc"]
 
 
-def test_state_files_tell_their_policies(dump: tuple[Path, Node], tmp_path: Path) -> None:
-    """Without the kubelet's configuration, what the files tell of it is taken from them."""
+def test_policies_of_state_files(dump: tuple[Path, Node], tmp_path: Path) -> None:
+    """Without the kubelet's configuration, what the files reveal of it is used."""
     folder, node = dump
     (folder / "configz" / "worker-0.json").unlink()
-    told = fleet("import", folder, "--out", tmp_path / "cluster")
-    assert "as state files say on 1 node" in told.output, told.output
+    result = fleet("import", folder, "--out", tmp_path / "cluster")
+    assert "as state files say on 1 node" in result.output, result.output
     found = run_rows(tmp_path / "cluster", tmp_path / "run")
-    assert [found[str(number)]["cpus"] for number in range(3)] == [owned(node, name) for name in "abc"]
+    assert [found[str(number)]["cpus"] for number in range(3)] == [cpus_of_pod(node, name) for name in "abc"]
 
 
 def zones(node: Node) -> dict[str, Any]:
-    """What an exporter of NodeResourceTopology says of a node."""
+    """Return the object that an exporter of NodeResourceTopology writes for a node."""
     state, topology = node.state, node.rules.cpu.topology
     listed = []
     for zone, cpus in sorted(topology.numa_nodes.items()):
@@ -243,32 +249,32 @@ def zones(node: Node) -> dict[str, Any]:
 def test_sums_of_zones_agree_without_state_files(tmp_path: Path) -> None:
     """With NodeResourceTopology alone each NUMA node has as much in use as the object says, and that is called
     approximate."""
-    node = lived(KEPT, GONE)
+    node = make_node(KEPT, GONE)
     folder = write_dump(tmp_path / "dump", [node_object("worker-0")], KEPT)
     (folder / "nrt.json").write_text(json.dumps({"kind": "List", "items": [zones(node)]}))
-    told = fleet("import", folder, "--out", tmp_path / "cluster")
-    assert "so that the sums of NodeResourceTopology agree (approximate) on 1 node" in told.output, told.output
+    result = fleet("import", folder, "--out", tmp_path / "cluster")
+    assert "so that the sums of NodeResourceTopology agree (approximate) on 1 node" in result.output, result.output
     study = Study(load_scenario(tmp_path / "cluster" / "scenario.yaml"), tmp_path / "cluster")
     begun = study.fleet(study.cells[0])
     start = begun.nodes[0].start
     assert start is not None
     made = Node.of(begun.classes[0].rules, start)
     assert zones(made)["zones"] == zones(node)["zones"]
-    assert made.admit(typed(pod("new", 6, gpus=1))).admitted == node.admit(typed(pod("new", 6, gpus=1))).admitted
+    assert made.admit(to_pod(pod("new", 6, gpus=1))).admitted == node.admit(to_pod(pod("new", 6, gpus=1))).admitted
 
 
 def test_zones_that_no_placement_explains(tmp_path: Path) -> None:
-    """Where the sums fit no placement of the pods, the pods are admitted again, and that is said."""
-    node = lived(KEPT, GONE)
+    """Pods are admitted again, and a line reports it, if no placement of them has these sums."""
+    node = make_node(KEPT, GONE)
     folder = write_dump(tmp_path / "dump", [node_object("worker-0")], [*KEPT, pod("late", 1)])
     (folder / "nrt.json").write_text(json.dumps({"kind": "List", "items": [zones(node)]}))
-    told = fleet("import", folder, "--out", tmp_path / "cluster")
-    assert "admitted again in order of their start on 1 node" in told.output
-    assert "Left out: node worker-0: no placement of its pods agrees" in told.output
+    result = fleet("import", folder, "--out", tmp_path / "cluster")
+    assert "admitted again in order of their start on 1 node" in result.output
+    assert "Left out: node worker-0: no placement of its pods agrees" in result.output
 
 
 def test_owners_that_the_dump_does_not_have(dump: tuple[Path, Node], tmp_path: Path) -> None:
-    """What a state file says of pods that are not in the dump is free, as it is for a kubelet without them."""
+    """Resources of pods that are not in the dump are free, as they are for a kubelet without these pods."""
     folder, node = dump
     (folder / "pods.json").write_text(json.dumps({"kind": "List", "items": KEPT[:2]}))
     assert fleet("import", folder, "--out", tmp_path / "cluster").exit_code == 0
@@ -291,16 +297,16 @@ def test_owners_that_the_dump_does_not_have(dump: tuple[Path, Node], tmp_path: P
         ("configz/worker-0.json", '{"kubeletconfig": {"cpuManagerPolicy": 7}}', "cpuManagerPolicy"),
     ],
 )  # fmt: skip
-def test_what_is_damaged_is_said_in_a_line(
+def test_damaged_files_are_reported_in_a_line(
     dump: tuple[Path, Node], tmp_path: Path, file: str, text: str, said: str
 ) -> None:
     """Damaged files of a node are named; files that only do not fit cost the exact start and nothing else."""
     folder, _ = dump
     (folder / file).write_text(text)
     result = fleet("import", folder, "--out", tmp_path / "cluster")
-    told = result.output + str(result.exception or "")
-    assert said in told.replace("\n", " "), told
-    assert "Traceback" not in told
+    found = result.output + str(result.exception or "")
+    assert said in found.replace("\n", " "), found
+    assert "Traceback" not in found
 
 
 def test_a_dump_is_read_once(dump: tuple[Path, Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,11 +314,11 @@ def test_a_dump_is_read_once(dump: tuple[Path, Node], tmp_path: Path, monkeypatc
     folder, _ = dump
     seen: list[Path] = []
 
-    def counted(path: Path) -> list[Any]:
+    def count_reads(path: Path) -> list[Any]:
         seen.append(path)
         return read_documents(path)
 
-    monkeypatch.setattr("podslice.fleet.importing.kube_dump.read_documents", counted)
+    monkeypatch.setattr("podslice.fleet.importing.kube_dump.read_documents", count_reads)
     assert fleet("import", folder, "--out", tmp_path / "cluster").exit_code == 0
     assert sorted(seen) == [folder / "nodes.json", folder / "pods.json"]
 
@@ -320,7 +326,7 @@ def test_a_dump_is_read_once(dump: tuple[Path, Node], tmp_path: Path, monkeypatc
 # Histories
 
 
-def timed(name: str, came: str, *, node: str = "worker-0", ended: str = "") -> dict[str, Any]:
+def pod_with_times(name: str, came: str, *, node: str = "worker-0", ended: str = "") -> dict[str, Any]:
     made = pod(name, 2, node=node)
     made["metadata"]["creationTimestamp"] = came
     if ended:
@@ -334,9 +340,9 @@ def test_several_dumps_are_a_history(tmp_path: Path) -> None:
     next; those that ran at the beginning are on their nodes."""
     folder = write_dump(tmp_path / "dump", [node_object("worker-0")], ())
     (folder / "pods.json").unlink()
-    before, later = timed("before", "2026-01-01T09:00:00Z"), timed("later", "2026-01-01T10:30:00Z")
-    done = timed("done", "2026-01-01T10:10:00Z", ended="2026-01-01T10:40:00Z")
-    old = timed("old", "2026-01-01T08:00:00Z", ended="2026-01-01T08:30:00Z")
+    before, later = pod_with_times("before", "2026-01-01T09:00:00Z"), pod_with_times("later", "2026-01-01T10:30:00Z")
+    done = pod_with_times("done", "2026-01-01T10:10:00Z", ended="2026-01-01T10:40:00Z")
+    old = pod_with_times("old", "2026-01-01T08:00:00Z", ended="2026-01-01T08:30:00Z")
     for hour, pods in ((10, [before, old]), (11, [before, later, done, old]), (12, [later])):
         path = folder / f"pods-2026-01-01T{hour}:00:00Z.json"
         path.write_text(json.dumps({"kind": "List", "items": pods}))

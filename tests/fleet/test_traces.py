@@ -1,4 +1,4 @@
-"""Traces are read whole or refused in one line that says where; what they say is counted, what they lack is told."""
+"""Traces are read whole or refused in one line that says where; their facts are counted, missing ones reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DLRM = (
 )
 
 
-def written(folder: Path, name: str, text: str) -> Path:
+def write_file(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     data = text.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -52,7 +52,7 @@ def pods_of(path: Path, *columns: str) -> list[TracePod]:
 
 def test_openb_pods_in_whole_units(tmp_path: Path) -> None:
     """Milli-CPUs, bytes and milliseconds come out of openb's columns; models are split, a pod without GPU has none."""
-    first, second, third = pods_of(written(tmp_path, "a.csv.gz", PODS))
+    first, second, third = pods_of(write_file(tmp_path, "a.csv.gz", PODS))
     assert first == TracePod(
         "p0", 12_000, 16_384 << 20, 1, 1000, ("V100M16", "V100M32"), "LS", "Running", "", 0, 100_000, 0
     )
@@ -62,7 +62,7 @@ def test_openb_pods_in_whole_units(tmp_path: Path) -> None:
 
 def test_dlrm_pods_before_and_after_the_window(tmp_path: Path) -> None:
     """Empty times mean before and after; GiB with fractions become bytes; -1 instances per node means any number."""
-    first, second = pods_of(written(tmp_path, "d.csv", DLRM))
+    first, second = pods_of(write_file(tmp_path, "d.csv", DLRM))
     assert (first.arrival, first.end, first.max_per_node, first.owner) == (None, None, 8, "app_0")
     assert (second.memory, second.max_per_node) == (641 << 29, 0)
     assert (second.arrival, second.end) == (1_435_629_000, 1_435_760_000)
@@ -87,16 +87,16 @@ def test_known_traces_are_known_by_their_columns(header: str, name: str, rows: s
 
 
 def test_opendc_duration_makes_the_end(tmp_path: Path) -> None:
-    """Where a trace has durations, the end is the arrival and the duration."""
+    """The end is the arrival plus the duration, for traces with durations."""
     text = "id,submission_time,duration,cpu_count,cpu_capacity,mem_capacity\n7,1000,500,16,33600.0,100000\n"
-    (pod,) = pods_of(written(tmp_path, "s.csv", text))
+    (pod,) = pods_of(write_file(tmp_path, "s.csv", text))
     assert (pod.cpu, pod.memory, pod.arrival, pod.end) == (16_000, 100_000 * 10**6, 1000, 1500)
 
 
 def test_any_columns_by_mapping(tmp_path: Path) -> None:
     """JSON lines with names and units of one's own are read by a mapping."""
     text = '{"job":"a","req":1.5,"mem":2,"t":3}\n{"job":"b","req":0.0001,"t":4}\n'
-    path = written(tmp_path, "x.jsonl.gz", text.replace('"t":4', '"t":4,"mem":1'))
+    path = write_file(tmp_path, "x.jsonl.gz", text.replace('"t":4', '"t":4,"mem":1'))
     first, second = pods_of(path, "cpu=req:cores", "memory=mem:GB", "arrival=t:h", "name=job")
     assert (first.name, first.cpu, first.memory, first.arrival) == ("a", 1500, 2 * 10**9, 3 * 3_600_000)
     assert second.cpu == 1, "what is finer than a milli-CPU is rounded up"
@@ -122,9 +122,9 @@ def test_any_columns_by_mapping(tmp_path: Path) -> None:
         ("a.txt", "", "is no trace by its name (traces are .csv, .jsonl (.gz) or .parquet)"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_its_place(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_an_error_is_one_line_with_its_place(tmp_path: Path, name: str, text: str, said: str) -> None:
     """A damaged trace is refused with the file, the line, the column and the value."""
-    path = written(tmp_path, name, text)
+    path = write_file(tmp_path, name, text)
     with pytest.raises(InputError) as caught, open_trace(path) as opened:
         describe(opened)
     assert str(caught.value).startswith(f"{path}: ")
@@ -158,14 +158,14 @@ def test_mappings_are_checked(text: str, said: str) -> None:
 
 def test_a_mapped_column_must_be_there(tmp_path: Path) -> None:
     """A column that the file does not have is named, with the nearest that it has."""
-    path = written(tmp_path, "a.csv", PODS)
+    path = write_file(tmp_path, "a.csv", PODS)
     with pytest.raises(InputError, match="has no column 'cpu_mili' for cpu \\(did you mean cpu_milli"):
         pods_of(path, "cpu=cpu_mili")
 
 
 def test_facts_of_a_list_of_pods(tmp_path: Path) -> None:
     """Shapes, whole CPUs, shares and what runs at once are counted; a pod that ends makes room at that moment."""
-    with open_trace(written(tmp_path, "a.csv", PODS)) as opened:
+    with open_trace(write_file(tmp_path, "a.csv", PODS)) as opened:
         facts = describe(opened)
     pods = facts.pods
     assert pods is not None
@@ -180,7 +180,7 @@ def test_facts_of_a_list_of_pods(tmp_path: Path) -> None:
 
 def test_pods_from_before_the_window_run_from_its_beginning(tmp_path: Path) -> None:
     """A pod without arrival counts among those that run at once."""
-    with open_trace(written(tmp_path, "d.csv", DLRM)) as opened:
+    with open_trace(write_file(tmp_path, "d.csv", DLRM)) as opened:
         pods = describe(opened).pods
     assert pods is not None
     assert pods.at_once is not None
@@ -188,20 +188,20 @@ def test_pods_from_before_the_window_run_from_its_beginning(tmp_path: Path) -> N
 
 
 def test_describe_prints_a_document(tmp_path: Path) -> None:
-    """`describe -o json` is a document of its schema; the table tells the notes and what is missing."""
-    path = written(tmp_path, "a.csv", PODS)
+    """`describe -o json` is a document of its schema; the table has the notes and what is missing."""
+    path = write_file(tmp_path, "a.csv", PODS)
     document = read_document(run("describe", path, "-o", "json").output, "TraceDescription")
     assert document["pods"]["atOnce"]["pods"] == 2
     text = run("describe", path).output
     assert "Not in it, to be assumed:" in text
     assert "- owners: " in text
-    nodes = written(tmp_path, "n.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,96000,393216,8,G2\n")
+    nodes = write_file(tmp_path, "n.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,96000,393216,8,G2\n")
     assert "96 CPUs, 384 GiB, 8 GPUs of G2" in run("describe", nodes).output
 
 
 def test_check_lists_every_bad_row(tmp_path: Path) -> None:
     """`check` goes on after a bad row, exits 1, and 0 where nothing is wrong."""
-    bad = written(tmp_path, "a.csv", PODS.replace("3152", "many").replace("2000,1024", "few,1024"))
+    bad = write_file(tmp_path, "a.csv", PODS.replace("3152", "many").replace("2000,1024", "few,1024"))
     found = run("check", bad, "-o", "json")
     assert found.exit_code == 1
     document = read_document(found.output, "TraceCheck")
@@ -209,17 +209,17 @@ def test_check_lists_every_bad_row(tmp_path: Path) -> None:
         "line 3 column cpu_milli: 'many' is not a number",
         "line 4 column cpu_milli: 'few' is not a number",
     ]
-    good = run("check", written(tmp_path, "b.csv", PODS))
+    good = run("check", write_file(tmp_path, "b.csv", PODS))
     assert good.exit_code == 0
     assert "3 rows, nothing is wrong" in good.output
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.gz", "out.parquet"])
 def test_converted_traces_say_the_same(tmp_path: Path, name: str) -> None:
-    """What is written is read back as the same pods, and the same pods are the same bytes."""
+    """Written pods are read back as the same pods, and equal pods are equal bytes."""
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
-    source = written(tmp_path, "a.csv", PODS)
+    source = write_file(tmp_path, "a.csv", PODS)
     assert run("convert", source, "--out", tmp_path / name).exit_code == 0
     wanted = [pod._replace(phase="", scheduled=None) for pod in pods_of(source)]
     assert pods_of(tmp_path / name) == wanted
@@ -231,14 +231,14 @@ def test_converted_traces_say_the_same(tmp_path: Path, name: str) -> None:
 
 def test_a_trace_is_not_written_over_itself(tmp_path: Path) -> None:
     """The file that is read cannot be the one that is written."""
-    source = written(tmp_path, "a.csv", PODS)
+    source = write_file(tmp_path, "a.csv", PODS)
     assert run("convert", source, "--out", source).exit_code != 0
     assert source.read_text() == PODS
 
 
 def test_a_bad_row_leaves_no_file(tmp_path: Path) -> None:
     """A conversion that fails writes nothing."""
-    source = written(tmp_path, "a.csv", PODS.replace("2000,1024", "few,1024"))
+    source = write_file(tmp_path, "a.csv", PODS.replace("2000,1024", "few,1024"))
     assert run("convert", source, "--out", tmp_path / "out.csv").exit_code != 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
 
@@ -246,7 +246,7 @@ def test_a_bad_row_leaves_no_file(tmp_path: Path) -> None:
 def test_samples(tmp_path: Path) -> None:
     """Rows at random keep their order and depend on the seed alone; an interval is half open."""
     rows = "".join(f"p{n},1000,1,0,0,,,,{n * 3600},{n * 3600 + 9},\n" for n in range(100))
-    source = written(tmp_path, "a.csv", f"{OPENB}\n{rows}")
+    source = write_file(tmp_path, "a.csv", f"{OPENB}\n{rows}")
 
     def names(*options: str) -> list[str]:
         assert run("sample", source, *options, "--out", tmp_path / "s.csv").exit_code == 0
@@ -274,11 +274,11 @@ def test_writing_to_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.
     assert target.read_text() == "before"
 
 
-def test_missing_pyarrow_is_said_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyarrow a Parquet file is refused with what to install."""
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"pip install 'podslice\[fleet-parquet\]'"):
-        pods_of(written(tmp_path, "a.parquet", "PAR1"))
+        pods_of(write_file(tmp_path, "a.parquet", "PAR1"))
 
 
 def test_amounts_are_exact() -> None:
@@ -291,5 +291,5 @@ def test_amounts_are_exact() -> None:
 
 
 def test_all_of_few_rows_are_chosen() -> None:
-    """Where there are no more rows than wanted, all are taken, in their order."""
+    """All rows are taken, in their order, if there are no more than asked for."""
     assert sample_rows(stream(1, "sample"), range(5), 9) == [0, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""What the same pod costs when its sidecars are written in four ways (docs/fleet.md)."""
+"""The cost of the same pod with its sidecars written in four ways (docs/fleet.md)."""
 
 from __future__ import annotations
 

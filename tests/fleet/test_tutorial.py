@@ -1,4 +1,4 @@
-"""docs/fleet.md is a tutorial whose commands print what it shows; `podslice fleet` costs nobody else anything."""
+"""docs/fleet.md is a tutorial whose commands print what it shows; `podslice fleet` costs other commands nothing."""
 
 from __future__ import annotations
 
