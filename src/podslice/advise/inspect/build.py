@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from podslice.advise.inspect import cgroups, written
+from podslice.advise.inspect import cgroups
 from podslice.advise.inspect.counts import counts
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.formula import PodDefaults, effective
 from podslice.advise.inspect.page import Page, Placement
 from podslice.advise.inspect.qos_reason import qos
 from podslice.advise.inspect.remarks import remarks
+from podslice.advise.inspect.stages import Stages, amount_rows
 from podslice.api.pod.spec import Pod
 from podslice.api.server.create import is_live, prepare_for_create, stored
 from podslice.api.server.defaults import default_pod
@@ -59,7 +60,7 @@ def inspect_pod(
         kind=kind,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        amounts=written.amounts(_as_stored(stages), data),
+        amounts=amount_rows(_as_stored(stages), data),
         errors=tuple(sorted(str(error) for error in errors)),
         warnings=tuple(create_warnings(checked)),
         refusals=_refusals(checked, gates, limit_ranges),
@@ -73,22 +74,22 @@ def inspect_pod(
     )
 
 
-def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> written.Stages:
+def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Stages:
     """Return the pod at each stage. LimitRange objects come after the defaults; reading the pod back applies the
     defaults once more."""
     defaulted = default_pod(pod, gates)
     final = default_pod(apply_defaults(defaulted, limit_ranges, gates), gates) if limit_ranges else defaulted
     if pod.spec.resources is not None and not gates["PodLevelResources"]:
         final = msgspec.structs.replace(final, spec=msgspec.structs.replace(final.spec, resources=None))
-    return written.Stages(pod, defaulted, final)
+    return Stages(pod, defaulted, final)
 
 
-def _as_created(stages: written.Stages, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Pod:
+def _as_created(stages: Stages, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Pod:
     """Return the pod as it is validated on creation: before it is read back."""
     return prepare_for_create(apply_defaults(stages.defaulted, limit_ranges, gates), gates)
 
 
-def _as_stored(stages: written.Stages) -> written.Stages:
+def _as_stored(stages: Stages) -> Stages:
     """Return the pod as readers see it: a sum in units of 1024 that is beyond 64 bits is cut on its way."""
     return stages._replace(defaulted=stored(stages.defaulted), final=stored(stages.final))
 

@@ -10,7 +10,7 @@ import msgspec
 
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Cgroup
-from podslice.advise.inspect.written import kind_of
+from podslice.advise.inspect.stages import kind_of
 from podslice.api.pod.critical import is_node_critical
 from podslice.api.pod.demand import BURSTABLE, is_pod_level_resources_set, own_limits, own_requests, pod_qos
 from podslice.api.pod.spec import Container, Pod, is_restartable_init

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Count
-from podslice.advise.inspect.written import in_order
+from podslice.advise.inspect.stages import in_order
 from podslice.api.pod.demand import BEST_EFFORT, is_pod_level_resources_set, pod_qos
 from podslice.api.pod.spec import Pod
 from podslice.api.server.limitrange_check import pod_totals

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from podslice.advise.inspect.facts import Gates
 from podslice.advise.inspect.page import Effective
-from podslice.advise.inspect.written import in_order
+from podslice.advise.inspect.stages import in_order
 from podslice.api.pod.demand import (
     aggregate,
     is_pod_level_requests_set,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from podslice.advise.inspect.page import Amounts, Cgroup, Count, Page, Value
-from podslice.advise.inspect.written import DEFAULTING, GATE, LIMIT_RANGE
+from podslice.advise.inspect.stages import DEFAULTING, GATE, LIMIT_RANGE
 from podslice.render.columns import Span, Table, painted, paragraph
 from podslice.values.quantity import BINARY_SI, Quantity
 

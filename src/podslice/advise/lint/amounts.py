@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from podslice.advise.lint.model import ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import PodSubject
 from podslice.api.pod.demand import BEST_EFFORT, HUGEPAGES_PREFIX, add_into, requests_of
-from podslice.api.pod.spec import Pod, ResourceList
-from podslice.api.server.create import prepare_for_create
-from podslice.api.server.defaults import default_pod
-from podslice.api.server.validate import budget_errors, validate_create
-from podslice.api.server.validate_resources import LONE_HUGEPAGES
+from podslice.api.pod.spec import ResourceList
 from podslice.node.effects.cgroup import declares_limit
 from podslice.node.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quota
 from podslice.values.duration import DurationError, parse_duration
-from podslice.values.gates import GATES
 from podslice.values.quantity import ZERO, Quantity
 
 _SHARED = ("cpu", "memory")
 _BYTES = ("memory", "ephemeral-storage")
 _TINY_MILLI = 100
-_SMALLEST_QUOTA_MILLI = 10
 _MEBI = Quantity.of(1 << 20)
 _SUSPICIOUS_CPUS = 100
 _ROUND_CPUS = 50
@@ -144,27 +138,6 @@ def _memory_units(subject: PodSubject) -> Iterator[Problem]:
                     yield Problem(path, message, f"did you mean {number}Mi?")
 
 
-def _invalid(subject: PodSubject) -> Iterator[Problem]:
-    """Report what the API server refuses and no other rule reports: PS204 and PS205 report budgets, PS303 huge
-    pages."""
-    gates = {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}}
-    pod = _as_created(subject.written, gates)
-    today, reported_elsewhere = validate_create(pod, gates), set(budget_errors(pod))
-    fix = "correct the field as the message says"
-    for error in today:
-        lone = error.detail == LONE_HUGEPAGES and not error.field.startswith("spec.overhead")
-        if not lone and error not in reported_elsewhere:
-            yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
-    for error in validate_create(_as_created(subject.written, subject.gates), subject.gates):
-        if error not in today:
-            message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
-            yield Problem(error.field, message, fix, WARNING)
-
-
-def _as_created(pod: Pod, gates: Mapping[str, bool]) -> Pod:
-    return prepare_for_create(default_pod(pod, gates), gates)
-
-
 def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
     for field, container in _written_amounts(subject):
         for kind, amounts in container:
@@ -186,17 +159,6 @@ def _written_amounts(subject: PodSubject) -> Iterator[tuple[str, tuple[tuple[str
 
 
 RULES: tuple[Rule[PodSubject], ...] = (
-    Rule(
-        "PS001",
-        "invalid-pod",
-        ERROR,
-        "The API server refuses the pod",
-        "The pod is defaulted and validated as the API server does, as far as resources are concerned; the message is "
-        "the API server's own. Violations that have a rule of their own (PS204, PS205, PS303) are reported there. A "
-        "pod that v1.36.2 accepts and a release with the fixes of KEP-2837 refuses is a warning.",
-        _invalid,
-        others=(WARNING,),
-    ),
     Rule(
         "PS301",
         "tiny-cpu-limit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podslice.advise.lint import amounts, claims, kubelet, placement, pod_level, policy, qos, reservation, written
+from podslice.advise.lint import amounts, claims, kubelet, placement, pod_level, policy, qos, reservation, validity
 from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.values.errors import InputError
@@ -13,7 +13,7 @@ from podslice.values.nearest import did_you_mean
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
     sorted(
-        (*written.RULES, *qos.RULES, *claims.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES, *policy.RULES),
+        (*validity.RULES, *qos.RULES, *claims.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES, *policy.RULES),
         key=lambda rule: rule.id,
     )
 )

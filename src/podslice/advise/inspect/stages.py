@@ -21,7 +21,7 @@ class Stages(NamedTuple):
     final: Pod
 
 
-class _Written(NamedTuple):
+class _Owner(NamedTuple):
     """Amounts of one owner at each stage; `texts` are those of `resources[0]` as they were spelled, where known."""
 
     name: str
@@ -38,7 +38,7 @@ def kind_of(container: Container, *, init: bool) -> str:
     return "sidecar" if is_restartable_init(container) else "init"
 
 
-def amounts(stages: Stages, data: Mapping[str, Any] | None = None) -> tuple[Amounts, ...]:
+def amount_rows(stages: Stages, data: Mapping[str, Any] | None = None) -> tuple[Amounts, ...]:
     """Return a row for each owner and resource: pod, init containers, app containers, overhead.
 
     `data` is the pod's plain data, for amounts as they were spelled (a decoded `1.5Gi` is `1536Mi`).
@@ -46,8 +46,8 @@ def amounts(stages: Stages, data: Mapping[str, Any] | None = None) -> tuple[Amou
     return tuple(row for owner in _owners(stages, (data or {}).get("spec") or {}) for row in _rows(owner))
 
 
-def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Written]:
-    yield _Written("pod", "pod", "spec.resources", tuple(pod.spec.resources for pod in stages), data.get("resources"))
+def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Owner]:
+    yield _Owner("pod", "pod", "spec.resources", tuple(pod.spec.resources for pod in stages), data.get("resources"))
     for field, init in (("initContainers", True), ("containers", False)):
         lists = [pod.spec.init_containers if init else pod.spec.containers for pod in stages]
         spelled = data.get(field) or [{}] * len(lists[0])
@@ -55,12 +55,12 @@ def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Written]:
             path = f"spec.{field}[{index}].resources"
             kind = kind_of(containers[0], init=init)
             resources = tuple(one.resources for one in containers)
-            yield _Written(containers[0].name, kind, path, resources, spelled[index].get("resources"))
+            yield _Owner(containers[0].name, kind, path, resources, spelled[index].get("resources"))
     overhead = tuple(ResourceRequirements(requests=pod.spec.overhead) for pod in stages)
-    yield _Written("overhead", "overhead", "spec.overhead", overhead, {"requests": data.get("overhead")})
+    yield _Owner("overhead", "overhead", "spec.overhead", overhead, {"requests": data.get("overhead")})
 
 
-def _rows(owner: _Written) -> Iterator[Amounts]:
+def _rows(owner: _Owner) -> Iterator[Amounts]:
     requests = [_list(one.requests if one else None) for one in owner.resources]
     limits = [_list(one.limits if one else None) for one in owner.resources]
     names = {name for lists in (*requests, *limits) for name in lists}

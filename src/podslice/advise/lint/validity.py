@@ -1,0 +1,70 @@
+"""Rules about a pod as an object: errors of the API server's validation, and fields that Kubernetes does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.advise.lint.model import ERROR, WARNING, Problem, Rule
+from podslice.advise.lint.subject import PodSubject
+from podslice.api.pod.spec import Pod
+from podslice.api.server.create import prepare_for_create
+from podslice.api.server.defaults import default_pod
+from podslice.api.server.validate import budget_errors, validate_create
+from podslice.api.server.validate_resources import LONE_HUGEPAGES
+from podslice.values.gates import GATES
+
+
+def _invalid(subject: PodSubject) -> Iterator[Problem]:
+    """Report what the API server refuses and no other rule reports: PS204 and PS205 report budgets, PS303 huge
+    pages."""
+    # What v1.36.2 refuses is an error; what only later gates refuse is a warning of what will be.
+    gates = {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}}
+    pod = _as_created(subject.written, gates)
+    today, reported_elsewhere = validate_create(pod, gates), set(budget_errors(pod))
+    fix = "correct the field as the message says"
+    for error in today:
+        lone = error.detail == LONE_HUGEPAGES and not error.field.startswith("spec.overhead")
+        if not lone and error not in reported_elsewhere:
+            yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
+    for error in validate_create(_as_created(subject.written, subject.gates), subject.gates):
+        if error not in today:
+            message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
+            yield Problem(error.field, message, fix, WARNING)
+
+
+def _as_created(pod: Pod, gates: Mapping[str, bool]) -> Pod:
+    return prepare_for_create(default_pod(pod, gates), gates)
+
+
+def _unknown_fields(subject: PodSubject) -> Iterator[Problem]:
+    for field in subject.unknown_fields:
+        fix = f"did you mean {field.suggestion}?" if field.suggestion else "remove it"
+        yield Problem(
+            field.path, f"unknown field of {field.kind}: Kubernetes drops it with its value", fix, absolute=True
+        )
+
+
+RULES: tuple[Rule[PodSubject], ...] = (
+    Rule(
+        "PS001",
+        "invalid-pod",
+        ERROR,
+        "The API server refuses the pod",
+        "The pod is defaulted and validated as the API server does, as far as resources are concerned; the message is "
+        "the API server's own. Violations that have a rule of their own (PS204, PS205, PS303) are reported there. A "
+        "pod that v1.36.2 accepts and a release with the fixes of KEP-2837 refuses is a warning.",
+        _invalid,
+        others=(WARNING,),
+    ),
+    Rule(
+        "PS002",
+        "unknown-pod-field",
+        ERROR,
+        "A field that Kubernetes does not know",
+        "The API server drops fields it does not know. With kubectl's field validation (--validate=strict) it refuses "
+        "the object; other clients only see a warning, and the pod runs without what its author wrote: a container "
+        "with resources: {limit: …} is BestEffort. All fields of v1.36 are known here, in the pod and in the object "
+        "around its template.",
+        _unknown_fields,
+    ),
+)
