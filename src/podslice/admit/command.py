@@ -99,6 +99,7 @@ def admit(
     profile = options["profile"]
     answers: list[ClaimAnswer] = []
     decisions = [_decide(node, pod) for pod in with_claims(claims, read.pods, answers, node.rules.gates)]
+    # Resizes come after all pods, as on a node where the pods run already.
     resizes = [_resize(node, one) for one in read_wishes(resize_paths, **options)]
     granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
     all_admitted = granted and all(decision.admitted for decision in decisions)
@@ -257,6 +258,7 @@ def _memory_table(node: Node) -> str:
 def _rows(decision: Decision, view: NodeView, *, wide: bool, memory: bool, devices: bool) -> list[list[str]]:
     pod = f"{decision.namespace}/{decision.name}"
     if not decision.admitted:
+        # A refused pod has one row, with a dash under every heading of a container.
         columns = 5 + memory + devices + 3 * wide
         return [[pod, "-", style("refused", fg="red"), decision.qos, *["-"] * columns]]
     verdict = style("admitted", fg="green")

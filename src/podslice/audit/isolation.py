@@ -39,6 +39,7 @@ def _owners(
         found = [one for one in containers if one.pod == uid]
         named = {names[one.id]: one.path for one in found if one.id in names}
         for name, cpus in sorted(assigned.items()):
+            # Names are missing where the node's log folder cannot be read.
             by_set = (one.path for one in found if tree.effective_cpus(one.path) == cpus or tree.cpus(one.path) == cpus)
             yield OwnedCgroup(uid, name, named.get(name) or next(by_set, ""), cpus)
 

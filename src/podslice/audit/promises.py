@@ -81,6 +81,7 @@ def find_outside_policy(
     policy: PodslicePolicy, listed: Iterable[PromisedCPUs], promises: RecordedPromises, owned: Sets
 ) -> Iterator[AuditFinding]:
     """Yield assignments that this policy would not allow; they stay as they are."""
+    # CPUs beyond the promised ones come from a resize, which only such a policy grants.
     for one in () if policy.resize.exclusive else listed:
         text = "has CPUs beyond those promised to it, and the policy resizes no exclusive CPUs: it keeps them"
         yield AuditFinding("heldOutsidePolicy", _whose(one.pod, one.container), one.promised, one.beyond, text)

@@ -105,6 +105,7 @@ class ClusterPages(NamedTuple):
 
     def _ask_pod(self, pod: AgentPod, target: str, body: bytes | None) -> Any:
         if pod.trouble:
+            # Not asked: its own trouble is a better message than a failed connection.
             remedy = f"kubectl -n {pod.namespace} describe pod {pod.name}"
             raise InputError(f"{pod.namespace}/{pod.name} {pod.trouble}", remedy=remedy)
         place = f"{pod.namespace}/{pod.name}"

@@ -139,6 +139,7 @@ def _render(pictures: list[tuple[str, Picture]], form: str) -> str:
         from podslice.render.html import to_html
 
         return to_html(pictures)
+    # An SVG is one picture: that of the end, with the change in its heading.
     if form == "svg":
         from podslice.render.svg import to_svg
 

@@ -86,6 +86,7 @@ class App:
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
             containers = sum(len(one.pod.spec.init_containers) + len(one.pod.spec.containers) for one in pods)
+            # Explaining tries many changes for each container: the bound keeps one request from blocking the page.
             if containers > MOST_CONTAINERS:
                 raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
             warnings = [warning for one in pods for warning in one.warnings]

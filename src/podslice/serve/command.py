@@ -35,6 +35,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
     from podslice.service.http.page_server import PageServer, check_binding
 
     check_binding(address, token)
+    # Errors in the options end the command here, not at the first request.
     fixed = start_node(**options)
     print_warnings(fixed.warnings)
     directory = options["state_path"]
@@ -44,6 +45,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
         return start_node(**options).node
 
     app = App(
+        # Without a state directory nothing changes, so the node is built once.
         make if directory else lambda: fixed.node,
         lambda: stamps(directory) if directory else "fixed",
         token=token,

@@ -39,6 +39,7 @@ def ask(path: str, request: Mapping[str, Any], *, patience: float = 30.0) -> Ite
             answered = answered or "answer" in data
             yield data
     if not answered:
+        # An agent that knows no requests sends its status, and no line of an answer.
         problem = "it went away before it had answered" if not lines.begun else "what answers knows no requests"
         raise InputError(problem, source=path, remedy="look at podslice status, or at the agent's log")
 

@@ -38,6 +38,7 @@ def status(*, socket: str, watch: bool, show_map: bool, output: str) -> None:
         return
     while True:
         if output in ("table", "wide"):
+            # Clearing is for terminals; in a pipe an empty line separates the pictures.
             click.clear() if coloured() else echo("")
         try:
             show_status(read_status(socket), output, show_map=show_map)

@@ -94,6 +94,7 @@ def topology(
         found = resolve_node(machine, sysfs, source).machine
         name = found.name or "node" if node_name is None else _node_name(node_name)
         _show_slices(found, name, claim_cpus, whole_cores=whole_cores, devices=claim_devices or "perNUMANode")
+    # Options of slices without -o slices would be ignored in silence.
     elif whole_cores or any(one is not None for one in (claim_cpus, claim_devices, node_name)):
         given = {"--claim-cpus": claim_cpus, "--claim-devices": claim_devices, "--whole-cores": whole_cores or None}
         option = next((name for name, value in given.items() if value is not None), "--node-name")

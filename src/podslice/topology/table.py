@@ -23,6 +23,7 @@ _LABEL = 11
 def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> str:
     """Return the summary; `wide` adds every core with its threads and caches and writes all CPU lists in full."""
     paint = _Paint(colour=colour)
+    # Where the kubelet's view has no NUMA node, those of the kernel are shown.
     nodes = sorted(machine.nodes, key=lambda node: node.id) or [_as_node(node) for node in machine.kernel_nodes]
     parts = [
         _heading(machine, paint),

@@ -116,9 +116,11 @@ class Bound:
         return moves, missing
 
     def _minimum_for(self, state: State, need: _Need) -> tuple[int, int]:
+        """Return the bound for one need: that of the set of NUMA nodes where it is smallest."""
         return min((self._minimum_on(state, need, nodes) for nodes in need.sets), default=(IMPOSSIBLE, 0))
 
     def _minimum_on(self, state: State, need: _Need, nodes: tuple[int, ...]) -> tuple[int, int]:
+        """Return (container moves, CPUs missing) to meet a need on these NUMA nodes (positions)."""
         missing = max(0, need.cpus - sum(state.free[node] for node in nodes))
         moves = self._fewest_moves(missing, [sum(place.counts[node] for node in nodes) for place in state.places])
         if need.memory and len(nodes) == 1:
@@ -192,6 +194,7 @@ def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
 
 
 def _need(node: NodeView, cpus: int, amounts: Amounts) -> _Need | None:
+    """Return what must lie together and where it could; None where nothing must, or there are too many sets."""
     topology = node.topology
     width = topology.fewest_numa_nodes(cpus) if cpus else 1
     if node.single_numa_node:

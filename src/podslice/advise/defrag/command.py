@@ -185,6 +185,7 @@ class _Mode(NamedTuple):
         return _MOST_RESTARTS if self.restarts and self.most is None else self.most
 
     def plan(self, node: Node, pod: Pod) -> Plan | RestartPlan:
+        """Plan for one pod."""
         if self.restarts:
             return plan_restarts(node, pod, most=self.most_allowed or 0, limit=self.limit or MOST_TRIES)
         return defragment(node, pod, most=self.most_allowed, limit=self.limit or MOST_STATES)
@@ -203,6 +204,7 @@ def _quantity(text: str) -> Quantity:
 def _plan_pods(
     node: Node, pods: list[Pod], resizes: list[ResizeWish], mode: _Mode, output: str, *, only_refused: bool
 ) -> None:
+    """Plan for each pod and resize, print the plans, and exit with 1 where one does not fit."""
     from podslice.advise.defrag.table import plan_text
 
     data, fits = list[PodPlan](), True
@@ -258,6 +260,7 @@ def _plan_resizes(node: Node, resizes: list[ResizeWish], mode: _Mode) -> Iterato
 
 
 def _plan_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
+    """Find the largest pod, print it, and exit with 1 where there is none."""
     from podslice.advise.defrag.largest import largest_pod, probe_pod
     from podslice.advise.defrag.table import largest_text
 

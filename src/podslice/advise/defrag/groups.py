@@ -60,6 +60,7 @@ def find_movable_groups(node: NodeView, besides: str = "") -> list[Group]:
 
 def _may_move(node: NodeView, pod: AdmissionPod, group: Group) -> bool:
     # Without the section a policy restricts no plan; only an agent needs it, to carry plans out.
+    """Whether the node's policy lets all containers of the group move."""
     if node.policy.defrag == Defragmentation():
         return True
     allowed = movable(node.policy, pod.spec)
@@ -99,6 +100,7 @@ def _join_sharing(names: list[str], sets: Mapping[str, Bits]) -> list[tuple[str,
 
 
 def _can_move(node: NodeView, group: Group) -> bool:
+    """Whether the group owns something, holds no devices, and has its memory on one set of NUMA nodes."""
     if any(node.devices_of(group.uid, name) for name in group.names):
         return False
     masks = {block.numa_affinity for block in group.blocks}

@@ -92,6 +92,7 @@ def _plan_for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Pl
 
 
 def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | None, limit: int) -> Plan:
+    """Plan moves by a plugin's proposal or by the search, and check them on a copy."""
     most = IMPOSSIBLE - 1 if most is None else most
     for proposed in _plugin_proposals(trial, pod):
         copy = trial.copy()
@@ -225,6 +226,7 @@ def problem_in_moves(node: Trial, moves: Iterable[Move]) -> str:
 
 
 def _problem_with_move(node: Trial, move: Move) -> str:
+    """Carry out one move on `node`; return what is wrong with it, empty if nothing."""
     if move.uid not in node.view.pods:
         return "the pod is not on this node"
     if all(c.cpus_before == c.cpus_after and c.memory_nodes_before == c.memory_nodes_after for c in move.containers):

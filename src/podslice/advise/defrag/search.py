@@ -61,6 +61,7 @@ def find_fewest_moves(
 
 
 def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> Found:
+    """Search exactly, until `limit` states are made."""
     start = space.initial_state()
     least = bound.minimum(start)
     # Among equal totals the state with fewer missing CPUs comes first, then the deeper one; the running number keeps
@@ -97,6 +98,7 @@ def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int
 
 
 def _successors(space: Space, node: _Node) -> list[tuple[_Node, tuple[tuple[int, Place], ...]]]:
+    """Return every state one step away, with its key."""
     found = []
     for step in space.steps(node.draft):
         draft = space.draft(node.draft, step)

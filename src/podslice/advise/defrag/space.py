@@ -84,6 +84,7 @@ class Space:
         self._classes = self._classify()
 
     def initial_state(self) -> State:
+        """Return the state of the node as it is."""
         view = self._view
         places = tuple(Place(counts_of(self.topology, group.cpus), group.nodes) for group in self.groups)
         cpus = tuple(group.cpus for group in self.groups)
@@ -179,12 +180,14 @@ class Space:
         return frozenset(mask for mask in self._masks(group.nodes.bit_count()) if mask in hints) | {now}
 
     def _masks(self, width: int) -> list[Bits]:
+        """Return the masks of up to `width` NUMA nodes that have memory."""
         found = [bits_of(ids) for size in range(1, width + 1) for ids in combinations(self._memory_ids, size)]
         if len(found) > _MOST_NODE_SETS:
             self.exhaustive = False
         return found[:_MOST_NODE_SETS]
 
     def _node_sets(self, group: Group, counts: Counts, fitting: frozenset[Bits]) -> Iterator[Bits]:
+        """Yield the masks where the group's memory may be when its CPUs are divided as `counts`."""
         there = bits_of(node for node, count in zip(self._ids, counts, strict=True) if count)
         local = group.blocks and self._is_local(group)
         for nodes in sorted(fitting):

@@ -158,6 +158,7 @@ def eligibility(node: NodeView, pod: AdmissionPod) -> dict[str, str]:
 
 
 def _facts(node: NodeView, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
+    """Return the requests and the eligibility of every container, with pod-level resources of the pod as well."""
     static = node.pins_cpus
     undivided = static and node.places_whole(pod) and pod.guaranteed and not pod.cpus
     facts = [
@@ -180,6 +181,7 @@ def _facts(node: NodeView, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
 
 
 def _pod_eligibility(node: NodeView, pod: AdmissionPod) -> str:
+    """Return the code of why the pod as a whole may own CPUs or not."""
     if not node.pins_cpus:
         return "policy-none"
     if pod.ignored:
@@ -208,6 +210,7 @@ def _requests(resources: ResourceRequirements) -> tuple[Requested, ...]:
 
 
 def _eligibility(pod: AdmissionPod, container: AdmissionContainer, *, static: bool) -> str:
+    """Return the code of why a container may own CPUs or not."""
     if not static:
         return "policy-none"
     if pod.ignored:
@@ -228,6 +231,7 @@ def _eligibility(pod: AdmissionPod, container: AdmissionContainer, *, static: bo
 
 
 def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merger | None) -> MergeStep:
+    """Repeat a merge of recorded hints, and set up the table of candidates for it."""
     assert merger is not None, "without a merger there are no hints"
     answers = [
         _answer(provider, resource, hints)

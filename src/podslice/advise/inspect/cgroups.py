@@ -39,6 +39,7 @@ _EXTREME_SIZES = (1, 1 << 62)
 
 def pod_path(pod: Pod, gates: Gates) -> str:
     """Return the pod's cgroup below the root, with the systemd driver; `<uid>` where the pod has none yet."""
+    # A pod that was never created has no UID, or a made-up one.
     uid = pod.metadata.uid if _UID.match(pod.metadata.uid) else "<uid>"
     return pod_cgroup_path(uid, pod_qos(pod, gates))
 
@@ -117,6 +118,8 @@ def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[i
 
 def _oom_scores(pod: Pod, gates: Gates, node: KnownNode) -> list[int | None]:
     """Return scores in order of the containers; None for those that depend on an unknown memory size."""
+    # A score between its bounds depends on the node's memory; one that is the same on the smallest and the largest does
+    # not.
     if node.memory_capacity is not None:
         return [*oom_score_adjustments(pod, gates, node.memory_capacity)]
     small, large = (oom_score_adjustments(pod, gates, size) for size in _EXTREME_SIZES)

@@ -105,6 +105,7 @@ def inspect(
     gates = _gates(config, gates_text, profile)
     config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
     chosen = described.machine if described is not None else None
+    # A file of devices replaces those that the machine's object lists.
     devices = load_devices(devices_path) or (described.devices if described is not None else None)
     if devices_path is not None and chosen is None:
         raise InputError("no machine to put these devices on", path="--devices", remedy="name one with --machine")

@@ -46,6 +46,8 @@ def _counts(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator
 
 
 def _fits(requests: Mapping[str, int], node: KnownNode) -> str:
+    """Return whether the scheduler's filter passes on the empty node, with what is short; empty where the node is
+    unknown."""
     if node.allocatable is None:
         return ""
     known = {name: amount for name, amount in requests.items() if node.complete or name in node.allocatable}
@@ -91,6 +93,7 @@ def _eviction(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
 
 
 def _hpa(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
+    """Return the requests by which a HorizontalPodAutoscaler divides usage, or why it has none."""
     found: dict[str, Quantity] = {}
     problems = []
     for name in _SCORED:

@@ -81,12 +81,14 @@ def _limit_formula(pod: Pod, name: str, written: Pod, defaults: PodDefaults, *, 
     side = _Side("spec.resources.limits", own_limits, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
     text = _source(pod, name, side, defaults)
+    # The overhead counts for a limit only where there is one: without, the pod stays unlimited.
     if overhead is None or (name not in side.given and aggregate(pod, own_limits).get(name, ZERO).is_zero()):
         return text
     return f"{text} + overhead {overhead}"
 
 
 def _source(pod: Pod, name: str, side: _Side, defaults: PodDefaults) -> str:
+    """Return the formula of one amount: from `spec.resources`, or else the aggregate of the containers."""
     formula = aggregate_formula(pod, name, side.own)
     given = side.given.get(name)
     if given is None or not is_supported_pod_level_resource(name):

@@ -29,6 +29,7 @@ def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: Kno
 def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
     """Yield differences between the fixes of KEP-2837 that the gates have and the release, which lacks them."""
     later = [name for name, gate in GATES.items() if gate.later and gates[name]]
+    # A stored QoS class stays, whatever release computes it.
     if not later or written.status.qos_class:
         return
     without = {**gates, **dict.fromkeys(later, False)}

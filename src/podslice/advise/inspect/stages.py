@@ -50,6 +50,7 @@ def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Owner]:
     yield _Owner("pod", "pod", "spec.resources", tuple(pod.spec.resources for pod in stages), data.get("resources"))
     for field, init in (("initContainers", True), ("containers", False)):
         lists = [pod.spec.init_containers if init else pod.spec.containers for pod in stages]
+        # Pods that were built in Python have no plain data.
         spelled = data.get(field) or [{}] * len(lists[0])
         for index, containers in enumerate(zip(*lists, strict=True)):
             path = f"spec.{field}[{index}].resources"
@@ -64,6 +65,7 @@ def _rows(owner: _Owner) -> Iterator[Amounts]:
     requests = [_list(one.requests if one else None) for one in owner.resources]
     limits = [_list(one.limits if one else None) for one in owner.resources]
     names = {name for lists in (*requests, *limits) for name in lists}
+    # A container without amounts still gets a row: it is often the reason for the QoS class.
     if not names and owner.kind in _CONTAINERS:
         yield Amounts(owner.name, owner.kind, owner.path, "", Value(), Value())
     for name in in_order(names):
@@ -87,6 +89,7 @@ def _value(stages: list[dict[str, str]], name: str, spelled: str) -> Value:
 
 
 def _by(written: str, defaulted: str, final: str) -> str:
+    """Return what changed an amount: a gate, the defaulting, a LimitRange, or nothing."""
     if written == final:
         return ""
     if not final:

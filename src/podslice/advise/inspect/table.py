@@ -127,6 +127,7 @@ def _cgroups(cgroups: Sequence[Cgroup], *, wide: bool) -> Iterator[Table]:
     """Yield a table of the files that every pod has, then one of the others that some cgroup sets."""
     names = list(dict.fromkeys(file for cgroup in cgroups for file in cgroup.files if file not in _SAME_FOR_ALL))
     main = [name for name in names if name.startswith(_MAIN_FILES)]
+    # A file that no cgroup sets would only widen the table.
     set_somewhere = {file for cgroup in cgroups for file, value in cgroup.files.items() if value not in ("0", "max")}
     others = [name for name in names if name in set_somewhere and name not in main]
     yield _cgroup_table(cgroups, main, wide=wide, scores=True)

@@ -151,6 +151,7 @@ def lint(
     settings = _settings(config_path, overrides, named_node(machine, sysfs, source), base)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
+    # Easily missed: a machine without --config runs no rule on pods.
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
         echo("podslice: note: without --config no rule checks pods against the machine", err=True)
     if output == "sarif":
@@ -245,6 +246,7 @@ def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settin
     """Lint every file that can be read; the others are reported on standard error, one line each."""
     results = []
     failed = False
+    # The configuration is linted first, and once, even if it is among the files.
     paths = list(dict.fromkeys([*([config_path] if config_path else []), *files]))
     for path in paths:
         try:
@@ -280,6 +282,7 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
     for index, node in _configurations(documents, text, settings):
         configurations += 1
         found += [(index, finding) for finding in lint_kubelet(node, settings.rules)]
+    # Positions parse the text again, which files without findings are spared.
     positions = Positions(text) if found else None
     findings = []
     for index, finding in found:

@@ -72,6 +72,7 @@ def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
                 f"the kubelet refuses to start: {error}",
                 "set cpuManagerPolicy: static or remove the options",
             )
+    # The kubelet parses options only of a policy that is on.
     elif subject.option_error and subject.static_cpus:
         yield Problem(
             "cpuManagerPolicyOptions",
@@ -113,6 +114,7 @@ def _fractional_reservation(subject: NodeSubject) -> Iterator[Problem]:
     config = subject.config
     reserved = _cpu_reservation(config)
     milli = reserved.milli_value()
+    # The policy rounds up, node allocatable does not.
     if subject.static_cpus and not config.reserved_system_cpus and milli % 1000:
         whole = -(-milli // 1000)
         yield Problem(
@@ -132,6 +134,7 @@ def _overruled_reservation(subject: NodeSubject) -> Iterator[Problem]:
     except CPUSetError:
         return
     by_number = _cpu_reservation(config)
+    # An equal number is harmless: it says the same in two places.
     if not by_number.is_zero() and by_number != Quantity.of(count):
         field = "kubeReserved[cpu]" if "cpu" in config.kube_reserved else "systemReserved[cpu]"
         yield Problem(

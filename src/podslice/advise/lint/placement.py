@@ -56,6 +56,7 @@ def _takes_all(subject: PodSubject) -> Iterator[Problem]:
         decision = node.admit(subject.written)
     except UpstreamDefectError:
         return
+    # A node whose pool was empty before says nothing about the pod.
     if before and decision.admitted and not node.view.assignable:
         left = node.view.shared.bit_count()
         rest = f"shares the {count_cpus(left, 'reserved')}" if left else "has no CPU at all"
@@ -76,6 +77,7 @@ def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
             room = rooms.get(name, {})
             largest = max(room.values(), default=0)
             total = sum(room.values())
+            # What exceeds all nodes together is refused, and PS501 reports it.
             if largest < amount <= total:
                 yield _too_wide(subject, path, owner, (name, amount, largest))
 
@@ -115,6 +117,7 @@ def _too_wide(subject: PodSubject, path: str, owner: str, numbers: tuple[str, in
     name, amount, largest = numbers
     config = subject.node.config
     policy = config.topology_manager_policy
+    # In container scope the budget of a pod is not placed as a whole, so it may span nodes.
     refused = policy == SINGLE_NUMA_NODE and (not subject.admission.managed or config.topology_manager_scope == "pod")
     effect = f"topologyManagerPolicy {policy} refuses it" if refused else "it spans NUMA nodes"
     if policy == RESTRICTED:

@@ -107,6 +107,7 @@ def _limits_over_budget(subject: PodSubject) -> Iterator[Problem]:
     totals = aggregate(subject.pod, lambda c: limits_of(c.resources))
     for name in _SHARED:
         total, budget = totals.get(name, ZERO), subject.pod_limits.get(name)
+        # PS205 reports a single limit above the pod's.
         above = [place for place in subject.places if budget is not None and place.limits.get(name, ZERO) > budget]
         if budget is not None and total > budget and not above:
             effect = "are throttled" if name == "cpu" else "meet the OOM killer"
@@ -129,6 +130,7 @@ def _sidecars_eat_budget(subject: PodSubject) -> Iterator[Problem]:
         total = ZERO
         for place in sidecars:
             total = total.add(place.requests.get(name, ZERO))
+        # Up to half of the budget is taken as intended.
         if budget.is_zero() or total.nano * 2 <= budget.nano:
             continue
         share = total.nano * 100 // budget.nano

@@ -72,6 +72,7 @@ def _without_effect(subject: PodSubject) -> Iterator[Problem]:
         elif not may_annotate(policy, subject.pod):
             globs = ", ".join(policy.annotations.namespaces) or "none"
             yield Problem(_field(key), f"the policy lets only these namespaces use annotations: {globs}", "remove it")
+        # The policy decides for all pods, so that the annotation changes nothing.
         elif key == MOVABLE and policy.defrag.movable != "annotated":
             yield Problem(_field(key), f"the policy says defrag.movable: {policy.defrag.movable}", "remove it")
         elif key == RESIZE and not any(one.exclusive_cpus for one in subject.admission.containers):

@@ -51,6 +51,7 @@ def _is_bare(place: ContainerPath) -> bool:
 
 def _equal_integral_cpus(requests: ResourceList, limits: ResourceList) -> int:
     cpus = integral_cpus(limits.get("cpu"))
+    # Without equality the pod is Burstable, and no CPU is exclusive.
     return cpus if cpus and requests.get("cpu") == limits["cpu"] else 0
 
 
@@ -139,6 +140,7 @@ def _fractional_cpus(subject: PodSubject) -> Iterator[Problem]:
         sets = [("spec.resources", subject.pod_requests, "the pod")]
     for path, requests, owner in sets:
         cpus = requests.get("cpu", ZERO)
+        # Below one CPU sharing is meant.
         if cpus > _ONE_CPU and cpus.nano % _ONE_CPU.nano:
             above = -(-cpus.nano // _ONE_CPU.nano)
             yield Problem(

@@ -40,6 +40,7 @@ def _rule(rule: Rule[Any]) -> dict[str, Any]:
 def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
     logical = {"fullyQualifiedName": f"{finding.object}:{finding.path}", "kind": "member"}
     location: dict[str, Any] = {"logicalLocations": [logical]}
+    # Code scanning shows findings in files of the repository only.
     if finding.source and finding.source != "stdin":
         physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.source)}}
         if finding.line:

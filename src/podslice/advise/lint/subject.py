@@ -85,6 +85,7 @@ class NodeSubject:
     @cached_property
     def gates(self) -> FeatureGates:
         """The effective gates, the defaults where the setting is refused."""
+        # Other rules go on with the defaults; PS406 reports the error.
         return default_gates(self.profile) if self.gate_error else self._gates()
 
     @property
@@ -111,6 +112,7 @@ class NodeSubject:
     @cached_property
     def start_error(self) -> StartError | None:
         """The reason why a kubelet would not start on the machine; None also without a machine."""
+        # A configuration that is invalid by itself never reaches the managers.
         if self.machine is None or self.errors:
             return None
         try:

@@ -147,6 +147,7 @@ def _try_start(
     try:
         Node(machine, advised, devices=devices)
     except StartError as error:
+        # Only the Memory Manager can be left out; with any other error no advice starts.
         if error.stage != "memoryManager":
             raise
         less = {name: value for name, value in lines.items() if name not in ("memoryManagerPolicy", "reservedMemory")}
@@ -239,6 +240,7 @@ def _allocatable(machine: Machine, config: KubeletConfig) -> Allocatable:
     try:
         total = prepare_reservations(config, machine).total
     except StartError:
+        # Nothing counts as reserved then: the capacity stands for what pods may request.
         total = {}
     left = node_resources(machine, config, total).allocatable
     return Allocatable(left["cpu"].canonical(), left["memory"].canonical())

@@ -81,6 +81,7 @@ class _Listener:
         return answer
 
     def _note(self, uid: str, container: str | None, answer: ProviderHints) -> None:
+        """Record the hints of one call, in the present round or in a new one."""
         steps = self._record.steps
         # A provider that answers twice for one container begins another round of hints.
         if not steps or steps[-1].container != container or self.name in steps[-1].hints:
@@ -116,6 +117,7 @@ class _Listener:
 
 
 def _step(manager: ContainerManager, container: str | None, uid: str = "") -> HintRound:
+    """Begin a round of hints with what is free now."""
     cpu = manager.cpu
     held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.bubbles else set()
     if manager.device.holds_devices(uid):

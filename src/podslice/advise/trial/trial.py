@@ -191,7 +191,8 @@ class Trial:
             self.move_memory(moved.uid, moved.containers, moved.nodes)
 
     def eligible_cpus(self, uid: str, names: Container[str]) -> Bits:
-        """CPUs that the policy's classes and plugins leave to containers of a pod, whoever has them now."""
+        """Return the CPUs that the policy's classes and plugins leave to containers of a pod, including those that
+        others own now."""
         manager = self._kubelet.manager
         try:
             return manager.cpu.eligible_cpus(manager.context.active[uid], names)

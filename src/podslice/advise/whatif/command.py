@@ -128,6 +128,7 @@ def whatif(
 
     page_name(out)
     there = read_running(**options)
+    # Owners in the state files that no pod names are stand-ins with the same resources.
     running = (*there.listed, *there.owners())
     read = read_pods(files, taken={pod.metadata.uid for pod in running}, without_ended=True, **options)
     pods = [one.pod for one in read.pods]
@@ -175,6 +176,7 @@ def whatif(
         _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
     else:
         emit(comparison_document(shown, ranking), output)
+    # One configuration that does not start is a result; none that starts is bad input.
     if all(outcome.problem for outcome in report):
         sys.exit(2)
 

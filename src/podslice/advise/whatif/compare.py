@@ -266,6 +266,7 @@ def _is_spread(node: Node, decision: Decision) -> bool:
 def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
     for resource in node.view.devices.resources:
         for device in resource.devices:
+            # A device on several NUMA nodes is near each of them; the lowest stands for it.
             if device.id in held.get(resource.resource, ()) and device.numa:
                 yield min(device.numa)
 
@@ -288,6 +289,7 @@ def _classes(view: NodeView) -> Iterator[ClassCPUs]:
 def _count_shared_cores(topology: CPUTopology, owners: Iterable[Bits]) -> int:
     shared = set()
     for cpus in owners:
+        # A core counts once, however many owners its threads have.
         shared |= {core for core, threads in topology.cores.items() if threads & cpus and threads & ~cpus}
     return len(shared)
 

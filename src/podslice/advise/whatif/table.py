@@ -74,6 +74,7 @@ def bars(outcomes: Sequence[Outcome], pods: int) -> str:
             lines.append(f"{outcome.scenario:<{width}}  {_bar(outcome, pods, length)}  {_bar_label(outcome, pods)}")
         else:
             bar = _bar(outcome, pods, max(1, min(_BAR, columns - 2)))
+            # Too narrow for a bar beside the text: below it.
             lines += [*folded(f"{outcome.scenario}: {_bar_label(outcome, pods)}", columns, indent=2), f"  {bar}"]
     return "\n".join(lines)
 

@@ -73,6 +73,7 @@ def _step(step: Any, folder: Path) -> Iterator[Step]:
 
 def _admissions(value: Any, folder: Path) -> Iterator[Step]:
     if isinstance(value, str):
+        # Relative to the workload, so that a directory of examples can be moved.
         yield from (Admit(one.pod) for one in load_pods(str(folder / value)))
     elif isinstance(value, dict):
         try:

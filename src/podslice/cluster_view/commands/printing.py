@@ -101,6 +101,7 @@ def print_fit(page: Page, files: tuple[str, ...], pods: tuple[str, ...], *, ways
             _show_fit(one, wide=output == "wide")
     else:
         emit(found, output)
+    # A pod whose node is kept for it needs no other.
     return int(not all(one.fitting or one.held for one in found.items))
 
 
@@ -110,6 +111,7 @@ def _manifest(path: str) -> bytes:
     from podslice.reading.files import read_text
 
     text = read_text(path)
+    # Read here only for errors with their line; the service reads the text again.
     load_pods_text(text, "stdin" if path == "-" else path)
     return text.encode()
 
