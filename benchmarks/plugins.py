@@ -18,7 +18,7 @@ from podslice.node.devices.hints import Coverage
 from podslice.node.node import Node
 from podslice.node.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
 from podslice.node.plugins.profile import PluginProfile
-from podslice.node.plugins.resolve import made
+from podslice.node.plugins.resolve import make_plugin
 from podslice.node.topology.hintset import ProviderHints
 from podslice.node.topology.merge import Merger
 from podslice.node.topology.scored import ScoredMerge
@@ -77,7 +77,7 @@ def _pick(names: tuple[str, ...], count: int, options: CPUPolicyOptions) -> Prep
     if not names:
         return lambda: lambda: picker.take(free, count)
     known = CPUMachine(machine, topology)
-    profile = PluginProfile(known, [(PluginEntry(name), made(PluginEntry(name), known)) for name in names])
+    profile = PluginProfile(known, [(PluginEntry(name), make_plugin(PluginEntry(name), known)) for name in names])
     ask = CPUAsk(AskingPod("", "", "", {}, {}, "", 0, "", ()), "c", "app", "admit", count)
 
     def pick() -> object:

@@ -463,7 +463,7 @@ class Kubelet:
 
     def others(self, uid: str = "") -> Others:
         """Return the pods on the node without the one with this UID, as the predicates see them."""
-        return self.see_pods().beside(uid)
+        return self.see_pods().others_of(uid)
 
     def _refuse_early(self, admission: AdmissionPod, *, new: bool) -> None:
         """Raise `AdmissionError` for what podslice alone refuses, before any manager looks for room. A pod that is on
@@ -511,8 +511,8 @@ class Kubelet:
         return replace(pod, containers=containers, mixed=any(one.mixed for one in containers))
 
     def _run_later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
-        verdict = self._later_verdict(pod, there.beside(pod.uid), view)
-        self.seen = there.seeing(pod.uid, view, self.manager.context.active)
+        verdict = self._later_verdict(pod, there.others_of(pod.uid), view)
+        self.seen = there.with_pod(pod.uid, view, self.manager.context.active)
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)

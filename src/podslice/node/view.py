@@ -30,7 +30,7 @@ from podslice.node.container import ContainerManager
 from podslice.node.cpu import state as model
 from podslice.node.cpu.pod_pool import EmptyPool, find_empty_pool
 from podslice.node.cpu.state import assignable
-from podslice.node.plugins.classes import CPUClasses, shared_by
+from podslice.node.plugins.classes import CPUClasses, shared_cpus_of
 from podslice.node.plugins.mixed import MixedPool, Sharing
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.cpuset import Bits, bits_of, union
@@ -218,13 +218,13 @@ class NodeView(msgspec.Struct, frozen=True):
             return self._used_cpus(uid, container) | self.shared_part(uid, container)
         if self.cpu_classes is None:
             return self.shared
-        return shared_by(self.cpu_classes, self.pods.get(uid), container, self.shared)
+        return shared_cpus_of(self.cpu_classes, self.pods.get(uid), container, self.shared)
 
     def _used_cpus(self, uid: str, container: str) -> Bits:
         own, pod = self.online(uid, container), self.pods.get(uid)
         if pod is None or not pod.hides_smt:
             return own.cpus or 0
-        return self._sharing.used_of(pod, container, own)
+        return self._sharing.used_cpus(pod, container, own)
 
     def hidden_siblings(self, uid: str, container: str) -> Bits:
         """Return the threads of a container's own cores that it does not run on."""

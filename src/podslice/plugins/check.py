@@ -21,7 +21,7 @@ from podslice.node.cpu.picking.picker import Picker
 from podslice.node.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
 from podslice.node.plugins.contract import Stopwatch
 from podslice.node.plugins.profile import PluginProfile
-from podslice.node.plugins.resolve import made
+from podslice.node.plugins.resolve import make_plugin
 from podslice.values.cpu_policy_options import CPUPolicyOptions
 from podslice.values.errors import AdmissionError, PodsliceError
 from podslice.values.quirks import PODSLICE
@@ -68,7 +68,7 @@ def answers(policy: PodslicePolicy) -> dict[str, tuple[list[object], str]]:
     told: dict[str, tuple[list[object], str]] = {}
     for entry in policy.plugins.profile:
         known = CPUMachine(machine, topology)
-        profile = PluginProfile(known, [(entry, made(entry, known))], hint_scores=True)
+        profile = PluginProfile(known, [(entry, make_plugin(entry, known))], hint_scores=True)
         profile.watch = Stopwatch(perf_counter)
         wrong: list[str] = []
         random = Random(7)

@@ -1,4 +1,4 @@
-"""What autoscalers count of a pod (pod-level-resources 14).
+"""The requests of a pod that autoscalers count (pod-level-resources 14).
 
 The HorizontalPodAutoscaler divides usage by requests, the Cluster Autoscaler asks for nodes as the scheduler would, the
 VerticalPodAutoscaler recommends requests. The API server rejects pods whose containers request more than the pod level.
@@ -29,7 +29,8 @@ _NO_AMOUNTS: ResourceList = {}
 
 
 class MetricsError(Exception):
-    """The autoscaler cannot work out a utilisation; the text is upstream's. `problem` is it without the pod's name."""
+    """Raised when the autoscaler cannot compute a utilisation; the text is upstream's. `problem` is it without the
+    pod's name."""
 
     def __init__(self, problem: str, place: str = "") -> None:
         self.problem = problem
@@ -46,9 +47,9 @@ class Utilization(NamedTuple):
 def hpa_request(
     pod: Pod, resource: str, gates: Mapping[str, bool], quirks: Quirks, *, container: str | None = None
 ) -> int:
-    """The request in milli units that a pod's usage of `resource` is compared with.
+    """Return the request in milli units that a pod's usage of `resource` is compared with.
 
-    `container` selects one container (metric type ContainerResource), which never looks at the pod level. Raises
+    `container` selects one container (metric type ContainerResource), which never counts the pod level. Raises
     `MetricsError` where a request is missing.
     """
     if container is not None:
@@ -63,7 +64,7 @@ def hpa_request(
 
 
 def hpa_utilization(usage: Iterable[int], requests: Iterable[int], target: int) -> Utilization:
-    """Utilisation over the pods of a workload; amounts in milli units, `target` in percent.
+    """Return the utilisation over the pods of a workload; amounts in milli units, `target` in percent.
 
     Raises `MetricsError` when nothing is requested.
     """
@@ -99,10 +100,8 @@ def _container_request(pod: Pod, container: Container, resource: str) -> int:
 
 
 def cluster_autoscaler_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """What a pod asks of a node that is yet to be made, which is what the scheduler's filter counts.
-
-    CPUs in milli, everything else in whole units.
-    """
+    """Return what a pod requests of a node that does not exist yet, which is what the scheduler's filter counts. CPUs
+    in milli, everything else in whole units."""
     return filter_requests(pod, gates)
 
 
@@ -113,7 +112,7 @@ class VPARecommendation(msgspec.Struct, frozen=True):
     pod: ResourceList | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """`status.recommendation` of a VerticalPodAutoscaler; `podLevelResources` is KEP-2837's."""
+        """Return `status.recommendation` of a VerticalPodAutoscaler; `podLevelResources` is KEP-2837's."""
         shown: dict[str, Any] = {
             "containerRecommendations": [
                 {"containerName": name, "target": _texts(target)} for name, target in self.containers.items()
@@ -125,7 +124,7 @@ class VPARecommendation(msgspec.Struct, frozen=True):
 
 
 def vpa_recommendation(pod: Pod, targets: Mapping[str, ResourceList], gates: Mapping[str, bool]) -> VPARecommendation:
-    """A recommendation from targets by container name, with a pod part that keeps the pod valid.
+    """Return a recommendation from targets by container name, with a pod part that keeps the pod valid.
 
     The pod part names what the pod level requests, as much as the containers together would then request (KEP-753);
     containers without target keep their requests.

@@ -1,4 +1,4 @@
-"""Which pods a node under memory pressure evicts first, and how it explains that (pod-level-resources 10)."""
+"""The order in which a node under memory pressure evicts pods, and its messages (pod-level-resources 10)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Usage(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """The eviction threshold that was crossed, and what was still available."""
+    """The eviction threshold that was crossed, and the amount that was still available."""
 
     quantity: Quantity
     available: Quantity
 
 
 def eviction_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, Quantity]:
-    """What a pod is held to have requested when pods are ranked for eviction or preemption, overhead included.
+    """Return the requests of a pod when pods are ranked for eviction or preemption, overhead included.
 
     In v1.36.2 any pod-level value hides all containers' requests; with the gate off pod-level requests still count,
-    over the containers'. False of the quirk takes effective requests.
+    over the containers'. Without the quirk the effective requests count.
     """
     total = _hidden_by_pod_level(pod, gates) if quirks.eviction_pod_level_hides_containers else _effective(pod, gates)
     for name, amount in (pod.spec.overhead or {}).items():
@@ -55,7 +55,8 @@ def _hidden_by_pod_level(pod: Pod, gates: Mapping[str, bool]) -> dict[str, Quant
 
 
 def rank_for_memory(pods: Sequence[Usage], gates: Mapping[str, bool], quirks: Quirks) -> list[int]:
-    """Indexes of the pods, first to be evicted first: no statistics, use above request, low priority, most above."""
+    """Return indexes of the pods, first to be evicted first: no statistics, use above request, low priority, most
+    above."""
 
     def key(index: int) -> tuple[bool, bool, int, int]:
         pod, memory = pods[index].pod, pods[index].memory
@@ -69,10 +70,10 @@ def rank_for_memory(pods: Sequence[Usage], gates: Mapping[str, bool], quirks: Qu
 def memory_eviction_message(
     usage: Usage, gates: Mapping[str, bool], threshold: Threshold | None = None
 ) -> tuple[str, dict[str, str]]:
-    """The status message of a pod evicted for memory, and the annotations of its event.
+    """Return the status message of a pod evicted for memory, and the annotations of its event.
 
-    A pod with a pod-level memory request is always named, even if it uses less; containers when they use more than
-    they request themselves.
+    A pod with a pod-level memory request is always named, even if it uses less; containers when they use more than they
+    request themselves.
     """
     pod = usage.pod
     message = "The node was low on resource: memory. "

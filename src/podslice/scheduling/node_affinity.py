@@ -1,4 +1,4 @@
-"""Which nodes a selector of labels and names means."""
+"""Node selectors: match nodes by labels and names."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Labels = Mapping[str, str]
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One requirement of a selector; nodes may be compared as numbers too."""
+    """One requirement of a selector; `Gt` and `Lt` compare values as numbers."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: tuple[str, ...] = ()
 
-    def met_by(self, labels: Labels) -> bool:
-        """True for labels that have it."""
+    def is_met_by(self, labels: Labels) -> bool:
+        """Whether labels meet the requirement."""
         value = labels.get(self.key)
         if self.operator == "In":
             return value in self.values
@@ -40,20 +40,20 @@ class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
     match_fields: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels, name: str) -> bool:
-        """True for a node with these labels and this name."""
+        """Whether a node with these labels and this name matches."""
         if not self.match_expressions and not self.match_fields:
             return False
         fields = {"metadata.name": name}
-        return all(one.met_by(labels) for one in self.match_expressions) and all(
-            one.met_by(fields) for one in self.match_fields
+        return all(one.is_met_by(labels) for one in self.match_expressions) and all(
+            one.is_met_by(fields) for one in self.match_fields
         )
 
 
 class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
-    """Nodes that one of the terms matches."""
+    """A selector of the nodes that match any of its terms."""
 
     node_selector_terms: tuple[NodeTerm, ...] = ()
 
     def matches(self, labels: Labels, name: str) -> bool:
-        """True for a node with these labels and this name."""
+        """Whether a node with these labels and this name matches."""
         return any(term.matches(labels, name) for term in self.node_selector_terms)

@@ -1,5 +1,5 @@
-"""What a kubelet says about pods with pod-level resources: a refusal where the node cannot carry them, a warning where
-its managers do not look at them (KEP-2837, KEP-5526; pod-level-resources 16; memory-device 3.2 and 3.10)."""
+"""A kubelet's handling of pods with pod-level resources: a refusal where the node cannot support them, a warning where
+its managers ignore them (KEP-2837, KEP-5526; pod-level-resources 16; memory-device 3.2 and 3.10)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ _UNSUPPORTED = RefusalKind("pod-level-unsupported", "{problem}", POD_LEVEL_RESOU
 def pod_level_refusal(
     pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, os: str = "linux", cgroup_version: int = 2
 ) -> Refusal | None:
-    """Why the node does not take the pod's `spec.resources`, None if it does (handler "pod features")."""
+    """Return why the node refuses the pod's `spec.resources`, None if it accepts them (handler "pod features")."""
     if not is_pod_level_resources_set(pod):
         return None
     if os == "windows":
-        return _unsupported("pod-level resources are not supported on Windows")
+        return _refuse("pod-level resources are not supported on Windows")
     if os != "linux":
-        return _unsupported("pod-level resources are not supported on the node")
+        return _refuse("pod-level resources are not supported on the node")
     if not gates["PodLevelResources"]:
-        return _unsupported("PodLevelResources feature gate is disabled")
+        return _refuse("PodLevelResources feature gate is disabled")
     if cgroup_version == 1 and not quirks.pod_level_on_cgroup_v1:
-        return _unsupported("pod-level resources need cgroup v2, and this node uses cgroup v1")
+        return _refuse("pod-level resources need cgroup v2, and this node uses cgroup v1")
     return None
 
 
-def _unsupported(problem: str) -> Refusal:
+def _refuse(problem: str) -> Refusal:
     return Refusal(_UNSUPPORTED, {"problem": problem})
 
 
 def ignored_pod_level_events(
     pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool], quirks: Quirks
 ) -> tuple[PodEvent, ...]:
-    """A warning for each manager that would give a Guaranteed pod resources of its own, or align them, but leaves this
-    ignored one on shared resources because it names pod-level ones. A share of a CPU would be shared anyway."""
+    """Return a warning for each manager that would give a Guaranteed pod resources of its own, or align them, but
+    leaves this ignored one on shared resources because it has pod-level ones. A share of a CPU would be shared
+    anyway."""
     if not pod.guaranteed or quirks.ignored_pods_without_event:
         return ()
     return tuple(
@@ -58,7 +59,7 @@ def ignored_pod_level_events(
 
 
 def _ignoring(pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool]) -> Iterator[tuple[str, str, str]]:
-    """The managers that do nothing for a Guaranteed pod: name, policy, and what becomes of the pod."""
+    """Yield the managers that do nothing for a Guaranteed pod: name, policy, and the consequence for the pod."""
     would_be = AdmissionPod.of(pod.spec, {**gates, "PodLevelResources": True, "PodLevelResourceManagers": True})
     owns_cpus = would_be.cpus > 0 or any(container.exclusive_cpus for container in would_be.containers)
     if config.aligns:

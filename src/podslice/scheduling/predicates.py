@@ -1,12 +1,13 @@
-"""Does a pod fit on a node: what the scheduler counts (pod-level-resources 13), and the general predicates, by which a
-kubelet asks again after its resource managers (memory-device 3.4).
+"""Whether a pod fits on a node: what the scheduler counts (pod-level-resources 13), and the general predicates, which a
+kubelet checks again after its resource managers (memory-device 3.4).
 
 The incoming pod counts by its specification, pods on the node by what they may really hold (status, pending resizes). A
 scheduler normally only sends pods that fit. A kubelet checks again, because static pods, races and its own device
-plugins can make a node fuller than the scheduler thought; a refusal here reads `OutOfcpu`. Critical pods may instead
-push others off the node.
+plugins can make a node fuller than the scheduler assumed; a refusal here reads `OutOfcpu`. Critical pods may instead
+preempt others.
 
-What a pod of this library does not carry is not checked: affinity rules, host ports, tolerations, supplemental groups.
+Not checked, because a pod of this library does not carry it: affinity rules, host ports, tolerations, supplemental
+groups.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ from podslice.values.reasons import (
 )
 from podslice.values.tables import drop, put
 
-# What counts
+# Requests that count
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 BASIC_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _FIRST = (PODS, *BASIC_RESOURCES)
 CLAIMS_COUNT = "DRANodeAllocatableResources"
-"""The gate with which claims count with the requests of pods."""
+"""Gate with which claims count with the requests of pods."""
 
 NON_ZERO_REQUESTS: ResourceList = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse("200Mi")}
-"""What stands for a container's missing request where the scheduler spreads pods by load."""
+"""Defaults for a container's missing request where the scheduler spreads pods by load."""
 
 SUCCESS, UNSCHEDULABLE, UNRESOLVABLE = "Success", "Unschedulable", "UnschedulableAndUnresolvable"
 
 
 class InsufficientResource(NamedTuple):
-    """A resource the pod does not get; CPUs in milli, everything else in whole units."""
+    """A resource of which the node has too little for the pod; CPUs in milli, everything else in whole units."""
 
     resource: str
     requested: int
@@ -74,28 +75,28 @@ class InsufficientResource(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How much more the node would need free."""
+        """Amount that the node would need free in addition."""
         return self.requested - (self.capacity - self.used)
 
     @property
     def reason(self) -> str:
-        """The words of a `FailedScheduling` event."""
+        """The reason in a `FailedScheduling` event."""
         return "Too many pods" if self.resource == PODS else f"Insufficient {self.resource}"
 
     @property
     def unresolvable(self) -> bool:
-        """True when even an empty node would be too small, so that preemption cannot help."""
+        """Whether even an empty node would be too small, so that preemption cannot help."""
         return self.resource != PODS and self.requested > self.capacity
 
 
 def filter_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """What an incoming pod asks a node for: effective requests of the specification, overhead included
+    """Return what an incoming pod requests of a node: effective requests of the specification, overhead included
     (pod-level-resources 13.1)."""
     return _not_negative(pod_requests(pod, pod_level=gates["PodLevelResources"]))
 
 
 def admission_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """The same as the kubelet counts it at admission: with the claims that the pod's status names
+    """Return the same as the kubelet counts it at admission: with the claims that the pod's status names
     (cluster-integration A.7, gate DRANodeAllocatableResources)."""
     return _not_negative(pod_requests(pod, pod_level=gates["PodLevelResources"], claims=gates[CLAIMS_COUNT]))
 
@@ -105,26 +106,26 @@ def _not_negative(requests: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def accounted_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """What a pod on the node takes away from others: specification, allocation and what is in force
+    """Return what a pod on the node takes from others: by specification, allocation and what is in force
     (pod-level-resources 7.3)."""
-    return amounts(_accounted(pod, gates))
+    return amounts(_account(pod, gates))
 
 
 def non_zero_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """CPU (milli) and memory (bytes) of a pod on the node, with defaults for containers that request neither.
+    """Return CPU (milli) and memory (bytes) of a pod on the node, with defaults for containers that request neither.
 
-    With pod-level requests a default only stands for a resource that is missing from the whole
-    (pod-level-resources 13.2).
+    With pod-level requests a default only stands for a resource that is missing from the whole (pod-level-resources
+    13.2).
     """
     missing = NON_ZERO_REQUESTS
     if gates["PodLevelResources"] and is_pod_level_requests_set(pod):
-        known = _accounted(pod, gates)
+        known = _account(pod, gates)
         missing = {name: amount for name, amount in NON_ZERO_REQUESTS.items() if name not in known}
-    total = _accounted(pod, gates, missing)
+    total = _account(pod, gates, missing)
     return {CPU: total.get(CPU, ZERO).milli_value(), MEMORY: total.get(MEMORY, ZERO).value()}
 
 
-def _accounted(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None = None) -> dict[str, Quantity]:
+def _account(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None = None) -> dict[str, Quantity]:
     resizable = gates["InPlacePodLevelResourcesVerticalScaling"]
     return pod_requests(
         pod,
@@ -138,9 +139,9 @@ def _accounted(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None
 def insufficient_resources(
     requests: Mapping[str, int], used: Mapping[str, int], allocatable: Mapping[str, int], *, pods: int
 ) -> list[InsufficientResource]:
-    """What the pod lacks, as the scheduler's filter lists it: pods, cpu, memory, ephemeral-storage, then hugepages and
-    extended resources in byte order (pod-level-resources 13.1; memory-device 3.4, step 7). Missing amounts count as 0.
-    `used` is what the `pods` on the node request together."""
+    """Return what the pod lacks in the order of the scheduler's filter: pods, cpu, memory, ephemeral-storage, then
+    hugepages and extended resources in byte order (pod-level-resources 13.1; memory-device 3.4, step 7). Missing
+    amounts count as 0. `used` is what the `pods` on the node request together."""
     lacking = []
     if pods + 1 > allocatable.get(PODS, 0):
         lacking.append(InsufficientResource(PODS, 1, pods, allocatable.get(PODS, 0)))
@@ -155,14 +156,14 @@ def _place(lack: InsufficientResource) -> tuple[int, str]:
 
 
 def filter_code(lacking: Sequence[InsufficientResource]) -> str:
-    """The filter's answer: whether the pod fits, might fit after preemption, or never will."""
+    """Return the filter's code: whether the pod fits, might fit after preemption, or never will."""
     if not lacking:
         return SUCCESS
     return UNRESOLVABLE if any(lack.unresolvable for lack in lacking) else UNSCHEDULABLE
 
 
 def no_node_message(nodes: Sequence[Sequence[InsufficientResource]]) -> str:
-    """The `FailedScheduling` event of a pod that fits none of the nodes, from what it lacks on each
+    """Return the `FailedScheduling` message of a pod that fits none of the nodes, from what it lacks on each
     (pod-level-resources 13.4)."""
     reasons = Counter(lack.reason for lacking in nodes for lack in lacking)
     shown = sorted(f"{count} {reason}" for reason, count in reasons.items())
@@ -170,7 +171,8 @@ def no_node_message(nodes: Sequence[Sequence[InsufficientResource]]) -> str:
 
 
 def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    """Resource amounts as the scheduler counts them: milli CPUs, whole units of what can be counted at all."""
+    """Return resource amounts as the scheduler counts them: milli CPUs, whole units of everything else that it
+    counts."""
     return {
         name: quantity.milli_value() if name == CPU else quantity.value()
         for name, quantity in quantities.items()
@@ -179,7 +181,7 @@ def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def _is_scalar(name: str) -> bool:
-    """Names the scheduler counts in addition to the basic ones; others in a pod are not looked at."""
+    """Whether the scheduler counts a resource in addition to the basic ones; it ignores others."""
     return name.startswith((HUGEPAGES_PREFIX, "attachable-volumes-")) or (
         "kubernetes.io/" in name or is_extended_resource_name(name)
     )
@@ -215,7 +217,8 @@ _NO_VICTIMS = RefusalKind(
 
 
 class Verdict(NamedTuple):
-    """`refusal` None: the pod fits, once the pods with the UIDs in `victims` have left."""
+    """The answer of the predicates. `refusal` None: the pod fits, once the pods with the UIDs in `victims` have
+    left."""
 
     refusal: Refusal | None = None
     victims: tuple[str, ...] = ()
@@ -225,10 +228,10 @@ _FITS = Verdict()
 
 
 class PodOnNode(NamedTuple):
-    """A pod as the predicates see it; worked out once per pod by `pod_on_node`.
+    """A pod as the predicates see it; computed once per pod by `pod_on_node`.
 
     Amounts are CPUs in milli, everything else in whole units. `requests` are effective requests with overhead, `taken`
-    what the pod takes away from others.
+    is what the pod takes from others.
     """
 
     pod: Pod
@@ -240,19 +243,19 @@ class PodOnNode(NamedTuple):
 
     @property
     def reclaimable(self) -> dict[str, int]:
-        """What preempting the pod would free."""
+        """Amounts that preempting the pod would free."""
         return amounts(eviction_requests(self.pod, self.gates, self.quirks))
 
 
 class Others(msgspec.Struct, frozen=True):
-    """Pods on a node beside one that is looked at, and what they request in all."""
+    """The other pods on a node, and what they request in all."""
 
     pods: Collection[PodOnNode]
     used: Mapping[str, int]
 
     @classmethod
     def of(cls, pods: Sequence[PodOnNode]) -> Others:
-        """These pods."""
+        """Return these pods with the sum of what they take."""
         used: dict[str, int] = {}
         for pod in pods:
             _add(used, pod.taken)
@@ -261,30 +264,31 @@ class Others(msgspec.Struct, frozen=True):
 
 class Seen(msgspec.Struct, frozen=True):
     """The pods of a node as the predicates see them, by UID in the node's order, and what they request in all; `active`
-    is the very table of pods that they were made of. A value: what changes it returns another one."""
+    is the table of pods that they were made of, compared by identity. A value: methods that change something return a
+    new one."""
 
     active: Mapping[str, object] = {}
     pods: dict[str, PodOnNode] = {}
     used: Mapping[str, int] = {}
 
-    def beside(self, uid: str) -> Others:
-        """All pods but this one."""
+    def others_of(self, uid: str) -> Others:
+        """Return all pods but this one."""
         if uid not in self.pods:
             return Others(self.pods.values(), self.used)
-        return Others(drop(self.pods, uid).values(), self._less(uid))
+        return Others(drop(self.pods, uid).values(), self._used_without(uid))
 
-    def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
-        """A pod came, or is another one."""
-        used = self._less(uid) if uid in self.pods else dict(self.used)
+    def with_pod(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
+        """Add or replace a pod."""
+        used = self._used_without(uid) if uid in self.pods else dict(self.used)
         for name, amount in pod.taken.items():
             used[name] = used.get(name, 0) + amount
         return Seen(active, put(self.pods, uid, pod), used)
 
     def without(self, uid: str, active: Mapping[str, object]) -> Seen:
-        """A pod left."""
-        return Seen(active, drop(self.pods, uid), self._less(uid))
+        """Remove a pod."""
+        return Seen(active, drop(self.pods, uid), self._used_without(uid))
 
-    def _less(self, uid: str) -> dict[str, int]:
+    def _used_without(self, uid: str) -> dict[str, int]:
         used = dict(self.used)
         known = self.pods.get(uid)
         for name, amount in known.taken.items() if known is not None else ():
@@ -293,10 +297,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class NodeObject(NamedTuple):
-    """The node as its Node object describes it. None for `name` or `labels` leaves what needs them unchecked.
+    """The node as its Node object describes it. None for `name` or `labels` leaves the checks that need them out.
 
     `allocatable` without `ephemeral-storage` leaves that unchecked; any other resource it lacks counts as 0. `amounts`
-    is `allocatable` as the predicates count it, for who has worked it out.
+    is `allocatable` as the predicates count it, for callers that have computed it.
     """
 
     allocatable: Mapping[str, Quantity]
@@ -307,16 +311,16 @@ class NodeObject(NamedTuple):
 
 
 def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, qos: str = "") -> PodOnNode:
-    """The predicates' view of a pod; `qos` where that is worked out already."""
+    """Return the predicates' view of a pod; `qos` where it is known already."""
     taken = admission_requests(pod, gates)
-    asked = _without_claimed(pod, gates)
+    asked = _drop_claimed(pod, gates)
     requests = taken if asked is pod else admission_requests(asked, gates)
     qos = qos or pod_qos(pod, gates)
-    return PodOnNode(pod, qos, requests, _taken(pod, taken, gates, quirks), gates, quirks)
+    return PodOnNode(pod, qos, requests, _amounts_taken(pod, taken, gates, quirks), gates, quirks)
 
 
-def _without_claimed(pod: Pod, gates: Mapping[str, bool]) -> Pod:
-    """A pod that does not ask for extended resources that claims are for (memory-device 3.4, step 6)."""
+def _drop_claimed(pod: Pod, gates: Mapping[str, bool]) -> Pod:
+    """Return the pod without requests for extended resources that claims cover (memory-device 3.4, step 6)."""
 
     def without(container: Container) -> Container:
         claimed, requests = claimed_resources(pod, container.name, gates), container.resources.requests or {}
@@ -330,11 +334,11 @@ def _without_claimed(pod: Pod, gates: Mapping[str, bool]) -> Pod:
     return replace(pod, spec=map_containers(pod.spec, without))
 
 
-def _taken(pod: Pod, requests: dict[str, int], gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
-    """What a pod takes away from others while it runs. Its status says what was granted to it, overhead included, where
-    its pod level can be resized; v1.36.2 adds the overhead to that (pod-level-resources 7.3)."""
-    told = pod.spec.overhead and gates["PodLevelResources"] and gates["InPlacePodLevelResourcesVerticalScaling"]
-    if not (told and quirks.running_overhead_counts_twice) or pod.spec.resources is None:
+def _amounts_taken(pod: Pod, requests: dict[str, int], gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
+    """Return what a pod takes from others while it runs. Its status has what was granted to it, overhead included,
+    where its pod level can be resized; v1.36.2 adds the overhead to that (pod-level-resources 7.3)."""
+    has_overhead = pod.spec.overhead and gates["PodLevelResources"] and gates["InPlacePodLevelResourcesVerticalScaling"]
+    if not (has_overhead and quirks.running_overhead_counts_twice) or pod.spec.resources is None:
         return requests
     twice = {
         name: amount
@@ -358,14 +362,14 @@ def general_predicates(
     *,
     devices_in_use: Mapping[str, int] | None = None,
 ) -> Verdict:
-    """May the pod run here, as far as the whole node is concerned?
+    """Decide whether the pod may run here, as far as the whole node is concerned.
 
     `devices_in_use` counts the allocated devices of all pods, if this pod already holds some: they raise what is
     allocatable, so that a pod survives a restart of its plugin (memory-device 2.14).
     """
     if node is None:
         return Verdict(Refusal(_NO_NODE))
-    refusal = _wrong_os(pod.pod, node)
+    refusal = _check_os(pod.pod, node)
     if refusal is not None:
         return Verdict(refusal)
     allocatable = amounts(node.allocatable) if node.amounts is None else node.amounts
@@ -375,27 +379,28 @@ def general_predicates(
     missing = insufficient_resources(pod.requests, others.used, allocatable, pods=len(others.pods))
     if missing:
         missing = [lack for lack in missing if lack.resource in allocatable or not may_be_unknown(lack.resource)]
-    refusals = [] if node.name is None and node.labels is None else _wrong_node(pod.pod, node)
+    refusals = [] if node.name is None and node.labels is None else _check_node(pod.pod, node)
     if not missing and not refusals:
         return _FITS
     if is_critical(pod.pod):
+        # Preemption cannot help against a wrong node, so upstream does not try it.
         return Verdict(refusals[0]) if refusals else _preempt(pod, others.pods, missing)
-    return Verdict(lacking(missing[0]) if missing else refusals[0])
+    return Verdict(lack_refusal(missing[0]) if missing else refusals[0])
 
 
-def lacking(lack: InsufficientResource) -> Refusal:
-    """The kubelet's refusal for want of a resource."""
+def lack_refusal(lack: InsufficientResource) -> Refusal:
+    """Return the kubelet's refusal for lack of a resource."""
     facts = {"resource": lack.resource, "requested": lack.requested, "used": lack.used, "capacity": lack.capacity}
     return Refusal(_LACKING._replace(code=TOO_MANY_PODS) if lack.resource == PODS else _LACKING, facts)
 
 
 def may_be_unknown(name: str) -> bool:
-    """Resources that are not checked where the node does not report them: extended ones, because another component
-    may provide them (memory-device 3.4, step 6), and local storage, which a simulated node need not have."""
+    """Whether a resource is not checked where the node does not report it: extended ones, because another component may
+    provide them (memory-device 3.4, step 6), and local storage, which a simulated node need not have."""
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
 
 
-def _wrong_os(pod: Pod, node: NodeObject) -> Refusal | None:
+def _check_os(pod: Pod, node: NodeObject) -> Refusal | None:
     if (pod.metadata.labels or {}).get(OS_LABEL, node.os) != node.os:
         return Refusal(_OTHER_OS_LABEL)
     if pod.spec.os is not None and pod.spec.os.name != node.os:
@@ -403,8 +408,8 @@ def _wrong_os(pod: Pod, node: NodeObject) -> Refusal | None:
     return None
 
 
-def _wrong_node(pod: Pod, node: NodeObject) -> list[Refusal]:
-    """Failures that are not a matter of resources (memory-device 3.4, step 7)."""
+def _check_node(pod: Pod, node: NodeObject) -> list[Refusal]:
+    """Return failures that are not about resources (memory-device 3.4, step 7)."""
     failures = []
     labels = node.labels
     if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):

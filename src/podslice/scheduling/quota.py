@@ -1,4 +1,4 @@
-"""What a pod counts against a ResourceQuota, and whether the quota lets it in (pod-level-resources 12).
+"""ResourceQuota: the usage of a pod, and whether quotas admit it (pod-level-resources 12).
 
 The texts are those of the API server's refusal, after `pods "NAME" is forbidden: `.
 """
@@ -31,11 +31,11 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _REQUIRED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 _ONE = Quantity.of(1)
 SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort")
-"""Scopes that follow from the pod alone."""
+"""Scopes that depend on the pod alone."""
 
 
 class QuotaError(Exception):
-    """The quota refuses the pod; the text is the API server's."""
+    """Raised when the quota refuses the pod; the text is the API server's."""
 
 
 class _QuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,7 +55,7 @@ class _QuotaObject(msgspec.Struct, frozen=True):
 
 
 class ResourceQuota(msgspec.Struct, frozen=True):
-    """A ResourceQuota: `hard` limits, what is `used` of them (None: not counted yet), and its scopes."""
+    """A ResourceQuota: `hard` limits, the amounts `used` of them (None: not counted yet), and its scopes."""
 
     name: str
     hard: ResourceList
@@ -64,8 +64,8 @@ class ResourceQuota(msgspec.Struct, frozen=True):
 
 
 def resource_quota_from_dict(data: Any) -> ResourceQuota:
-    """Decode a v1 ResourceQuota from plain JSON or YAML data. Raises `InputError`, also for scopes that are not known
-    here: `scopeSelector` and scopes by priority class or affinity."""
+    """Decode a v1 ResourceQuota from plain JSON or YAML data. Raises `InputError`, also for scopes that are not
+    supported: `scopeSelector` and scopes by priority class or affinity."""
     quota = from_dict(data, _QuotaObject)
     if quota.spec.scope_selector is not None:
         raise InputError("scope selectors are not supported", path="spec.scopeSelector", remedy="use spec.scopes")
@@ -80,7 +80,7 @@ def resource_quota_from_dict(data: Any) -> ResourceQuota:
 
 
 def pod_usage(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, Quantity]:
-    """What a pod uses of every resource a quota can name.
+    """Return what a pod uses of every resource a quota can name.
 
     A pod that has ended only counts as an object. Resources in use after a resize count until they are given back.
     """
@@ -108,7 +108,8 @@ def _status_use(gates: Mapping[str, bool], quirks: Quirks) -> StatusUse:
 
 
 def missing_requirements(pod: Pod, required: Iterable[str], gates: Mapping[str, bool], quirks: Quirks) -> str:
-    """What a quota on `required` resources misses in the pod; empty when all containers or the pod level name them."""
+    """Return what the pod lacks for a quota on `required` resources, in the API server's words; empty when all
+    containers or the pod level name them."""
     pod_level = pod.spec.resources if gates["PodLevelResources"] and is_pod_level_resources_set(pod) else None
     if pod_level is not None and quirks.quota_requires_nothing_of_pod_level:
         return ""
@@ -126,14 +127,14 @@ def _containers_without(pod: Pod, name: str) -> list[str]:
 
 
 def _names(resources: ResourceRequirements, name: str) -> bool:
-    """Is there a value for a quota resource such as `cpu`, `requests.cpu` or `limits.cpu`?"""
+    """Whether there is a value for a quota resource such as `cpu`, `requests.cpu` or `limits.cpu`."""
     if name.startswith(LIMITS_PREFIX):
         return name.removeprefix(LIMITS_PREFIX) in (resources.limits or {})
     return name.removeprefix(REQUESTS_PREFIX) in (resources.requests or {})
 
 
 def matches_scope(pod: Pod, scope: str, gates: Mapping[str, bool]) -> bool:
-    """Does the pod belong to a scope of `SCOPES`?"""
+    """Whether the pod belongs to a scope of `SCOPES`."""
     if scope in ("Terminating", "NotTerminating"):
         return (pod.spec.active_deadline_seconds is not None) == (scope == "Terminating")
     return (pod_qos(pod, gates) == BEST_EFFORT) == (scope == "BestEffort")
@@ -148,9 +149,9 @@ def check_quotas(
     old: Pod | None = None,
     limited: Collection[str] = (),
 ) -> None:
-    """May the pod be created, or resized from `old`, in a namespace with these quotas? Raises `QuotaError`.
+    """Check that the pod may be created, or resized from `old`, in a namespace with these quotas. Raises `QuotaError`.
 
-    `limited` names resources the cluster only gives out where a quota covers them.
+    `limited` names resources that the cluster gives out only where a quota covers them.
     """
     matching = [quota for quota in quotas if all(matches_scope(pod, scope, gates) for scope in quota.scopes)]
     usage = pod_usage(pod, gates, quirks)
@@ -171,7 +172,7 @@ def check_quotas(
 
 
 def _growth(new: ResourceList, old: ResourceList) -> dict[str, Quantity]:
-    """What is used in addition; what is given back frees nothing yet."""
+    """Return the additional usage; a decrease frees nothing yet."""
     growth = {name: amount.sub(old[name]) if name in old else amount for name, amount in new.items()}
     return {name: amount for name, amount in growth.items() if amount.sign() > 0}
 
@@ -186,10 +187,10 @@ def _check_quota(quota: ResourceQuota, growth: ResourceList) -> None:
     over = sorted(name for name, amount in growth.items() if amount.add(used[name]) > quota.hard[name])
     if over:
         raise QuotaError(
-            f"exceeded quota: {quota.name}, requested: {_shown(growth, over)}, "
-            f"used: {_shown(used, over)}, limited: {_shown(quota.hard, over)}"
+            f"exceeded quota: {quota.name}, requested: {_format(growth, over)}, "
+            f"used: {_format(used, over)}, limited: {_format(quota.hard, over)}"
         )
 
 
-def _shown(amounts: ResourceList, names: Sequence[str]) -> str:
+def _format(amounts: ResourceList, names: Sequence[str]) -> str:
     return ",".join(f"{name}={amounts.get(name, ZERO)}" for name in names)

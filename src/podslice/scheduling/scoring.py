@@ -1,8 +1,8 @@
-"""How a scheduler compares the nodes a pod fits on: requests that count and the two default scores
+"""Scores by which a scheduler compares the nodes a pod fits on: the requests that count and the two default scores
 (pod-level-resources 13.3).
 
 RequestedToCapacityRatio scores the same requests as the other two fit strategies, along a curve from the scheduler's
-configuration, which is not here. The scores look at CPU and memory with equal weight and run from 0 to 100.
+configuration, which is not here. The scores count CPU and memory with equal weight and run from 0 to 100.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Amounts = Mapping[str, int]
 class NodeLoad(NamedTuple):
     """A node before the pod comes; CPUs in milli, memory in bytes.
 
-    `requested` sums the pods' accounted requests, `non_zero` the same with defaults (`fit.non_zero_requests`).
+    `requested` sums the pods' accounted requests, `non_zero` the same with defaults (`predicates.non_zero_requests`).
     """
 
     allocatable: Amounts
@@ -35,7 +35,7 @@ class NodeLoad(NamedTuple):
 
 
 def fit_scoring_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
-    """What LeastAllocated, MostAllocated and RequestedToCapacityRatio count for the incoming pod.
+    """Return what LeastAllocated, MostAllocated and RequestedToCapacityRatio count for the incoming pod.
 
     Containers that request nothing count as 100m and 200Mi. v1.36.2 sees neither the pod level nor the status here,
     although the node's own pods are counted with them.
@@ -46,32 +46,34 @@ def fit_scoring_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) ->
 
 
 def balanced_scoring_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """What BalancedAllocation counts for the incoming pod: the same as for a pod on the node, no defaults."""
+    """Return what BalancedAllocation counts for the incoming pod: the same as for a pod on the node, without
+    defaults."""
     counted = accounted_requests(pod, gates)
     return {name: counted.get(name, 0) for name in SCORED}
 
 
 def scored_amounts(requests: Mapping[str, Quantity]) -> dict[str, int]:
-    """CPU in milli and memory in bytes, 0 for what is not requested."""
+    """Return CPU in milli and memory in bytes, 0 for what is not requested."""
     return {CPU: requests.get(CPU, ZERO).milli_value(), MEMORY: requests.get(MEMORY, ZERO).value()}
 
 
 def least_allocated_score(requests: Amounts, node: NodeLoad) -> int:
-    """Prefers empty nodes: the free share after the pod, averaged over the resources the node has."""
+    """Score empty nodes higher: the free share after the pod, averaged over the resources the node has."""
     return _mean(
-        node, {name: _free_share(used, node.allocatable.get(name, 0)) for name, used in _loaded(requests, node)}
+        node, {name: _free_share(used, node.allocatable.get(name, 0)) for name, used in _loads(requests, node)}
     )
 
 
 def most_allocated_score(requests: Amounts, node: NodeLoad) -> int:
-    """Prefers full nodes: the used share after the pod, averaged over the resources the node has."""
+    """Score full nodes higher: the used share after the pod, averaged over the resources the node has."""
     return _mean(
-        node, {name: _used_share(used, node.allocatable.get(name, 0)) for name, used in _loaded(requests, node)}
+        node, {name: _used_share(used, node.allocatable.get(name, 0)) for name, used in _loads(requests, node)}
     )
 
 
 def balanced_allocation_score(requests: Amounts, node: NodeLoad) -> int:
-    """Prefers nodes that the pod brings nearer to equal use of CPU and memory: 75, plus half of what it improves."""
+    """Score nodes higher that the pod brings nearer to equal use of CPU and memory: 75, plus half of the
+    improvement."""
     before = _balance({name: node.requested[name] for name in SCORED}, node)
     after = _balance({name: wrap_int64(node.requested[name] + requests[name]) for name in SCORED}, node)
     half = MAX_NODE_SCORE // 2
@@ -83,8 +85,8 @@ def _mean(node: NodeLoad, shares: Mapping[str, int]) -> int:
     return divide(sum(counted), len(counted)) if counted else 0
 
 
-def _loaded(requests: Amounts, node: NodeLoad) -> list[tuple[str, int]]:
-    """What would be used of each resource with the pod."""
+def _loads(requests: Amounts, node: NodeLoad) -> list[tuple[str, int]]:
+    """Return what would be used of each resource with the pod."""
     return [(name, wrap_int64(node.non_zero[name] + requests[name])) for name in SCORED]
 
 

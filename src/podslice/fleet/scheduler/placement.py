@@ -28,7 +28,7 @@ class Selector(msgspec.Struct, frozen=True, rename="camel"):
     def matches(self, labels: Labels) -> bool:
         """Whether the labels meet all requirements."""
         plain = all(labels.get(key) == value for key, value in self.match_labels.items())
-        return plain and all(one.met_by(labels) for one in self.match_expressions)
+        return plain and all(one.is_met_by(labels) for one in self.match_expressions)
 
     def with_requirements(self, added: tuple[Requirement, ...]) -> Selector:
         """Return a selector with more requirements."""

@@ -32,7 +32,7 @@ from podslice.node.cpu.picking.distribute import Pick
 from podslice.node.cpu.picking.picker import check_smt_alignment, no_whole_cores
 from podslice.node.cpu.plugin_calls import PluginCalls
 from podslice.node.cpu.state import CPUState, assignable
-from podslice.node.plugins.classes import shared_by
+from podslice.node.plugins.classes import shared_cpus_of
 from podslice.node.plugins.mixed import Sharing
 from podslice.node.rules import CPURules
 from podslice.node.topology.hint import Hint
@@ -632,7 +632,7 @@ class CPUManager:
         own = self.state.online(uid, container)
         if own.cpus is None:
             default = self.state.default
-            return default if classes is None else shared_by(classes, pod, container, default)
+            return default if classes is None else shared_cpus_of(classes, pod, container, default)
         if pod is None or not mixed:
             return own.cpus
         held = self.state.assignments.get(uid, {})

@@ -1,6 +1,7 @@
-"""What a plugin of the CPU Manager is asked, what it sees and what it may answer (docs/plugins.md).
+"""The interface of plugins of the CPU Manager: their arguments and their answers (docs/plugins.md).
 
-Everything here is a value. A plugin that keeps what it saw sees the past; nothing that it does to it changes a node.
+Everything here is a value. A plugin that keeps its arguments keeps a past state; nothing that it does to them changes a
+node.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from podslice.values.cpuset import Bits, format_bits
 ContainerKind: TypeAlias = Literal["app", "init", "sidecar", "bubble"]
 Operation: TypeAlias = Literal["admit", "resize", "restart"]
 Layer: TypeAlias = tuple[Bits, int]
-"""CPUs, and points that each of them gets."""
+"""CPUs, and the points that each of them gets."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class AskingPod(NamedTuple):
-    """The pod that asks, or that owns CPUs, as plugins see it; `owners` are the kinds of what it belongs to."""
+    """The pod that requests or owns CPUs, as plugins see it; `owners` are the kinds of its owner references."""
 
     uid: str
     namespace: str
@@ -38,7 +39,7 @@ class AskingPod(NamedTuple):
 
     @classmethod
     def of(cls, pod: AdmissionPod, *, named: bool = True) -> AskingPod:
-        """Of a pod under admission; without `named` what tells it from others is left out."""
+        """Return a pod under admission as plugins see it; without `named` everything that identifies it is left out."""
         metadata, spec = pod.spec.metadata, pod.spec.spec
         if not named:
             return cls("", "", "", NOTHING, NOTHING, pod.qos, spec.priority or 0, spec.priority_class_name, ())
@@ -56,13 +57,13 @@ class AskingPod(NamedTuple):
 
 
 class CPUAsk(msgspec.Struct, frozen=True):
-    """CPUs for one container, or for a pod as a whole (kind `bubble`, container empty).
+    """A request for CPUs for one container, or for a pod as a whole (kind `bubble`, container empty).
 
     `count`: how many it is to have in all. `anchor`: CPUs that are among them in any case. `baseline`: those promised
     at the first admission. `whole_cores`: only whole cores are given away. `of_bubble`: a slice of the pod's CPUs.
-    `classes`: the CPU classes that it may get, best first; `classes_required`: nothing else will do. `shared`:
-    thousandths of a CPU that it takes of shared ones besides. `memo`: what the plugin that is asked wanted to remember
-    of the container, told to Allocate after a restart and a resize, and to Deallocate.
+    `classes`: the CPU classes that it may get, best first; `classes_required`: no other class will do. `shared`:
+    thousandths of a CPU that it takes of shared ones besides. `memo`: the plugin's own note on the container, passed to
+    Allocate after a restart and a resize, and to Deallocate.
     """
 
     pod: AskingPod
@@ -81,7 +82,7 @@ class CPUAsk(msgspec.Struct, frozen=True):
 
 
 class CPUOwner(NamedTuple):
-    """Who has CPUs for itself; `container` empty: they are its pod's."""
+    """A container that owns CPUs, or a pod where `container` is empty."""
 
     pod: AskingPod
     container: str
@@ -89,10 +90,10 @@ class CPUOwner(NamedTuple):
 
 
 class CPUMachine:
-    """The machine of a node: CPUs by id of what they belong to, and what is known of single CPUs and of PCI devices.
+    """The machine of a node: CPUs by the id of what they belong to, and known facts of single CPUs and of PCI devices.
 
     `core_types` by name (`performance`, `efficiency`), `classes` those of the policy. `capacities` and
-    `max_frequencies` (kHz) only of CPUs of which they are known.
+    `max_frequencies` (kHz) only for CPUs that report them.
     """
 
     __slots__ = (
@@ -148,7 +149,7 @@ class CPUMachine:
 
 class CPUNode:
     """A node at one moment. `free`: CPUs that can be given away, `default`: those that are shared, `reserved`: those
-    kept for the system. Owners are only told to plugins that say `sees_owners`."""
+    kept for the system. Owners are there only for plugins with `sees_owners`."""
 
     __slots__ = ("_named", "_owners", "_pods", "_state", "default", "free", "machine", "reserved")
 
@@ -174,22 +175,22 @@ class CPUNode:
 
     @property
     def owners(self) -> tuple[CPUOwner, ...]:
-        """Everybody who has CPUs, by the lowest of them."""
+        """All owners of CPUs, in the order of their lowest CPU."""
         if self._owners is None:
             self._owners = tuple(sorted(self._all(), key=_lowest_first))
         return self._owners
 
     def owner_of(self, cpu: int) -> CPUOwner | None:
-        """Who has this CPU for itself: a container rather than its pod."""
+        """Return the owner of this CPU, a container rather than its pod; None where it has none."""
         found = self.owners_on(1 << cpu)
         return max(found, key=lambda one: bool(one.container)) if found else None
 
     def owners_on(self, cpus: Bits) -> tuple[CPUOwner, ...]:
-        """Who has some of these CPUs."""
+        """Return the owners of some of these CPUs."""
         return tuple(one for one in self.owners if one.cpus & cpus)
 
     def after(self, moves: Iterable[CPUMove]) -> CPUNode:
-        """The node once containers have moved. Raises `ValueError` for a move that cannot be made."""
+        """Return the node once containers have moved. Raises `ValueError` for a move that cannot be made."""
         if not self._named:
             raise ValueError("a plugin that moves containers must say sees_pods and sees_owners")
         owners, free = list(self.owners), self.free
@@ -228,7 +229,7 @@ def _lowest_first(one: CPUOwner) -> tuple[Bits, str]:
 
 
 class Shortage(NamedTuple):
-    """The CPUs that filters leave do not do: `missing` more are needed. `filtered`: what each plugin took away."""
+    """Filters leave too few CPUs: `missing` more are needed. `filtered`: the CPUs each plugin removed."""
 
     missing: int
     left: Bits
@@ -236,19 +237,19 @@ class Shortage(NamedTuple):
 
 
 class Relax(NamedTuple):
-    """Go without the filter of this plugin, which must be soft."""
+    """Ignore the filter of this plugin, which must be soft."""
 
     plugin: str
 
 
 class Wait(NamedTuple):
-    """The pod should be tried again; `text` says when."""
+    """Try the pod again later; `text` says when."""
 
     text: str
 
 
 class CPUMove(NamedTuple):
-    """The container of a pod that runs goes from the CPUs it owns to as many others; `cpus` are all it then has."""
+    """Move the container of a running pod from the CPUs it owns to as many others; `cpus` are all that it then has."""
 
     uid: str
     container: str
@@ -256,8 +257,8 @@ class CPUMove(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """It would do once these containers have moved, one after the other. The pod is refused all the same; a plan that
-    makes room for it begins with these moves. Only of a plugin that sees pods and owners."""
+    """Moves of containers, one after the other, after which the request would fit. The pod is refused all the same; a
+    plan that makes room for it begins with these moves. Only from a plugin that sees pods and owners."""
 
     moves: tuple[CPUMove, ...]
 
@@ -266,8 +267,8 @@ Remedy: TypeAlias = Relax | Wait | Moves
 
 
 class CPUEffects(msgspec.Struct, frozen=True):
-    """What else follows for a container: variables for its environment, names of a power profile and of a cache class,
-    what is wished of interrupts, and what the plugin wants to remember, at most 4 KiB."""
+    """Effects of a grant on a container: variables for its environment, names of a power profile and of a cache class,
+    the requested handling of interrupts, and a note that the plugin keeps, at most 4 KiB."""
 
     environment: dict[str, str] = {}
     power_profile: str = ""
@@ -277,12 +278,12 @@ class CPUEffects(msgspec.Struct, frozen=True):
 
 
 class CPUPlugin:
-    """What plugins derive from. They override any of the methods; the others cost nothing.
+    """Base class of plugins. They override any of the methods; methods that are not overridden are not called.
 
     Every method is a function of its arguments: no clock, files, randomness, globals, nor the order of a set. `soft`: a
-    Filter that may be relaxed. `sees_pods`: it looks at names, labels, annotations and owners of pods, `sees_owners`:
-    at who has which CPUs; nobody is told of either who does not say so. `version` changes with every change of what it
-    decides: processes with other versions do not answer for each other's nodes.
+    Filter that may be relaxed. `sees_pods`: it reads names, labels, annotations and owners of pods, `sees_owners`: it
+    reads the owners of CPUs; a plugin without them gets neither. `version` changes with every change of its decisions:
+    processes with other versions do not answer for each other's nodes.
     """
 
     version: str = "1"
@@ -295,44 +296,43 @@ class CPUPlugin:
         raise NotImplementedError
 
     def filter(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Bits:
-        """Filter: which of `cpus` this container may get, whatever `ask.count` is."""
+        """Filter: return those of `cpus` that this container may get, whatever `ask.count` is."""
         raise NotImplementedError
 
     def post_filter(self, ask: CPUAsk, node: CPUNode, short: Shortage) -> Remedy | None:
-        """PostFilter: what could help where the filtered CPUs do not do."""
+        """PostFilter: return a remedy where the filtered CPUs are too few, None for none."""
         raise NotImplementedError
 
     def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
-        """PreScore: points for CPUs, -1 000 000 to 1 000 000 each layer."""
+        """PreScore: return points for CPUs, -1 000 000 to 1 000 000 each layer."""
         raise NotImplementedError
 
     def select(
         self, ask: CPUAsk, cpus: Bits, mask: Bits | None, layers: tuple[Layer, ...], node: CPUNode
     ) -> Iterable[Bits]:
-        """Select: sets of exactly `ask.count` CPUs within `cpus`, the anchor included, best first. `mask`: the NUMA
-        nodes of the affinity."""
+        """Select: return sets of exactly `ask.count` CPUs within `cpus`, the anchor included, best first. `mask`: the
+        NUMA nodes of the affinity."""
         raise NotImplementedError
 
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
-        """Score: 0 to 100 for a whole set."""
+        """Score: return 0 to 100 for a whole set."""
         raise NotImplementedError
 
     def allocate(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> CPUEffects | None:
-        """Allocate: what else follows, once the container has the CPUs."""
+        """Allocate: return the effects on a container that has got the CPUs."""
         raise NotImplementedError
 
     def deallocate(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> CPUEffects | None:
-        """Deallocate: what else follows, once the container has these CPUs no more."""
+        """Deallocate: return the effects on a container that has released these CPUs."""
         raise NotImplementedError
 
 
 Factory: TypeAlias = Callable[[Mapping[str, object], CPUMachine], CPUPlugin]
-"""Makes a plugin from the arguments that the policy gives it, once per node. Raises `ValueError` for arguments that are
-wrong."""
+"""Make a plugin from the arguments in the policy, once per node. Raises `ValueError` for wrong arguments."""
 
 
 def kind_of(container: AdmissionContainer) -> ContainerKind:
-    """What kind of container asks."""
+    """Return the kind of a container."""
     if container.restartable:
         return "sidecar"
     return "init" if container.init else "app"

@@ -1,4 +1,4 @@
-"""Reading the arguments of a plugin; what is wrong is a `ValueError` in one clause."""
+"""Read the arguments of a plugin; an error is a `ValueError` in one clause."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from podslice.values.nearest import did_you_mean
 
 
 class Arguments:
-    """Takes arguments one by one; `end` refuses what nobody took."""
+    """Reads arguments one by one; `end` refuses those that were not read."""
 
     def __init__(self, given: Mapping[str, object]) -> None:
         self._given = given
         self._taken: list[str] = []
 
     def text(self, name: str) -> str:
-        """A text that must be there."""
+        """Return a required text."""
         value = self._take(name)
         if not isinstance(value, str) or not value:
             raise ValueError(f"arguments.{name} is not a text")
         return value
 
     def choice(self, name: str, among: Sequence[str], default: str) -> str:
-        """One of some words."""
+        """Return one of some words, or the default."""
         value = self._take(name)
         if value is None:
             return default
@@ -32,14 +32,14 @@ class Arguments:
         return cast(str, value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts that must be there."""
+        """Return a required list of texts."""
         value = self._take(name)
         if not isinstance(value, list | tuple) or not value or not all(isinstance(one, str) for one in value):
             raise ValueError(f"arguments.{name} is not a list of texts")
         return tuple(value)
 
     def labels(self, name: str) -> Mapping[str, str]:
-        """Labels with their values; none where nothing is said."""
+        """Return labels with their values; none where the argument is missing."""
         value = self._take(name)
         if value is None:
             return {}
@@ -48,7 +48,7 @@ class Arguments:
         return dict(value)
 
     def end(self) -> None:
-        """That was all."""
+        """Refuse arguments that were not read."""
         unknown = sorted(self._given.keys() - set(self._taken))
         if unknown:
             remedy = did_you_mean(unknown[0], self._taken)

@@ -1,4 +1,4 @@
-"""Plugins that come along: worked examples of every point, and useful as they are (docs/plugins.md)."""
+"""Built-in plugins: worked examples of every point, and useful as they are (docs/plugins.md)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST_CACHES = 4
 
 
 class StaticPlugin(CPUPlugin):
-    """The CPU Manager's own way. Its Select is what every profile ends with, so naming it changes nothing."""
+    """The CPU Manager's own choice. Its Select is the end of every profile, so naming it changes nothing."""
 
     def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
         Arguments(arguments).end()
 
 
 class Classes(CPUPlugin):
-    """CPUs by the classes that a container wishes for, best first; `cpuClasses` implies it. Slices of a pod's own CPUs
+    """CPUs by the classes that a container requests, best first; `cpuClasses` implies it. Slices of a pod's own CPUs
     are only ordered."""
 
     def __init__(self, ownable: Mapping[str, Bits]) -> None:
@@ -55,14 +55,14 @@ class Neighbours(CPUPlugin):
         given.end()
 
     def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
-        crowded = self._crowded(ask, node) & cpus
+        crowded = self._crowded_objects(ask, node) & cpus
         return ((crowded, -1),) if crowded else ()
 
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
-        return 100 * (candidate & ~self._crowded(ask, node)).bit_count() // (candidate.bit_count() or 1)
+        return 100 * (candidate & ~self._crowded_objects(ask, node)).bit_count() // (candidate.bit_count() or 1)
 
-    def _crowded(self, ask: CPUAsk, node: CPUNode) -> Bits:
-        """The objects that hold a container of the same group already."""
+    def _crowded_objects(self, ask: CPUAsk, node: CPUNode) -> Bits:
+        """Return the CPUs of objects that hold a container of the same group already."""
         group = ask.pod.labels.get(self.label)
         if group is None:
             return 0
@@ -88,8 +88,8 @@ class BalanceNUMA(CPUPlugin):
 
 class PackCaches(CPUPlugin):
     """Cache-aware packing: a container that fits one L3 cache gets the one that it leaves fullest, so that large holes
-    stay whole. Select offers a set of each of the fullest caches, Score prefers what keeps cores, caches and NUMA nodes
-    whole."""
+    stay whole. Select offers a set of each of the fullest caches, Score prefers sets that keep cores, caches and NUMA
+    nodes whole."""
 
     def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
         Arguments(arguments).end()
@@ -112,11 +112,11 @@ class PackCaches(CPUPlugin):
                     yield chosen
 
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
-        return self.whole.kept(node.free, candidate)
+        return self.whole.score_kept(node.free, candidate)
 
 
 class KeepWhole(CPUPlugin):
-    """Leaves the largest holes whole: the more wholly free cores, caches and NUMA nodes a set breaks, the fewer
+    """Keeps the largest holes whole: the more wholly free cores, caches and NUMA nodes a set breaks, the fewer
     points."""
 
     def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
@@ -124,12 +124,12 @@ class KeepWhole(CPUPlugin):
         self.whole = _WholeObjects(machine)
 
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
-        return self.whole.kept(node.free, candidate)
+        return self.whole.score_kept(node.free, candidate)
 
 
 class _WholeObjects:
     """Cores, caches and NUMA nodes that are free as a whole, worth 1, 4 and 16; counted once for each set of free CPUs,
-    because all candidates of a pick are about the same one."""
+    because all candidates of a pick are judged against the same one."""
 
     def __init__(self, machine: CPUMachine) -> None:
         self._levels = tuple(
@@ -141,12 +141,12 @@ class _WholeObjects:
         self._whole: tuple[Bits, ...] = ()
 
     def numa_nodes(self, free: Bits) -> Bits:
-        """The CPUs of NUMA nodes that are free as a whole."""
+        """Return the CPUs of NUMA nodes that are free as a whole."""
         self._count(free)
         return self._whole[-1]
 
-    def kept(self, free: Bits, chosen: Bits) -> int:
-        """How much of it stays whole without these CPUs, of 100."""
+    def score_kept(self, free: Bits, chosen: Bits) -> int:
+        """Return how much of the worth stays whole without these CPUs, of 100."""
         self._count(free)
         if not self._total:
             return 100
@@ -170,7 +170,7 @@ class _WholeObjects:
 
 
 def _whole_first(machine: CPUMachine, free: Bits, count: int) -> Bits:
-    """CPUs of one cache: whole cores first, and of what is left the cores that are broken already."""
+    """Return CPUs of one cache: whole cores first, and of the rest the cores that are broken already."""
     chosen, missing = 0, count
     broken = 0
     left = free
@@ -189,8 +189,8 @@ def _whole_first(machine: CPUMachine, free: Bits, count: int) -> Bits:
 
 
 class SpreadPower(CPUPlugin):
-    """Thermal and power spread: CPUs of sockets and dies with more free CPUs first, and cores whose siblings nobody
-    owns before others, so that heat and turbo are shared evenly."""
+    """Thermal and power spread: CPUs of sockets and dies with more free CPUs first, and cores whose siblings have no
+    owner before others, so that heat and turbo are shared evenly."""
 
     def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
         Arguments(arguments).end()
@@ -211,9 +211,9 @@ class SpreadPower(CPUPlugin):
 
 
 class NearDevices(CPUPlugin):
-    """CPUs of the NUMA nodes of named devices first, then those of the same sockets: for whoever talks to a network
-    card or a disk without asking a device plugin for it. `devices` are globs of PCI addresses and network interfaces;
-    one that the machine lacks counts for nothing. `labels`: only for pods that have these."""
+    """CPUs of the NUMA nodes of named devices first, then those of the same sockets: for pods that use a network card
+    or a disk without requesting it from a device plugin. `devices` are globs of PCI addresses and network interfaces;
+    one that the machine lacks has no effect. `labels`: only for pods that have these."""
 
     def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
         given = Arguments(arguments)
@@ -221,7 +221,7 @@ class NearDevices(CPUPlugin):
         self.labels = given.labels("labels")
         given.end()
         self.sees_pods = bool(self.labels)
-        found = [one for one in machine.pci_devices if any(_is_called(one, name) for name in names)]
+        found = [one for one in machine.pci_devices if any(_matches_glob(one, name) for name in names)]
         nodes = [machine.numa_nodes.get(one.numa_node, 0) for one in found]
         self.near = union(nodes)
         self.sockets = union(cpus for cpus in machine.sockets.values() if cpus & self.near)
@@ -230,19 +230,19 @@ class NearDevices(CPUPlugin):
             self.layers += ((self.sockets, 1),)
 
     def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
-        return self.layers if self._is_about(ask) else ()
+        return self.layers if self._applies_to(ask) else ()
 
     def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
-        if not self._is_about(ask):
+        if not self._applies_to(ask):
             return 0
         near, not_far = (candidate & self.near).bit_count(), (candidate & self.sockets).bit_count()
         return 50 * (near + not_far) // (candidate.bit_count() or 1)
 
-    def _is_about(self, ask: CPUAsk) -> bool:
+    def _applies_to(self, ask: CPUAsk) -> bool:
         return all(ask.pod.labels.get(key) == value for key, value in self.labels.items())
 
 
-def _is_called(device: PCIDevice, glob: str) -> bool:
+def _matches_glob(device: PCIDevice, glob: str) -> bool:
     return any(fnmatchcase(name, glob) for name in (device.address, *device.interfaces))
 
 

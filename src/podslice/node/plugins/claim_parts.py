@@ -1,8 +1,8 @@
-"""Parts of the CPUs for claims that devices stand for, by name (docs/dra.md): those of a CPU class in a NUMA node,
+"""Parts of the CPUs for claims that devices represent, by name (docs/dra.md): those of a CPU class in a NUMA node,
 single CPUs, cores, and all of an L3 cache, NUMA node, socket or the machine.
 
-Parts are called after what does not change while the machine runs, whichever of them are offered: a claim that was
-prepared keeps its meaning.
+Parts are named after what does not change while the machine runs, whichever of them are offered: a prepared claim keeps
+its meaning.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from podslice.values.cpuset import Bits, iter_bits, union
 
 PartKind: TypeAlias = Literal["class", "cpu", "core", "l3Cache", "numaNode", "socket", "machine"]
 PARTITIONS: tuple[PartKind, ...] = ("l3Cache", "numaNode", "socket", "machine")
-"""From small to large."""
+"""Kinds of partitions, from small to large."""
 
 
 class ClaimPart(NamedTuple):
-    """`cpus`: those for claims; `id` of the core, NUMA node or socket, of a cache its lowest CPU."""
+    """A part of the CPUs for claims; `id` of the core, NUMA node or socket, of a cache its lowest CPU; `name` of the
+    class."""
 
     kind: PartKind
     id: int
@@ -30,13 +31,13 @@ class ClaimPart(NamedTuple):
 
 
 def l3_caches(machine: Machine) -> dict[int, Bits]:
-    """The CPUs of each L3 cache by the lowest of them."""
+    """Return the CPUs of each L3 cache by the lowest of them."""
     return {min(one.cpus): one.cpus.bits for one in machine.caches if one.level == 3 and one.cpus}
 
 
 def claimable_cpus(cpus: Bits, topology: CPUTopology, *, reserved: Bits, strict: bool, whole_cores: bool) -> Bits:
-    """What claims can really have of the CPUs for them. `strict`: others may not share reserved CPUs, so one CPU stays
-    for them where there is no other."""
+    """Return those of the CPUs for claims that claims can get. `strict`: other containers may not share reserved CPUs,
+    so one CPU is kept for them where they have no other."""
     cpus &= topology.all_cpus & ~reserved
     if strict and not topology.all_cpus & ~reserved & ~cpus:
         cpus &= cpus - 1
@@ -46,7 +47,7 @@ def claimable_cpus(cpus: Bits, topology: CPUTopology, *, reserved: Bits, strict:
 def claim_parts(
     machine: Machine, topology: CPUTopology, cpus: Bits, classes: Mapping[str, Bits]
 ) -> dict[str, ClaimPart]:
-    """The parts of these CPUs, by name."""
+    """Return the parts of these CPUs, by name."""
     return {name: part for name, part in _parts(machine, topology, cpus, classes) if part.cpus}
 
 

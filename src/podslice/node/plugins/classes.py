@@ -1,7 +1,7 @@
-"""CPU classes of one node: which CPUs are of which class, and who gets CPUs of which (docs/cpu-classes.md).
+"""CPU classes of one node: their CPUs, and the containers that may use them (docs/cpu-classes.md).
 
-Classes are disjoint and cover all CPUs. They are worked out once for a machine; what is owned and shared by now comes
-with each question.
+Classes are disjoint and cover all CPUs. They are computed once for a machine; what is owned and shared by now is passed
+with each call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from podslice.values.cpuset import Bits, CPUSetError, bits_of, format_bits, pars
 from podslice.values.errors import StartError, StartKind
 
 OTHERS: Final = "default"
-"""The class of CPUs that match nothing."""
+"""The class of CPUs that match no other."""
 _STAGE = "policy"
 _TWICE = StartKind("class-twice", "cpuClasses names {name} twice", "name it once")
 _UNKNOWN = StartKind("unknown-class", "{path} names {name}, which is no CPU class", "use one of: {known}")
@@ -39,8 +39,8 @@ _LONGEST_WITH_CLAIMS = 40
 
 
 class Wish(NamedTuple):
-    """The classes that somebody wishes for, best first, and then those that these overflow to; `required`: nothing else
-    will do."""
+    """The classes that a container requests, best first, and then those that these overflow to; `required`: no other
+    class will do."""
 
     classes: tuple[str, ...]
     required: bool = False
@@ -48,20 +48,21 @@ class Wish(NamedTuple):
 
     @classmethod
     def read(cls, words: Sequence[str]) -> Wish:
-        """What `words` said, without a word about overflow."""
+        """Return the wish of recorded `words`; they do not tell classes from overflow."""
         names = tuple(word.removesuffix("!") for word in words)
         return cls(names, required=any(word.endswith("!") for word in words))
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All classes that it may get, best first, `NAME!` where nothing else would do."""
+        """All classes that it may get, best first, `NAME!` where no other will do."""
         mark = "!" if self.required else ""
         return tuple(f"{name}{mark}" for name in (*self.classes, *self.overflow))
 
 
 class CPUClasses:
-    """The classes of a node. `cpus` by class; `ownable` what of it containers may own. `parts`: what devices of claims
-    stand for, by name, and `grantable` these beside `ownable`. `sees_pods`: rules look at names and labels of pods."""
+    """The classes of a node. `cpus` by class; `ownable`: those of them that containers may own. `parts`: the parts that
+    devices of claims represent, by name, and `grantable` these beside `ownable`. `sees_pods`: rules read names and
+    labels of pods."""
 
     def __init__(
         self,
@@ -75,18 +76,18 @@ class CPUClasses:
     ) -> None:
         self.policy = policy
         self.isolated = machine.isolated.bits
-        configured = list(_all(policy.cpu_classes, self.isolated))
-        self._classes = {one.name: one for one in (*_of_claims(policy, topology, reserved), *configured)}
+        configured = list(_all_classes(policy.cpu_classes, self.isolated))
+        self._classes = {one.name: one for one in (*_claim_classes(policy, topology, reserved), *configured)}
         self.cpus = _members(policy, self._classes.values(), machine, topology)
         known = {*self._classes, *(name for name in (IMPLICIT_CLASS, OTHERS))}
         _check_names(policy, known)
         self.ownable = {
-            name: cpus & ~_kept(self._classes[name], cpus, topology, reserved, strict=strict)
+            name: cpus & ~_always_shared(self._classes[name], cpus, topology, reserved, strict=strict)
             for name, cpus in self.cpus.items()
             if self._classes[name].exclusive != "never"
         }
         self.kinds = _members(policy, configured, machine, topology) if policy.cpu_classes else {}
-        """The CPUs of each configured class, also those for claims."""
+        """CPUs of each configured class, those for claims included."""
         self.claimable = 0
         if policy.claims is not None:
             cpus = union(self.cpus[claim_class(numa)] for numa in topology.numa_nodes)
@@ -95,40 +96,41 @@ class CPUClasses:
         self.grantable = self.ownable | {claim_class(name): part.cpus for name, part in self.parts.items()}
         self._exclusive = Wish(tuple(name for name, one in self._classes.items() if one.exclusive == "always"))
         self.open_to_all = Wish(tuple(name for name, one in self._classes.items() if one.shared))
-        self.sees_pods = any(map(_looks_at_pods, policy.assign)) or policy.annotations.namespaces != ("*",)
+        self.sees_pods = any(map(_reads_pods, policy.assign)) or policy.annotations.namespaces != ("*",)
 
     # Wishes
 
     def wish(self, pod: AdmissionPod, container: AdmissionContainer | None, *, exclusive: bool) -> Wish:
-        """What a container, or the pod as a whole, wishes for: its annotation, else the first rule that is about it,
-        else whatever is open to everybody."""
+        """Return the classes that a container, or the pod as a whole (None), requests: by its annotation, else by the
+        first rule that applies, else all that are open to every container."""
         if pod.holds_claim:
             return Wish((class_of_holder("" if container is None else container.name),), required=True)
         asked = class_wishes(self.policy, pod.spec).get("" if container is None else container.name)
         if asked is not None:
-            return self._closed((asked,))
+            return self._with_overflow((asked,))
         for rule in self.policy.assign:
-            if _is_about(rule, pod, container, exclusive=exclusive):
-                return self._closed(rule.classes)
+            if _applies_to(rule, pod, container, exclusive=exclusive):
+                return self._with_overflow(rule.classes)
         return self._exclusive if exclusive else self.open_to_all
 
     def to_own(
         self, pod: AdmissionPod, container: AdmissionContainer | None, made_under: MadeUnder, held: Bits
     ) -> Wish:
-        """The wish for CPUs of its own: the one under which it got those it has, else the one it has now; of who holds
-        CPUs already as `kept` says."""
+        """Return the wish for own CPUs: the one under which the container got those it has, else its present one;
+        adapted to CPUs that it holds as in `kept`."""
         words = made_under.get(pod.uid, {}).get("" if container is None else container.name)
         wish = self.wish(pod, container, exclusive=True) if words is None else Wish.read(words)
         return self.kept(wish, held)
 
     def to_note(self, pod: AdmissionPod, container: AdmissionContainer | None, held: Bits) -> tuple[str, ...]:
-        """What is remembered of who has got CPUs; nothing where the policy has no classes but those of claims."""
+        """Return the words to record for a container that got CPUs; none where the policy has no classes but those of
+        claims."""
         if not self.policy.cpu_classes or pod.holds_claim:
             return ()
         return self.to_own(pod, container, {}, held).words
 
-    def _closed(self, names: Sequence[str]) -> Wish:
-        """With the classes that soft wishes overflow to."""
+    def _with_overflow(self, names: Sequence[str]) -> Wish:
+        """Return a wish with the classes that soft wishes overflow to."""
         required = any(name.endswith("!") for name in names)
         wanted = tuple(dict.fromkeys(name.removesuffix("!") for name in names))
         found = list(wanted)
@@ -140,23 +142,24 @@ class CPUClasses:
     # CPUs
 
     def kept(self, wish: Wish, held: Bits) -> Wish:
-        """The wish of who holds CPUs already: where none of them can be of its classes, the rules are others than they
-        were at its admission, and it stays in the classes that it is in."""
+        """Return the wish of a container that holds CPUs: where none of them can be of its classes, the rules have
+        changed since its admission, and it stays in the classes that it is in."""
         if not held or held & (self.own(wish) | self.all_of(wish)):
             return wish
         return Wish(tuple(name for name, cpus in self.cpus.items() if cpus & held))
 
     def own(self, wish: Wish) -> Bits:
-        """The CPUs that who wishes so may own."""
+        """Return the CPUs that a container with this wish may own."""
         return union(self.grantable.get(name, 0) for name in (*wish.classes, *wish.overflow))
 
     def all_of(self, wish: Wish) -> Bits:
-        """All CPUs of the classes."""
+        """Return all CPUs of the classes."""
         return union(self.cpus.get(name, 0) for name in wish.classes)
 
     def shared(self, wish: Wish, default: Bits) -> Bits:
-        """What of DEFAULT who wishes so shares: the classes together, where they have nothing the first that they
-        overflow to, else what the kernel balances, else all; never nothing as long as there is something."""
+        """Return the part of DEFAULT that a container with this wish shares: its classes together, where they have
+        nothing the first that they overflow to, else the CPUs that are not isolated from the kernel's scheduler, else
+        all; never empty unless DEFAULT is."""
         pool = union(self._sharable(name) for name in wish.classes) & default
         if pool:
             return pool
@@ -166,7 +169,7 @@ class CPUClasses:
         return default & ~self.isolated or default
 
     def falls_back(self, wish: Wish, default: Bits) -> bool:
-        """None of the wished classes has CPUs that are shared now, so who wishes so runs beside them."""
+        """Whether none of the requested classes has CPUs that are shared now, so that the container runs on others."""
         return not any(self._sharable(name) & default for name in wish.classes)
 
     def _sharable(self, name: str) -> Bits:
@@ -174,7 +177,7 @@ class CPUClasses:
         return self.cpus.get(name, 0) if one is not None and one.shared else 0
 
     def name_of(self, cpus: Bits) -> str:
-        """The classes that some CPUs are of, with commas."""
+        """Return the classes that some CPUs are of, with commas."""
         return ",".join(name for name, members in self.cpus.items() if members & cpus)
 
 
@@ -187,15 +190,15 @@ def classes_for(
     strict: bool,
     whole_cores: bool = False,
 ) -> CPUClasses | None:
-    """The classes of a node, None where its policy has none. `whole_cores`: claims take cores with all their threads.
-    Raises `StartError`."""
+    """Return the classes of a node, None where its policy has none. `whole_cores`: claims take cores with all their
+    threads. Raises `StartError`."""
     if not policy.cpu_classes and policy.claims is None:
         return None
     return CPUClasses(policy, machine, topology, reserved=reserved, strict=strict, whole_cores=whole_cores)
 
 
-def _all(configured: Sequence[CPUClass], isolated: Bits) -> Iterator[CPUClass]:
-    """The configured classes, before them the implicit one, after them what is left."""
+def _all_classes(configured: Sequence[CPUClass], isolated: Bits) -> Iterator[CPUClass]:
+    """Yield the configured classes, before them the implicit one, after them the one for the rest."""
     names = [one.name for one in configured]
     for name in names:
         if names.count(name) > 1:
@@ -207,8 +210,8 @@ def _all(configured: Sequence[CPUClass], isolated: Bits) -> Iterator[CPUClass]:
         yield CPUClass(OTHERS)
 
 
-def _of_claims(policy: PodslicePolicy, topology: CPUTopology, reserved: Bits) -> Iterator[CPUClass]:
-    """A class for each NUMA node with CPUs for claims, before all others. Raises `StartError`."""
+def _claim_classes(policy: PodslicePolicy, topology: CPUTopology, reserved: Bits) -> Iterator[CPUClass]:
+    """Yield a class for each NUMA node with CPUs for claims, before all others. Raises `StartError`."""
     if policy.claims is None:
         return
     try:
@@ -257,24 +260,27 @@ def _matching(match: ClassMatch, path: str, machine: Machine, topology: CPUTopol
         try:
             listed = parse_bits(match.cpus)
         except CPUSetError as error:
-            raise StartError(_STAGE, _NO_CPUS, path=path, problem=error.problem, cpus=_shown(topology)) from None
+            raise StartError(
+                _STAGE, _NO_CPUS, path=path, problem=error.problem, cpus=_all_cpus_text(topology)
+            ) from None
         if listed & ~topology.all_cpus & ~machine.offline.bits:
             problem = f"names {format_bits(listed & ~topology.all_cpus)}"
-            raise StartError(_STAGE, _NO_CPUS, path=path, problem=problem, cpus=_shown(topology))
+            raise StartError(_STAGE, _NO_CPUS, path=path, problem=problem, cpus=_all_cpus_text(topology))
         cpus &= listed
     return cpus
 
 
-def _shown(topology: CPUTopology) -> str:
+def _all_cpus_text(topology: CPUTopology) -> str:
     return format_bits(topology.all_cpus)
 
 
-def _kept(one: CPUClass, cpus: Bits, topology: CPUTopology, reserved: Bits, *, strict: bool) -> Bits:
-    """The lowest cores of a class that stay shared whoever asks; reserved CPUs count among what does, unless the
+def _always_shared(one: CPUClass, cpus: Bits, topology: CPUTopology, reserved: Bits, *, strict: bool) -> Bits:
+    """Return the lowest cores of a class that always stay shared; reserved CPUs count among what is shared, unless the
     reservation is strict: then no container runs on them."""
     missing, kept = one.min_shared - (0 if strict else (cpus & reserved).bit_count()), 0
     parts = [part for core in topology.cores.values() if (part := core & cpus & ~reserved)]
-    for fits in (True, False):  # no more than asked for, as long as there are cores, or parts of them, that fit
+    # First cores, or parts of them, that do not exceed `min_shared`; only then one that does.
+    for fits in (True, False):
         for part in parts:
             if missing > 0 and not part & kept and (part.bit_count() <= missing or not fits):
                 kept |= part
@@ -291,12 +297,12 @@ def _check_names(policy: PodslicePolicy, known: set[str]) -> None:
             raise StartError(_STAGE, _UNKNOWN, path=path, name=name, known=", ".join(sorted(known)))
 
 
-def _looks_at_pods(rule: AssignRule) -> bool:
+def _reads_pods(rule: AssignRule) -> bool:
     keys = rule.namespaces, rule.labels, rule.owner_kinds, rule.priority_classes, rule.min_priority
     return any(key is not None for key in keys)
 
 
-def _is_about(rule: AssignRule, pod: AdmissionPod, container: AdmissionContainer | None, *, exclusive: bool) -> bool:
+def _applies_to(rule: AssignRule, pod: AdmissionPod, container: AdmissionContainer | None, *, exclusive: bool) -> bool:
     metadata, spec = pod.spec.metadata, pod.spec.spec
     labels, owners = metadata.labels or {}, {owner.kind for owner in metadata.owner_references or ()}
     kind = "app"
@@ -315,13 +321,14 @@ def _is_about(rule: AssignRule, pod: AdmissionPod, container: AdmissionContainer
 
 
 def fallback_of(classes: CPUClasses, pod: AdmissionPod, container: AdmissionContainer, default: Bits) -> str:
-    """The first class that a container which only shares wished for, where it runs on CPUs of none of them."""
+    """Return the first class that a sharing container requests, where it runs on CPUs of none of its classes; else
+    empty."""
     wish = classes.wish(pod, container, exclusive=False)
     return wish.classes[0] if wish.classes and classes.falls_back(wish, default) else ""
 
 
-def shared_by(classes: CPUClasses, pod: AdmissionPod | None, container: str, default: Bits) -> Bits:
-    """What of DEFAULT a container shares; of a pod that nobody knows whatever is open to everybody."""
+def shared_cpus_of(classes: CPUClasses, pod: AdmissionPod | None, container: str, default: Bits) -> Bits:
+    """Return the part of DEFAULT that a container shares; for an unknown pod the classes that are open to all."""
     if pod is None:
         return classes.shared(classes.open_to_all, default)
     found = next((one for one in pod.containers if one.name == container), None)

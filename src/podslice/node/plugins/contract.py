@@ -1,4 +1,4 @@
-"""What a plugin may answer, how it is called, and what becomes of one that breaks its contract."""
+"""The contract of plugins: allowed answers, the call itself, and the consequences of a breach."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ LARGEST_POINTS, LARGEST_SCORE, LARGEST_MEMO, MOST_MOVES = 10**6, 100, 4096, 16
 BROKEN = RefusalKind("plugin-broken", 'plugin "{plugin}" {point}: {problem}')
 T = TypeVar("T")
 OnBroken = Callable[[str, str, str], None]
-"""Told the plugin, the point and the problem."""
+"""Called with the plugin, the point and the problem."""
 OnRemedy = Callable[[str, Remedy], None]
-"""Called with the plugin and what else would help."""
+"""Called with the plugin and its remedy."""
 
 
 class SkippedError(Exception):
-    """This plugin counts for nothing in this pick."""
+    """Raised when a plugin is left out of a pick."""
 
 
 class FallBackError(Exception):
-    """This pick is made as without plugins."""
+    """Raised when a pick is made without plugins."""
 
 
 class Stopwatch:
-    """Turns off plugins that take too long, five calls in a row, until the next start. Only an agent has one: answers
-    that depend on a clock are nobody else's business."""
+    """Turns off plugins that take too long, five calls in a row, until the next start. Only an agent has one: decisions
+    that others compare may not depend on a clock."""
 
     limit = 0.01
     calls = 5
@@ -54,13 +54,13 @@ class Stopwatch:
         self.clock = clock
         self._slow: dict[str, int] = {}
 
-    def took(self, plugin: str, seconds: float) -> None:
-        """A call of the plugin has ended."""
+    def record_call(self, plugin: str, seconds: float) -> None:
+        """Record a call of the plugin, in seconds."""
         if not self.is_off(plugin):
             self._slow[plugin] = self._slow.get(plugin, 0) + 1 if seconds > self.limit else 0
 
     def is_off(self, plugin: str) -> bool:
-        """True for a plugin that was too slow too often."""
+        """Whether a plugin was too slow too often."""
         return self._slow.get(plugin, 0) >= self.calls
 
 
@@ -72,8 +72,8 @@ class PluginStep(NamedTuple):
     call: Callable[..., Any]
 
 
-def _timed(step: PluginStep, watch: Stopwatch, check: Callable[..., T], *arguments: Any) -> T:
-    """The check is timed too, because what a generator answers is only worked out there."""
+def _call_timed(step: PluginStep, watch: Stopwatch, check: Callable[..., T], *arguments: Any) -> T:
+    """Call the plugin and time it. The check is timed too, because a generator computes its answer only there."""
     name = step.entry.name
     if watch.is_off(name):
         raise ContractError(f"took more than {1000 * watch.limit:.0f} ms {watch.calls} times in a row")
@@ -81,19 +81,21 @@ def _timed(step: PluginStep, watch: Stopwatch, check: Callable[..., T], *argumen
     try:
         return check(step.call(*arguments), *arguments)
     finally:
-        watch.took(name, watch.clock() - began)
+        watch.record_call(name, watch.clock() - began)
 
 
-def called(
+def call_plugin(
     step: PluginStep, point: str, on_broken: OnBroken, check: Callable[..., T], *arguments: Any, watch: Stopwatch | None
 ) -> T:
-    """What a plugin answers, if that is within its contract. Raises what `onError` says."""
+    """Return a plugin's answer, if it is within its contract. Raises the error that `onError` demands."""
     try:
-        return check(step.call(*arguments), *arguments) if watch is None else _timed(step, watch, check, *arguments)
+        return (
+            check(step.call(*arguments), *arguments) if watch is None else _call_timed(step, watch, check, *arguments)
+        )
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plugin may not end the process either, by SystemExit
-        name, problem = step.entry.name, _in_words(error)
+        name, problem = step.entry.name, _describe_error(error)
         on_broken(name, point, problem)
         on_error: OnError = step.entry.on_error
         if on_error == "refuse":
@@ -102,11 +104,11 @@ def called(
 
 
 class ContractError(Exception):
-    """An answer that a plugin may not give."""
+    """Raised for an answer that a plugin may not give."""
 
 
-def _in_words(error: BaseException) -> str:
-    """One line, whatever the error's own text is like."""
+def _describe_error(error: BaseException) -> str:
+    """Return the error in one line, whatever its own text is like."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # an error of a plugin may have no text either
@@ -115,22 +117,22 @@ def _in_words(error: BaseException) -> str:
     return said if len(said) <= 200 else f"{said[:200]}…"
 
 
-# Only plain values are taken: a class of the plugin's own could answer otherwise each time that it is looked at.
+# Only plain values are accepted: an instance of the plugin's own class could give another answer at each access.
 
 
-def integers(answer: object, *_: object) -> tuple[int, ...]:
+def check_integers(answer: object, *_: object) -> tuple[int, ...]:
     if type(answer) is not tuple or not all(type(one) is int for one in answer):
         raise ContractError("the key is not a tuple of integers")
     return answer
 
 
-def subset(answer: object, _: CPUAsk, cpus: Bits, *__: object) -> Bits:
+def check_subset(answer: object, _: CPUAsk, cpus: Bits, *__: object) -> Bits:
     if type(answer) is not int or answer < 0 or answer & ~cpus:
         raise ContractError("the CPUs are not a subset of those that it was given")
     return answer
 
 
-def remedy(answer: object, _: CPUAsk, node: CPUNode, *__: object) -> Remedy | None:
+def check_remedy(answer: object, _: CPUAsk, node: CPUNode, *__: object) -> Remedy | None:
     if answer is not None and type(answer) not in (Relax, Wait, Moves):
         raise ContractError("the answer is neither Relax nor Wait nor Moves")
     if isinstance(answer, Moves):
@@ -152,7 +154,7 @@ def _check_moves(answer: Moves, node: CPUNode) -> None:
         raise ContractError(str(error)) from None
 
 
-def points_of_layers(answer: Any, *_: object) -> tuple[Layer, ...]:
+def check_layers(answer: Any, *_: object) -> tuple[Layer, ...]:
     layers: tuple[Layer, ...] = tuple([(there, points) for there, points in answer])
     for there, points in layers:
         if type(there) is not int or there < 0:
@@ -162,7 +164,7 @@ def points_of_layers(answer: Any, *_: object) -> tuple[Layer, ...]:
     return layers
 
 
-def sets_of(ask: CPUAsk, machine: CPUMachine, most: int) -> Callable[..., tuple[Bits, ...]]:
+def set_checker(ask: CPUAsk, machine: CPUMachine, most: int) -> Callable[..., tuple[Bits, ...]]:
     def check(answer: Any, _: CPUAsk, cpus: Bits, *__: object) -> tuple[Bits, ...]:
         found: list[Bits] = []
         for candidate in answer or ():
@@ -184,13 +186,13 @@ def _check_set(candidate: object, ask: CPUAsk, cpus: Bits, machine: CPUMachine) 
         raise ContractError("a set has part of a core")
 
 
-def score_in_range(answer: object, *_: object) -> int:
+def check_score(answer: object, *_: object) -> int:
     if type(answer) is not int or not 0 <= answer <= LARGEST_SCORE:
         raise ContractError(f"{answer!r} is not a score from 0 to {LARGEST_SCORE}")
     return answer
 
 
-def own_effects(answer: object, *_: object) -> CPUEffects | None:
+def check_effects(answer: object, *_: object) -> CPUEffects | None:
     if answer is None:
         return None
     if type(answer) is not CPUEffects:

@@ -1,4 +1,4 @@
-"""CPUs by the points that plugins give them: which are taken first."""
+"""Order CPUs by the points that plugins give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podslice.values.cpuset import Bits, union
 
 
 def score_groups(cpus: Bits, layers: Sequence[Layer]) -> list[Bits]:
-    """The CPUs by what they have of all layers together, most first."""
+    """Return the CPUs in groups of equal points over all layers, most points first."""
     groups = {0: cpus}
     for there, points in layers:
         if not points or not there & cpus:
@@ -30,7 +30,7 @@ def score_groups(cpus: Bits, layers: Sequence[Layer]) -> list[Bits]:
 
 
 def whole_cores(machine: CPUMachine, groups: Sequence[Bits]) -> list[Bits]:
-    """The same groups, every core in the one of its worst CPU."""
+    """Return the same groups, with every core in the group of its worst CPU."""
     left, found = union(groups), []
     for group in reversed(groups):
         cores = whole_objects(machine.cores, group) & left
@@ -42,8 +42,8 @@ def whole_cores(machine: CPUMachine, groups: Sequence[Bits]) -> list[Bits]:
 def take_by_groups(
     picker: Picker, groups: Sequence[Bits], count: int, near: Bits, search_budget: SearchBudget | None
 ) -> Pick:
-    """Whole groups as long as they fit, and of the next one as many as are missing; first those that are `near`.
-    Raises `AdmissionError`."""
+    """Take whole groups as long as they fit, and of the next one as many CPUs as are missing; first those that are
+    `near`. Raises `AdmissionError`."""
     chosen, proven = 0, True
     for place in (near, ~near):
         for group in groups:

@@ -1,7 +1,7 @@
-"""What containers with exclusive CPUs share besides: the shared part of a mixed container (docs/mixed.md).
+"""The shared part of mixed containers: the CPUs that containers with exclusive CPUs share besides (docs/mixed.md).
 
-Inside a pod with CPUs of its own it is the pod's shared pool. Else it is what a container of the same wish that only
-shares would have, or the CPUs that the policy lists, which nobody may own.
+Inside a pod with pod CPUs it is the pod's shared pool. Else it is the pool of a container of the same wish that only
+shares, or the CPUs that the policy lists, which no container may own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.config.policy import MixedCPUs
 from podslice.machine.model import CPUTopology
 from podslice.node.cpu.state import OwnCPUs
-from podslice.node.plugins.classes import CPUClasses, shared_by
+from podslice.node.plugins.classes import CPUClasses, shared_cpus_of
 from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, union
 from podslice.values.errors import StartError, StartKind
 
@@ -23,8 +23,8 @@ _OWNABLE = "list CPUs that nobody may own: reserved ones, or those of a class wi
 
 
 class MixedPool(NamedTuple):
-    """What of a policy decides about shared parts. `cpus`: those that it lists, None for what others share; `near`:
-    only on the NUMA nodes of the exclusive ones. `throttled`: CPU limits are enforced."""
+    """The policy's rules for shared parts. `cpus`: those that it lists, None for the usual pool; `near`: only on the
+    NUMA nodes of the exclusive ones. `throttled`: CPU limits are enforced."""
 
     cpus: Bits | None = None
     near: bool = False
@@ -37,12 +37,12 @@ USUAL: Final = MixedPool()
 def mixed_pool(
     rules: MixedCPUs | None, topology: CPUTopology, *, reserved: Bits, classes: CPUClasses | None, offline: Bits
 ) -> MixedPool | None:
-    """The pool of a node, None where its policy has none. Raises `StartError`."""
+    """Return the pool of a node, None where its policy has none. Raises `StartError`."""
     if rules is None:
         return None
     listed = None
     if rules.pool != DEFAULT_POOL:
-        listed = _listed(rules.pool, topology.all_cpus | offline)
+        listed = _parse_pool(rules.pool, topology.all_cpus | offline)
         ownable = topology.all_cpus if classes is None else union(classes.ownable.values())
         if listed & ownable & ~reserved:
             problem = f"names CPUs that containers may own: {format_bits(listed & ownable & ~reserved)}"
@@ -50,7 +50,7 @@ def mixed_pool(
     return MixedPool(listed, rules.near == "numa", rules.quota == "total")
 
 
-def _listed(text: str, there: Bits) -> Bits:
+def _parse_pool(text: str, there: Bits) -> Bits:
     remedy = f"default, or CPUs of this machine: {format_bits(there)}"
     try:
         listed = parse_bits(text)
@@ -63,13 +63,13 @@ def _listed(text: str, there: Bits) -> Bits:
 
 
 def first_threads(topology: CPUTopology, cpus: Bits) -> Bits:
-    """The lowest thread of each core, of some CPUs."""
+    """Return the lowest thread of each core, of some CPUs."""
     mine = (core & cpus for core in topology.cores.values())
     return union(some & -some for some in mine)
 
 
 class Sharing(NamedTuple):
-    """A node and what is shared on it at one moment: DEFAULT, and the CPUs that are offline."""
+    """The shared CPUs of a node at one moment: DEFAULT, the rules, and the CPUs that are offline."""
 
     pool: MixedPool | None
     classes: CPUClasses | None
@@ -80,11 +80,11 @@ class Sharing(NamedTuple):
     def runs_on(
         self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], bubble: Bits | None
     ) -> Bits:
-        """The CPUs of a container that has some of its own; `held` are the assignments of its pod's containers."""
-        return self.used_of(pod, name, own) | self.shared_part(pod, name, own, held, bubble)
+        """Return the CPUs of a container that owns some; `held` are the assignments of its pod's containers."""
+        return self.used_cpus(pod, name, own) | self.shared_part(pod, name, own, held, bubble)
 
-    def used_of(self, pod: AdmissionPod, name: str, own: OwnCPUs) -> Bits:
-        """What a container runs on of its own CPUs: all, or the lowest thread of each core."""
+    def used_cpus(self, pod: AdmissionPod, name: str, own: OwnCPUs) -> Bits:
+        """Return those of its own CPUs that a container runs on: all, or the lowest thread of each core."""
         cpus = own.cpus or 0
         if not pod.hides_smt or own.borrowed:
             return cpus
@@ -95,7 +95,8 @@ class Sharing(NamedTuple):
     def shared_part(
         self, pod: AdmissionPod, name: str, own: OwnCPUs, held: Mapping[str, Bits], bubble: Bits | None
     ) -> Bits:
-        """What of it is shared; nothing where the container is not mixed, or has lost all CPUs of its own."""
+        """Return the shared CPUs of a mixed container; none for others, or for one that has lost all CPUs of its
+        own."""
         container = next((one for one in pod.containers if one.name == name), None)
         if container is None or not container.mixed or not own.cpus or own.borrowed:
             return 0
@@ -109,11 +110,11 @@ class Sharing(NamedTuple):
         return shared & ~own.cpus
 
     def _pool_of(self, pod: AdmissionPod, name: str) -> Bits:
-        return self.default if self.classes is None else shared_by(self.classes, pod, name, self.default)
+        return self.default if self.classes is None else shared_cpus_of(self.classes, pod, name, self.default)
 
 
 def _slices(pod: AdmissionPod, container: AdmissionContainer, held: Mapping[str, Bits]) -> Bits:
-    """What containers beside this one own of their pod's CPUs, and it itself."""
+    """Return the CPUs that this container and those beside it own of their pod's."""
     owners = [one for one in pod.containers if one.exclusive_cpus and not one.plain_init]
     if container.plain_init:
         before = pod.containers[: pod.containers.index(container)]

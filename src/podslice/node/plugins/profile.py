@@ -1,7 +1,7 @@
-"""The plugins of one node, compiled: eight tuples of methods, and what becomes of a plugin that breaks its contract.
+"""The plugins of one node, compiled into eight tuples of methods.
 
-A plugin only ever answers; the CPU Manager acts. So whatever a plugin does, a pick has the CPUs it should have or is
-refused, and nothing is written before it is known.
+A plugin only answers; the CPU Manager acts. So whatever a plugin does, a pick has the CPUs it should have or is
+refused, and nothing is written before that is known.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from podslice.node.plugins.contract import (
     PluginStep,
     SkippedError,
     Stopwatch,
-    called,
-    integers,
-    own_effects,
-    points_of_layers,
-    remedy,
-    score_in_range,
-    sets_of,
-    subset,
+    call_plugin,
+    check_effects,
+    check_integers,
+    check_layers,
+    check_remedy,
+    check_score,
+    check_subset,
+    set_checker,
 )
 from podslice.node.plugins.groups import score_groups, take_by_groups, whole_cores
 from podslice.node.topology.search import SearchBudget
@@ -54,15 +54,15 @@ _POINTS = ("sort_key", "filter", "post_filter", "prescore", "select", "score", "
 
 
 class Proposal(NamedTuple):
-    """CPUs that a container would get, and how they score."""
+    """CPUs that a container would get, and their score."""
 
     pick: Pick
     score: int = 0
 
 
 class PluginProfile:
-    """What all plugins of a node say together. `identity` names each with its version; `plain`: `static` alone, which
-    changes nothing; `sees_pods`, `sees_owners`: some plugin does."""
+    """All plugins of a node together. `identity` names each with its version; `plain`: `static` alone, which changes
+    nothing; `sees_pods`, `sees_owners`: some plugin does."""
 
     def __init__(
         self,
@@ -94,12 +94,13 @@ class PluginProfile:
     # Sort
 
     def sort_key(self, pod: AskingPod, on_broken: OnBroken) -> tuple[tuple[int, ...], ...]:
-        """Where a pod stands among those that wait together, by plugin; nobody is refused because of that."""
+        """Return the keys that order a pod among those that wait together, by plugin. A failing plugin gives an empty
+        key: no pod is refused for its place in a queue."""
         return tuple(self._sort_key(step, pod, on_broken) for step in self.sorts)
 
     def _sort_key(self, step: PluginStep, pod: AskingPod, on_broken: OnBroken) -> tuple[int, ...]:
         try:
-            return called(step, "Sort", on_broken, integers, pod, watch=self.watch)
+            return call_plugin(step, "Sort", on_broken, check_integers, pod, watch=self.watch)
         except (SkippedError, FallBackError, AdmissionError):
             return ()
 
@@ -113,17 +114,17 @@ class PluginProfile:
         on_broken: OnBroken,
         on_remedy: OnRemedy | None = None,
     ) -> Bits:
-        """Which of the CPUs a container may get; under `full-pcpus-only` only whole cores of them. `on_remedy` hears
-        what else would help, as plugins say. Raises `AdmissionError` for a plugin that is broken."""
+        """Return those of the CPUs that a container may get; under `full-pcpus-only` only whole cores of them.
+        `on_remedy` is called with the plugins' remedies. Raises `AdmissionError` for a plugin that is broken."""
         if not self.filters:
             return cpus
-        left, taken = self._filtered(ask, cpus, node, on_broken, frozenset())
+        left, taken = self._apply_filters(ask, cpus, node, on_broken, frozenset())
         missing = ask.count - (left | ask.anchor).bit_count()
         if missing > 0 and self.post_filters:
-            return self._helped(ask, cpus, node, Shortage(missing, left, taken), on_broken, on_remedy)
+            return self._post_filter(ask, cpus, node, Shortage(missing, left, taken), on_broken, on_remedy)
         return left
 
-    def _helped(
+    def _post_filter(
         self,
         ask: CPUAsk,
         cpus: Bits,
@@ -132,17 +133,17 @@ class PluginProfile:
         on_broken: OnBroken,
         on_remedy: OnRemedy | None,
     ) -> Bits:
-        """What is left with the filters that plugins relax, one after the other as long as that is too little."""
+        """Return the CPUs that remain when plugins relax filters, one after the other as long as too few remain."""
         soft = {step.entry.name for step in self.filters if step.plugin.soft}
         left, relaxed = short.left, frozenset[str]()
         for step in self.post_filters:
             try:
-                given = called(step, "PostFilter", on_broken, remedy, ask, node, short, watch=self.watch)
+                given = call_plugin(step, "PostFilter", on_broken, check_remedy, ask, node, short, watch=self.watch)
             except (SkippedError, FallBackError):
                 continue
             if isinstance(given, Relax) and given.plugin in soft:
                 relaxed |= {given.plugin}
-                left, _ = self._filtered(ask, cpus, node, on_broken, relaxed)
+                left, _ = self._apply_filters(ask, cpus, node, on_broken, relaxed)
             elif (
                 isinstance(given, Wait)
                 or (isinstance(given, Moves) and self._makes_room(given, ask, cpus, node, on_broken, relaxed))
@@ -157,10 +158,10 @@ class PluginProfile:
     ) -> bool:
         after = node.after(moves.moves)
         usable = (cpus | after.free) & ~(node.free & ~after.free)
-        left, _ = self._filtered(ask, usable, after, on_broken, relaxed)
+        left, _ = self._apply_filters(ask, usable, after, on_broken, relaxed)
         return (left | ask.anchor).bit_count() >= ask.count
 
-    def _filtered(
+    def _apply_filters(
         self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, relaxed: frozenset[str]
     ) -> tuple[Bits, dict[str, Bits]]:
         left, taken = cpus, dict[str, Bits]()
@@ -168,7 +169,7 @@ class PluginProfile:
             if step.entry.name in relaxed:
                 continue
             try:
-                kept = called(step, "Filter", on_broken, subset, ask, cpus, node, watch=self.watch)
+                kept = call_plugin(step, "Filter", on_broken, check_subset, ask, cpus, node, watch=self.watch)
             except (SkippedError, FallBackError):
                 continue
             taken[step.entry.name] = cpus & ~kept
@@ -191,7 +192,7 @@ class PluginProfile:
         search_budget: SearchBudget | None,
         on_broken: OnBroken,
     ) -> Proposal:
-        """The CPUs for a container from a pool that was filtered; within the affinity where that has enough. Raises
+        """Return the CPUs for a container from a filtered pool; within the affinity where that has enough. Raises
         `AdmissionError`."""
         if self.plain:
             return Proposal(picker.take_near(pool, ask.count, mask, search_budget))
@@ -229,12 +230,12 @@ class PluginProfile:
         return max(scored, key=lambda one: one.score)
 
     def score(self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken) -> int:
-        """What all plugins together think of a set."""
+        """Return the weighted sum of all plugins' scores of a set."""
         total = 0
         for step in self.scores:
             try:
-                total += step.entry.weight * called(
-                    step, "Score", on_broken, score_in_range, ask, cpus, node, watch=self.watch
+                total += step.entry.weight * call_plugin(
+                    step, "Score", on_broken, check_score, ask, cpus, node, watch=self.watch
                 )
             except SkippedError:
                 continue
@@ -245,7 +246,7 @@ class PluginProfile:
         for step in self.prescores:
             weight = step.entry.weight
             try:
-                own = called(step, "PreScore", on_broken, points_of_layers, ask, cpus, node, watch=self.watch)
+                own = call_plugin(step, "PreScore", on_broken, check_layers, ask, cpus, node, watch=self.watch)
             except SkippedError:
                 continue
             layers += own if weight == 1 else tuple((there, points * weight) for there, points in own)
@@ -263,11 +264,11 @@ class PluginProfile:
         left = self.max_candidates
         for step in self.selects:
             try:
-                own = called(
+                own = call_plugin(
                     step,
                     "Select",
                     on_broken,
-                    sets_of(ask, self.machine, left),
+                    set_checker(ask, self.machine, left),
                     ask,
                     cpus,
                     mask,
@@ -292,7 +293,7 @@ class PluginProfile:
         picker: Picker,
         search_budget: SearchBudget | None,
     ) -> Pick:
-        """What is picked without plugins, with more points first."""
+        """Return the pick of the CPU Manager alone, CPUs with more points first."""
         groups = score_groups(pool, layers)
         if picker.uneven:
             groups = whole_cores(self.machine, groups)
@@ -309,16 +310,16 @@ class PluginProfile:
     def effects(
         self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, memos: Mapping[str, str] = NOTHING
     ) -> tuple[tuple[str, CPUEffects], ...]:
-        """What else follows for a container that has got CPUs, by plugin; `memos` are those of it so far."""
-        return self._told(self.allocates, "Allocate", ask, cpus, node, on_broken, memos)
+        """Return the effects on a container that got CPUs, by plugin; `memos` are the plugins' present notes on it."""
+        return self._collect_effects(self.allocates, "Allocate", ask, cpus, node, on_broken, memos)
 
     def effects_after(
         self, ask: CPUAsk, cpus: Bits, node: CPUNode, on_broken: OnBroken, memos: Mapping[str, str] = NOTHING
     ) -> tuple[tuple[str, CPUEffects], ...]:
-        """What else follows for a container that has these CPUs no more."""
-        return self._told(self.deallocates, "Deallocate", ask, cpus, node, on_broken, memos)
+        """Return the effects on a container that released these CPUs, by plugin."""
+        return self._collect_effects(self.deallocates, "Deallocate", ask, cpus, node, on_broken, memos)
 
-    def _told(
+    def _collect_effects(
         self,
         steps: Sequence[PluginStep],
         point: str,
@@ -333,7 +334,7 @@ class PluginProfile:
             memo = memos.get(step.entry.name, "")
             mine = msgspec.structs.replace(ask, memo=memo) if memo else ask
             try:
-                one = called(step, point, on_broken, own_effects, mine, cpus, node, watch=self.watch)
+                one = call_plugin(step, point, on_broken, check_effects, mine, cpus, node, watch=self.watch)
             except (SkippedError, FallBackError):
                 continue
             if one is not None:
@@ -346,5 +347,6 @@ def _steps(plugins: Sequence[tuple[PluginEntry, CPUPlugin]], point: str) -> tupl
     return tuple(
         PluginStep(entry, plugin, getattr(plugin, point))
         for entry, plugin in plugins
+        # Methods that a plugin does not override are never called, so they cost nothing.
         if getattr(type(plugin), point, base) is not base
     )

@@ -1,7 +1,7 @@
-"""From the names in a policy to the plugins of a node.
+"""Turn the plugin names in a policy into the plugins of a node.
 
 Built-in plugins first, then the entry points `podslice.cpu_plugins` of installed packages. Only what a policy names is
-imported, once per node. A policy never says what to import, because policies of nodes come from afar.
+imported, once per node. A policy cannot name a module to import, because policies of nodes come from remote sources.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAILED = StartKind("plugin-failed", "plugin {plugin} does not start: {problem}"
 def profile_for(
     policy: PodslicePolicy, machine: Machine, topology: CPUTopology, classes: CPUClasses | None = None
 ) -> PluginProfile | None:
-    """The plugins of a node, None where its policy names none and has no classes. Raises `StartError`."""
+    """Return the plugins of a node, None where its policy names none and has no classes. Raises `StartError`."""
     rules = policy.plugins
     if not rules.profile and classes is None:
         return None
@@ -47,14 +47,14 @@ def profile_for(
                 raise StartError(_STAGE, _NO_CLASSES)
             plugins.append((entry, Classes(classes.grantable)))
         else:
-            plugins.append((entry, made(entry, known)))
+            plugins.append((entry, make_plugin(entry, known)))
     return PluginProfile(known, plugins, max_candidates=rules.max_candidates, hint_scores=rules.hint_scores)
 
 
-def made(entry: PluginEntry, machine: CPUMachine) -> CPUPlugin:
-    """One plugin. Raises `StartError`."""
+def make_plugin(entry: PluginEntry, machine: CPUMachine) -> CPUPlugin:
+    """Make one plugin. Raises `StartError`."""
     try:
-        plugin = factory(entry.name)(entry.arguments, machine)
+        plugin = find_factory(entry.name)(entry.arguments, machine)
         if not isinstance(plugin, CPUPlugin):
             raise TypeError(f"its factory returns a {type(plugin).__name__}, not a CPUPlugin")
         str(plugin.version), bool(plugin.soft), bool(plugin.sees_pods), bool(plugin.sees_owners)
@@ -65,8 +65,8 @@ def made(entry: PluginEntry, machine: CPUMachine) -> CPUPlugin:
     return plugin
 
 
-def factory(name: str) -> Factory:
-    """What makes the plugin of this name. Raises `StartError`."""
+def find_factory(name: str) -> Factory:
+    """Return the factory of the plugin of this name. Raises `StartError`."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     for found in entry_points(group=GROUP, name=name):
@@ -77,5 +77,5 @@ def factory(name: str) -> Factory:
 
 
 def versions(profile: PluginProfile | None) -> dict[str, str]:
-    """Every plugin of a node with its version."""
+    """Return every plugin of a node with its version."""
     return {} if profile is None else dict(profile.identity)
