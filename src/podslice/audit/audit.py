@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from podslice.audit.containers import POD, FoundContainer, find_containers
-from podslice.audit.promises import find_outside_policy, rows
+from podslice.audit.promises import find_outside_policy, promised_rows
 from podslice.audit.report import AuditFinding, AuditReport
 from podslice.audit.state import RecordedState
 from podslice.config.policy import PodslicePolicy
@@ -43,7 +43,7 @@ def audit(
         by_pod.setdefault(container.pod, []).append(container)
     for uid in sorted({*state.assignments, *state.bubbles, *state.memory}):
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
-    promised = tuple(rows(state.promises, state.sets))
+    promised = tuple(promised_rows(state.promises, state.sets))
     if policy is not None:
         findings += find_outside_policy(policy, promised, state.promises, state.sets)
     findings += _intruding_containers(containers, state, tree, names)

@@ -69,7 +69,7 @@ def load_promises(directory: Path, owned: Sets) -> tuple[RecordedPromises, list[
     return RecordedPromises(promised, intents, mixed, content.classes, first), []
 
 
-def rows(promises: RecordedPromises, owned: Sets) -> Iterator[PromisedCPUs]:
+def promised_rows(promises: RecordedPromises, owned: Sets) -> Iterator[PromisedCPUs]:
     """Yield the containers and pods that have more CPUs than were promised, for people."""
     for uid, named in sorted(promises.promised.items()):
         for name, promised in sorted(named.items()):

@@ -148,7 +148,7 @@ def _story(
         whole = CPUSet.from_bits(node.bubbles[was.uid])
         yield f"The pod owns {_sets(whole, promised)}, and asks for {wants.cpus} as a whole."
     for one in containers:
-        yield _about(one, granted=verdict.outcome in _GRANTED)
+        yield _describe_container(one, granted=verdict.outcome in _GRANTED)
     if verdict.outcome == "Allocated" and (restarts := restarting(was.spec, wants.spec)):
         yield f"The resize {restart_note(restarts)}"
     if verdict.outcome == DEFERRED or verdict.detail in _FINAL:
@@ -170,7 +170,7 @@ def _outcome(verdict: ResizeVerdict) -> str:
     return f"{'put off (Deferred)' if verdict.outcome == DEFERRED else 'refused (Infeasible)'}: {verdict.message}"
 
 
-def _about(one: ResizedContainer, *, granted: bool) -> str:
+def _describe_container(one: ResizedContainer, *, granted: bool) -> str:
     had = f"owns {_sets(one.cpus_before, one.promised)}" if one.cpus_before else "shares CPUs"
     text = f"Container {one.name} {had}, and asks for {one.asked} CPUs instead of {one.asked_before}."
     if not granted:

@@ -55,7 +55,8 @@ def _fits(requests: Mapping[str, int], node: KnownNode) -> str:
     if not lacking:
         return "fits the empty node"
     return "does not fit the empty node: " + ", ".join(
-        f"{one.reason} ({_one(one.resource, one.requested)} of {_one(one.resource, one.capacity)})" for one in lacking
+        f"{one.reason} ({_amount_text(one.resource, one.requested)} of {_amount_text(one.resource, one.capacity)})"
+        for one in lacking
     )
 
 
@@ -107,10 +108,12 @@ def _hpa(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
 
 
 def _texts_of(counted: Mapping[str, int]) -> dict[str, str]:
-    return {name: _one(name, counted[name]) for name in in_order({*counted}) if counted[name] or name in _SCORED}
+    return {
+        name: _amount_text(name, counted[name]) for name in in_order({*counted}) if counted[name] or name in _SCORED
+    }
 
 
-def _one(name: str, amount: int) -> str:
+def _amount_text(name: str, amount: int) -> str:
     if name == "cpu":
         return str(Quantity.milli(amount))
     if name == "memory" or name == "ephemeral-storage" or name.startswith("hugepages-"):

@@ -134,15 +134,15 @@ def amounts(
     if formula == MEASURED:
         if found is None:
             raise InputError("nothing was measured", path="--formula measured", remedy=_MEASURE)
-        return ReservedAmounts(_up(found.milli_cpu, 1), _up(found.memory, MIB), _EVICTION)
+        return ReservedAmounts(_round_up(found.milli_cpu, 1), _round_up(found.memory, MIB), _EVICTION)
     rule = FORMULAS["eks" if formula == DEFAULT else formula]
     milli, size = rule.cpu(cpus), rule.memory(memory, pods)
     if formula == DEFAULT and found is not None:
         milli, size = max(milli, found.milli_cpu), max(size, found.memory)
-    return ReservedAmounts(_up(milli, 1), _up(size, MIB), rule.eviction)
+    return ReservedAmounts(_round_up(milli, 1), _round_up(size, MIB), rule.eviction)
 
 
-def _up(amount: float, unit: int) -> int:
+def _round_up(amount: float, unit: int) -> int:
     """Round up to a multiple of the unit; rounding errors of floats do not count."""
     # 2.0000000001 is 2: without rounding first, noise of floats would add a whole unit.
     return -int(-round(amount / unit, 6) // 1) * unit

@@ -131,7 +131,7 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
         print_table(["BEST NODES", "CPUS", "NUMA NODES"], rows)
     if fit.refused:
         most = None if wide else _MOST_NAMED
-        rows = [[str(one.count), one.reason, _some(one.nodes, most)] for one in fit.refused]
+        rows = [[str(one.count), one.reason, _join_names(one.nodes, most)] for one in fit.refused]
         print_table(["NODES", "WHY NOT", "NAMES"], rows, right=(0,))
     if fit.ways:
         echo(style("What would help, cheapest first (each was tried):", bold=True))
@@ -145,7 +145,7 @@ def _show_fit(fit: PodFit, *, wide: bool) -> None:
             echo(wrapped(note, prose_width()))
 
 
-def _some(names: tuple[str, ...], most: int | None) -> str:
+def _join_names(names: tuple[str, ...], most: int | None) -> str:
     more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -35,7 +35,7 @@ def fit_options(command: F) -> F:
     )
 
 
-def _where(command: F) -> F:
+def _address_options(command: F) -> F:
     return with_options(
         command,
         click.option("--url", default=_URL, show_default=True, envvar="PODSLICE_CLUSTER_URL",
@@ -54,7 +54,7 @@ def _page(url: str, token_file: str, ca_file: str) -> PageAtAddress:
 
 
 @click.command()
-@_where
+@_address_options
 @ways_option
 @quiet_option
 @OUTPUT("table", "wide")
@@ -75,7 +75,7 @@ def pending(*, url: str, token_file: str, ca_file: str, ways: bool, output: str)
 
 
 @click.command()
-@_where
+@_address_options
 @fit_options
 @quiet_option
 @OUTPUT("table", "wide")
@@ -113,7 +113,7 @@ def check_named(files: tuple[str, ...], pods: tuple[str, ...]) -> None:
 
 
 @click.command()
-@_where
+@_address_options
 @quiet_option
 @OUTPUT("table", "wide")
 def fragmentation(*, url: str, token_file: str, ca_file: str, output: str) -> None:

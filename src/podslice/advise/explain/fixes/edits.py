@@ -36,8 +36,8 @@ def field_path(pod: Pod, place: str) -> str:
     raise KeyError(place)
 
 
-def amount(resources: ResourceRequirements, name: str) -> Quantity | None:
-    """Return the amount that counts: the request."""
+def request_of(resources: ResourceRequirements, name: str) -> Quantity | None:
+    """Return the request for a resource, which is the amount that counts."""
     return (resources.requests or {}).get(name)
 
 
@@ -45,7 +45,7 @@ def with_amounts(pod: Pod, amounts: Mapping[tuple[str, str], Quantity | None]) -
     """Return the pod with other amounts by (place, resource); None removes the resource. A limit that equalled its
     request still does, and never lies below it."""
     for (place, name), quantity in amounts.items():
-        pod = _with_resources(pod, place, partial(_set, name=name, quantity=quantity))
+        pod = _with_resources(pod, place, partial(_set_amount, name=name, quantity=quantity))
     return pod
 
 
@@ -82,7 +82,7 @@ def _with_resources(pod: Pod, place: str, edit: Callable[[ResourceRequirements],
     return replace(pod, spec=map_containers(spec, edit_container))
 
 
-def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> ResourceRequirements:
+def _set_amount(old: ResourceRequirements, name: str, quantity: Quantity | None) -> ResourceRequirements:
     requests, limits = dict(old.requests or {}), dict(old.limits or {})
     before, limit = requests.get(name), limits.get(name)
     if quantity is None:

@@ -16,11 +16,11 @@ from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.explain.fixes.class_fixes import other_classes
 from podslice.advise.explain.fixes.edits import (
     POD,
-    amount,
     field_path,
     is_covered,
     is_valid,
     places,
+    request_of,
     with_amounts,
     with_resources,
     without_limit,
@@ -116,14 +116,14 @@ class PodFixes:
     def _edit_fix(self, code: str, words: str, pod: Pod, cost: float) -> Fix:
         return Fix(code, words, round(cost, 3), EditPod(pod), differences(self.pod, pod))
 
-    def _who(self, place: str) -> str:
+    def _place_name(self, place: str) -> str:
         return "the pod as a whole" if place == POD else f"container {place}"
 
     def _shrink_text(self, place: str, name: str, before: Quantity, after: Quantity | None) -> str:
         if after is None:
-            return f"Leave out {name} of {self._who(place)}"
+            return f"Leave out {name} of {self._place_name(place)}"
         what = "CPUs" if name == "cpu" else name
-        return f"Ask for {text_of(after)} instead of {text_of(before)} {what} in {self._who(place)}"
+        return f"Ask for {text_of(after)} instead of {text_of(before)} {what} in {self._place_name(place)}"
 
     # Smaller amounts
 
@@ -144,7 +144,7 @@ class PodFixes:
             # A little less than whole CPUs: the container shares, so that none have to be found for it alone.
             fraction: Amounts = {(place, "cpu"): Quantity.milli(count * 1000 - 100)}
             if place != POD and self._works(with_amounts(self.pod, fraction)):
-                words = f"Ask for {count * 1000 - 100}m CPUs in {self._who(place)}: with a fraction it shares"
+                words = f"Ask for {count * 1000 - 100}m CPUs in {self._place_name(place)}: with a fraction it shares"
                 yield self._fix("fraction", words, fraction, COSTS["fraction"])
             return
         milli = quantity.milli_value()
@@ -152,7 +152,7 @@ class PodFixes:
         whole = [n for n in (-(-milli // 1000), milli // 1000) if n]
         rounded = self._first_that_works({(place, "cpu"): Quantity.of(n)} for n in whole)
         if rounded is not None:
-            words = f"Ask for a whole number of CPUs, {text_of(rounded[place, 'cpu'])}, in {self._who(place)}"
+            words = f"Ask for a whole number of CPUs, {text_of(rounded[place, 'cpu'])}, in {self._place_name(place)}"
             yield self._fix("whole-number", words, rounded, COSTS["whole-number"])
         lowest = max(1, self._least(place, "cpu").milli_value())
         best = self._bisect(lowest, milli, lambda n: {(place, "cpu"): Quantity.milli(n)})
@@ -169,7 +169,7 @@ class PodFixes:
         found = self._first_that_works({(place, "cpu"): Quantity.of(n)} for n in values)
         if found is not None:
             after = found[place, "cpu"]
-            words = f"Ask for {text_of(after)} instead of {text_of(quantity)} CPUs in {self._who(place)}"
+            words = f"Ask for {text_of(after)} instead of {text_of(quantity)} CPUs in {self._place_name(place)}"
             why = " to fill whole cores" if code == "whole-cores" else ""
             yield self._fix(code, words + why, found, COSTS[code])
 
@@ -219,7 +219,7 @@ class PodFixes:
         others = [
             quantity.value()
             for other, resources in self._places
-            if other not in (place, POD) and (quantity := amount(resources, name)) is not None
+            if other not in (place, POD) and (quantity := request_of(resources, name)) is not None
         ]
         beside = {0, sum(others), *others}
         before = 0
@@ -262,10 +262,10 @@ class PodFixes:
         owners = {
             place: integral_cpus(cpu)
             for place, resources in self._places
-            if place != POD and (cpu := amount(resources, "cpu")) is not None and integral_cpus(cpu)
+            if place != POD and (cpu := request_of(resources, "cpu")) is not None and integral_cpus(cpu)
         }
         total = sum(owners.values())
-        budget = next((integral_cpus(amount(r, "cpu")) for place, r in self._places if place == POD), 0)
+        budget = next((integral_cpus(request_of(r, "cpu")) for place, r in self._places if place == POD), 0)
         if len(owners) > 1 and not budget:
             found = self._first_that_works(
                 {(place, "cpu"): Quantity.of(min(count, most)) for place, count in owners.items()}
@@ -293,7 +293,7 @@ class PodFixes:
 
     def _shrink_both(self, place: str, resources: ResourceRequirements) -> Iterator[Fix]:
         """Shrink CPUs and memory of one place by the same share."""
-        cpu, memory = amount(resources, "cpu"), amount(resources, "memory")
+        cpu, memory = request_of(resources, "cpu"), request_of(resources, "memory")
         count = integral_cpus(cpu)
         if memory is None or cpu is None or not count:
             return
@@ -306,7 +306,7 @@ class PodFixes:
         )
         if found is not None:
             after, size = found[place, "cpu"], found[place, "memory"]
-            words = f"Ask for {text_of(after)} CPUs and {text_of(size)} memory in {self._who(place)}"
+            words = f"Ask for {text_of(after)} CPUs and {text_of(size)} memory in {self._place_name(place)}"
             lost = 1 - (after.value() if after else 0) / count
             yield self._fix("shrink-both", words, found, COSTS["shrink-both"] + LOSS * lost)
 
@@ -316,7 +316,9 @@ class PodFixes:
         if (resources.limits or {}).get("cpu") is not None:
             pod = without_limit(self.pod, place, "cpu")
             if self._works(pod):
-                words = f"Leave out the CPU limit of {self._who(place)}: the pod becomes Burstable and shares CPUs"
+                words = (
+                    f"Leave out the CPU limit of {self._place_name(place)}: the pod becomes Burstable and shares CPUs"
+                )
                 yield self._edit_fix("share", words, pod, COSTS["share"])
         managed = self.pod.spec.resources is not None
         if managed and place != POD and not (resources.requests or resources.limits):
@@ -324,7 +326,7 @@ class PodFixes:
         if managed and (resources.requests or resources.limits):
             pod = without_resources(self.pod, place)
             if self._works(pod):
-                what = "spec.resources" if place == POD else f"the resources of {self._who(place)}"
+                what = "spec.resources" if place == POD else f"the resources of {self._place_name(place)}"
                 why = "" if place == POD else ": it shares the pod's"
                 yield self._edit_fix("drop-resources", f"Leave out {what}{why}", pod, COSTS["drop-resources"])
 

@@ -20,7 +20,7 @@ from podslice.advise.explain.fixes.changes import (
     Remove,
     grants,
 )
-from podslice.advise.explain.fixes.edits import POD, amount, places, with_amounts
+from podslice.advise.explain.fixes.edits import POD, places, request_of, with_amounts
 from podslice.advise.explain.fixes.fix import COSTS, LOSS, Edit, Fix, price, text_of
 from podslice.advise.explain.fixes.losses import config_losses
 from podslice.advise.explain.fixes.node_fixes import (
@@ -80,10 +80,10 @@ class ResizeFixes:
         was = dict(places(self._view.pods[self._pod.metadata.uid].spec))
         for place, resources in places(self._pod):
             before = was.get(place)
-            asked, had = amount(resources, "cpu"), None if before is None else amount(before, "cpu")
+            asked, had = request_of(resources, "cpu"), None if before is None else request_of(before, "cpu")
             if asked is not None and had is not None and asked != had:
                 yield from self._cpus(place, asked, had)
-            asked, had = amount(resources, "memory"), None if before is None else amount(before, "memory")
+            asked, had = request_of(resources, "memory"), None if before is None else request_of(before, "memory")
             if asked is not None and had is not None and asked > had:
                 yield from self._memory(place, asked.value(), had.value())
 
