@@ -11,13 +11,14 @@ import tempfile
 import zlib
 from pathlib import Path
 
+from podslice.fleet.workers.keeper import CellKeeper
+
 from podslice import PodsliceError
 from podslice.api.pod.spec import from_dict
 from podslice.dra.allocation.pools import offered
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import SliceDevice
 from podslice.fleet.scenario.codec import DamagedError, decode
-from podslice.fleet.workers.keeper import CellKeeper
 from podslice.reading.unpacking import unpack
 from podslice.replica.packing import PackedState, unpacked
 from podslice.service.http.leanhttp import LeanClient

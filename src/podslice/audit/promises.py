@@ -15,7 +15,7 @@ from podslice.node.checkpoints import policy_state
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
 from podslice.node.cpu.state import Intent
 from podslice.node.plugins.classes import OTHERS
-from podslice.values.cpuset import Bits, bits_of, format_bits, readable_bits
+from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits_or_empty
 from podslice.values.go.gojson import CheckpointError
 
 Sets = Mapping[str, Mapping[str, Bits]]
@@ -59,7 +59,7 @@ def load_promises(directory: Path, owned: Sets) -> tuple[RecordedPromises, list[
     promised: dict[str, dict[str, Bits]] = {}
     for uid, named in texts.items():
         for name, text in named.items():
-            had, cpus = owned.get(uid, {}).get(name, 0), readable_bits(text)
+            had, cpus = owned.get(uid, {}).get(name, 0), parse_bits_or_empty(text)
             # A promise of CPUs that the container no longer has is out of date; an equal one adds nothing.
             if cpus and not cpus & ~had and cpus != had:
                 promised.setdefault(uid, {})[name] = cpus

@@ -19,7 +19,7 @@ from podslice.config.kubelet import DEFAULT_EVICTION_HARD, IgnoredField, Kubelet
 from podslice.config.schema import field_names
 from podslice.reading.files import read_text
 from podslice.reading.yaml import load_documents
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError, raise_all
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -64,7 +64,7 @@ def read_document(text: str) -> ConfigDocument:
     if not documents:
         raise InputError(f"holds nothing, not one {KIND}")
     if not isinstance(documents[0], dict):
-        found = "a list" if isinstance(documents[0], list) else f"only {shown(documents[0])}"
+        found = "a list" if isinstance(documents[0], list) else f"only {abbreviate(documents[0])}"
         raise InputError(f"holds {found}, not an object of kind {KIND}")
     ignored = [IgnoredField(name, problem="is there more than once; the last one counts") for name in duplicates]
     if len(documents) > 1:
@@ -106,7 +106,7 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
             raise InputError(f"holds {f'{len(documents)} documents' if documents else 'nothing'}, not one {kind}")
         (document,) = documents
         if not isinstance(document, dict):
-            found = "a list" if isinstance(document, list) else f"only {shown(document)}"
+            found = "a list" if isinstance(document, list) else f"only {abbreviate(document)}"
             raise InputError(f"holds {found}, not an object of kind {kind}")
     except InputError as error:
         raise error.at(source=path) from None

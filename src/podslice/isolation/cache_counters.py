@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.host.filesystem import FileSystem
 from podslice.isolation.counters import CacheSample
-from podslice.values.cpuset import Bits, readable_bits
+from podslice.values.cpuset import Bits, parse_bits_or_empty
 
 _RESCTRL = "fs/resctrl"
 
@@ -17,7 +17,7 @@ def counting_groups(sys: FileSystem) -> dict[Bits, str]:
         f"{parent}/mon_groups/{name}" for parent in (_RESCTRL, *classes) for name in sys.entries(f"{parent}/mon_groups")
     ]
     for path in (*monitors, *classes):
-        cpus = readable_bits(_text(sys, f"{path}/cpus_list"))
+        cpus = parse_bits_or_empty(_text(sys, f"{path}/cpus_list"))
         if cpus:
             found.setdefault(cpus, path)
     return found

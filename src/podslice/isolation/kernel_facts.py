@@ -16,7 +16,7 @@ from podslice.isolation.facts import (
     SetFacts,
     ThreadFacts,
 )
-from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits, readable_bits
+from podslice.values.cpuset import Bits, bits_of, format_bits, iter_bits, parse_bits_or_empty
 
 _HERTZ = 100
 _NANO, _MICRO = 1e-9, 1e-6
@@ -254,7 +254,7 @@ def _strangers(proc: FileSystem, exclusive: Bits, mine: set[int]) -> Iterator[_S
                 continue
             folder = f"{entry}/task/{tid}"
             allowed = _ALLOWED.search(text_or_none(proc, f"{folder}/status") or "")
-            cpus = readable_bits(allowed[1]) if allowed else 0
+            cpus = parse_bits_or_empty(allowed[1]) if allowed else 0
             if cpus & exclusive and (stat := _stat(proc, folder)) is not None:
                 kernel = bool(stat.flags & _KERNEL_THREAD)
                 yield _Stranger(
@@ -364,7 +364,7 @@ def nodes_of(cpus: Bits, sys: FileSystem) -> Bits:
     for entry in sys.entries("devices/system/node"):
         if (
             entry[4:].isdecimal()
-            and readable_bits((text_or_none(sys, f"devices/system/node/{entry}/cpulist") or "").strip()) & cpus
+            and parse_bits_or_empty((text_or_none(sys, f"devices/system/node/{entry}/cpulist") or "").strip()) & cpus
         ):
             found |= 1 << int(entry[4:])
     return found or 1
@@ -395,7 +395,7 @@ def _first_threads(one: OwnedCgroup, sources: IsolationSources) -> str:
 
 def _threads_beside(cpu: int, sources: IsolationSources) -> Bits:
     path = f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-    return readable_bits((text_or_none(sources.sys, path) or "").strip())
+    return parse_bits_or_empty((text_or_none(sources.sys, path) or "").strip())
 
 
 def _siblings(one: OwnedCgroup, known: list[OwnedCgroup], sources: IsolationSources) -> dict[str, str]:
@@ -415,6 +415,6 @@ def _sets_on(one: OwnedCgroup, sources: IsolationSources) -> Iterator[SetFacts]:
     for path, kind in sources.others.items():
         if path == one.path or path.startswith(f"{one.path}/") or one.path.startswith(f"{path}/"):
             continue
-        cpus = readable_bits((text_or_none(sources.cgroups, f"{path}/cpuset.cpus.effective") or "").strip())
+        cpus = parse_bits_or_empty((text_or_none(sources.cgroups, f"{path}/cpuset.cpus.effective") or "").strip())
         if cpus & one.cpus:
             yield SetFacts(path, format_bits(cpus & one.cpus), kind)

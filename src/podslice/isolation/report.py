@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from podslice.isolation.facts import InterruptFacts, IsolationFacts, OwnedFacts, ThreadFacts
-from podslice.values.cpuset import Bits, format_bits, iter_bits, readable_bits
+from podslice.values.cpuset import Bits, format_bits, iter_bits, parse_bits_or_empty
 from podslice.values.quantity import bytes_text
 
 PASS, WARN, FAIL, UNKNOWN, INFO = "pass", "warn", "fail", "unknown", "info"
@@ -70,7 +70,7 @@ def isolation_report(facts: IsolationFacts) -> IsolationReport:
 
 
 def _checks(one: OwnedFacts, facts: IsolationFacts) -> Iterator[IsolationCheck]:
-    cpus = readable_bits(one.cpus)
+    cpus = parse_bits_or_empty(one.cpus)
     yield _effective(one)
     yield _other_sets(one)
     yield _threads(one)
@@ -108,8 +108,8 @@ def _effective(one: OwnedFacts) -> IsolationCheck:
     file = "cpuset.cpus.effective"
     if one.effective is None:
         return _unknown("cpus", one.cpus, file)
-    allowed = {readable_bits(one.cpus), readable_bits(one.first_threads) or readable_bits(one.cpus)}
-    same = readable_bits(one.effective) in allowed
+    allowed = {parse_bits_or_empty(one.cpus), parse_bits_or_empty(one.first_threads) or parse_bits_or_empty(one.cpus)}
+    same = parse_bits_or_empty(one.effective) in allowed
     where = f"{file} is {one.effective or 'empty'}" + (f", partition {one.partition}" if one.partition else "")
     remedy = "" if same else "podslice audit says why; the agent repairs it in its next pass"
     return IsolationCheck("cpus", PASS if same else FAIL, one.cpus, one.effective or "none", where, remedy)
@@ -186,7 +186,7 @@ def _interrupts(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
     remedy = ""
     if found:
         one = found[0][2]
-        rest = format_bits(readable_bits(one.affinity or "") & ~cpus)
+        rest = format_bits(parse_bits_or_empty(one.affinity or "") & ~cpus)
         elsewhere = rest or "other CPUs"
         remedy = f"write {elsewhere} to /proc/irq/{one.number}/smp_affinity_list, or guards.irq: enforce"
     observed = f"{rate:.1f} a second and CPU"
@@ -231,7 +231,7 @@ def _migrations(one: OwnedFacts) -> IsolationCheck:
 def _memory(one: OwnedFacts) -> IsolationCheck:
     if one.memory is None:
         return _unknown("memory", f"on NUMA nodes {one.local_nodes}", "memory.numa_stat")
-    total, local = sum(one.memory.values()), readable_bits(one.local_nodes)
+    total, local = sum(one.memory.values()), parse_bits_or_empty(one.local_nodes)
     near = sum(size for node, size in one.memory.items() if local >> node & 1)
     share = _share(near, total) if total else 1.0
     grade = PASS if share >= 0.99 else WARN if share >= 0.9 else FAIL
@@ -246,7 +246,9 @@ def _memory(one: OwnedFacts) -> IsolationCheck:
 
 def _siblings(one: OwnedFacts, facts: IsolationFacts) -> IsolationCheck:
     active = {
-        kind: readable_bits(cpus) for kind, cpus in sorted(one.siblings.items()) if _busy(readable_bits(cpus), facts)
+        kind: parse_bits_or_empty(cpus)
+        for kind, cpus in sorted(one.siblings.items())
+        if _busy(parse_bits_or_empty(cpus), facts)
     }
     grade = FAIL if "owner" in active else WARN if active else PASS
     names = {"owner": "another owner", "shared": "the shared pool"}
@@ -274,7 +276,7 @@ def _steal(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
 
 
 def _tick(cpus: Bits, facts: IsolationFacts) -> IsolationCheck:
-    without = readable_bits(facts.nohz_full) & cpus
+    without = parse_bits_or_empty(facts.nohz_full) & cpus
     observed = f"none on {format_bits(without)}" if without else "regular"
     evidence = f"/sys/devices/system/cpu/nohz_full is {facts.nohz_full or 'empty'}"
     remedy = "" if without == cpus else f"boot with nohz_full={format_bits(cpus)} if the tick matters"

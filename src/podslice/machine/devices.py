@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
 
@@ -201,4 +201,4 @@ def _refuse_repeats(names: list[str], place: str, what: str) -> None:
 
 
 def _wrong(place: str, value: Any, remedy: str) -> InputError:
-    return InputError(f"{shown(value)} does not fit", path=place, remedy=f"write {remedy}")
+    return InputError(f"{abbreviate(value)} does not fit", path=place, remedy=f"write {remedy}")

@@ -61,7 +61,7 @@ from podslice.node.topology.manager import TopologyManager
 from podslice.node.topology.merge import Merger
 from podslice.node.topology.scored import ScoredMerge
 from podslice.values.cpu_policy_options import CPUPolicyOptions
-from podslice.values.cpuset import Bits, bits_of, format_bits, readable_bits, union
+from podslice.values.cpuset import Bits, bits_of, format_bits, parse_bits_or_empty, union
 from podslice.values.errors import AdmissionError, StartError, StartKind
 from podslice.values.gates import FeatureGates, GateError, later_gates
 from podslice.values.go.gojson import CheckpointError
@@ -368,7 +368,7 @@ class ContainerManager:
         except (KeyError, CheckpointError):
             return self.machine.cpus.bits
         texts = [text for named in (checkpoint.entries or {}).values() for text in (named or {}).values()]
-        named = union(map(readable_bits, (checkpoint.default_cpuset, self.config.reserved_system_cpus, *texts)))
+        named = union(map(parse_bits_or_empty, (checkpoint.default_cpuset, self.config.reserved_system_cpus, *texts)))
         return named | union((checkpoint.pod_entries or {}).values()) or self.machine.cpus.bits
 
     def _start_memory_manager(

@@ -18,7 +18,7 @@ from podslice.node.topology.search import SearchBudget
 from podslice.values.cpuset import Bits
 from podslice.values.quirks import Quirks
 from podslice.values.series import Series, series
-from podslice.values.tables import ContainerIds, drop, only, put
+from podslice.values.tables import ContainerIds, drop, keep_pods, put
 
 SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
 EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
@@ -177,7 +177,7 @@ class NodeContext:
 
     def keep_reusable(self, table: dict[str, T]) -> dict[str, T]:
         """Return a table of what init containers left, by pod, without pods that are gone; upstream keeps theirs."""
-        return table if self.quirks.reuse_outlives_pod else only(table, self.active)
+        return table if self.quirks.reuse_outlives_pod else keep_pods(table, self.active)
 
     def begin(self) -> None:
         """Reset what belongs to one admission."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from podslice.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, build_nodes, check_machine
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.model import HugePages, Machine
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
@@ -96,20 +96,22 @@ def whole(value: Any, path: str) -> int:
     """A whole amount, not negative. Raises `InputError`."""
     amount = quantity(value, path)
     if amount.nano % 10**9 or amount.overflows():
-        raise InputError(f"{shown(value)} is not a whole number", path=path)
+        raise InputError(f"{abbreviate(value)} is not a whole number", path=path)
     return amount.value()
 
 
 def quantity(value: Any, path: str) -> Quantity:
     """An amount, not negative. Raises `InputError`."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InputError(f"{shown(value)} is not an amount", path=path, remedy="write 16 or 64Gi")
+        raise InputError(f"{abbreviate(value)} is not an amount", path=path, remedy="write 16 or 64Gi")
     try:
         amount = Quantity.parse(str(value))
     except QuantityError as error:
-        raise InputError(f"{shown(value)} is not an amount: {error}", path=path, remedy="write 16 or 64Gi") from None
+        raise InputError(
+            f"{abbreviate(value)} is not an amount: {error}", path=path, remedy="write 16 or 64Gi"
+        ) from None
     if amount.sign() < 0:
-        raise InputError(f"{shown(value)} is negative", path=path)
+        raise InputError(f"{abbreviate(value)} is negative", path=path)
     return amount
 
 
@@ -126,7 +128,7 @@ def mapping(value: Any, path: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InputError(f"{shown(value)} is not a map", path=path)
+        raise InputError(f"{abbreviate(value)} is not a map", path=path)
     return {str(key): one for key, one in value.items()}
 
 
@@ -135,7 +137,7 @@ def listing(value: Any, path: str) -> list[Mapping[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise InputError(f"{shown(value)} is not a list of objects", path=path)
+        raise InputError(f"{abbreviate(value)} is not a list of objects", path=path)
     return value
 
 

@@ -28,7 +28,7 @@ from podslice.node_objects.described import (
     whole,
 )
 from podslice.values.cpuset import CPUSet, CPUSetError, bits_of, format_bits
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity
 
@@ -72,7 +72,7 @@ class _ToldZone(NamedTuple):
 def from_node_resource_topology(data: Mapping[Any, Any]) -> DescribedNode:
     """Raises `InputError` with the field's path."""
     if data.get("apiVersion") not in VERSIONS:
-        problem = f"{shown(data.get('apiVersion'))} is not supported"
+        problem = f"{abbreviate(data.get('apiVersion'))} is not supported"
         raise InputError(problem, path="apiVersion", remedy=f"one of {', '.join(VERSIONS)}")
     metadata = mapping(data.get("metadata"), "metadata")
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
@@ -143,7 +143,7 @@ def _told_zones(data: Mapping[Any, Any]) -> tuple[list[_ToldZone], list[str]]:
 def _number(name: Any, path: str) -> int:
     match = _NUMBER.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        raise InputError(f"{shown(name)} has no number of a NUMA node", path=path, remedy="node-0")
+        raise InputError(f"{abbreviate(name)} has no number of a NUMA node", path=path, remedy="node-0")
     return int(match[1])
 
 
@@ -305,7 +305,7 @@ def _deprecated(data: Mapping[Any, Any]) -> tuple[str, str]:
     """Policy and scope of `topologyPolicies`, empty where it does not tell."""
     listed = data.get("topologyPolicies") or []
     if not isinstance(listed, list):
-        raise InputError(f"{shown(listed)} is not a list", path="topologyPolicies")
+        raise InputError(f"{abbreviate(listed)} is not a list", path="topologyPolicies")
     if not listed:
         return "", ""
     text = str(listed[0])

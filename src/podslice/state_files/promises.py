@@ -27,7 +27,7 @@ from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.state_files.convert import Rewritten
 from podslice.state_files.finding import StateFinding
 from podslice.state_files.salvage import nested, salvaged
-from podslice.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits, readable_bits
+from podslice.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits, parse_bits_or_empty
 from podslice.values.go.godump import decode_data
 from podslice.values.go.gojson import CheckpointError, Members, dump_map, dump_string, dump_value, parse
 
@@ -74,7 +74,7 @@ def _check_promise(path: str, text: str, held: str | None, whose: str) -> Iterat
     except CPUSetError as error:
         yield StateFinding("error", "cpu-list", path, f"{text!r} is not a CPU list: {error}")
         return
-    missing = 0 if held is None else promised & ~readable_bits(held)
+    missing = 0 if held is None else promised & ~parse_bits_or_empty(held)
     if missing:
         words = f"promises CPUs {text}, but the {whose} has {held or 'none'} in {'entries' if held else 'its file'}"
         yield StateFinding("warning", "promise-not-held", path, f"{words}: podslice starts without this promise")
@@ -85,8 +85,10 @@ def _check_order(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator[
         for name, order in named.items():
             held = None if cpus is None else ((cpus.entries or {}).get(uid) or {}).get(name, "")
             given = policy.originals.get(uid, {}).get(name, "")
-            wrong = len(set(order)) != len(order) or list(iter_bits(readable_bits(given))) != order[: _count(given)]
-            if wrong or (held is not None and sorted(order) != list(iter_bits(readable_bits(held)))):
+            wrong = (
+                len(set(order)) != len(order) or list(iter_bits(parse_bits_or_empty(given))) != order[: _count(given)]
+            )
+            if wrong or (held is not None and sorted(order) != list(iter_bits(parse_bits_or_empty(held)))):
                 text = "does not list the promised CPUs and then the others, each once; they count in ascending order"
                 yield StateFinding("warning", "order", f"order.{uid}.{name}", text)
 
@@ -96,7 +98,7 @@ def _check_owners(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator
         return
     for member, pods in (("classes", policy.classes), ("mixed", policy.mixed), ("plugins", policy.plugins)):
         for uid, named in pods.items():
-            own = {name for name, text in ((cpus.entries or {}).get(uid) or {}).items() if readable_bits(text)}
+            own = {name for name, text in ((cpus.entries or {}).get(uid) or {}).items() if parse_bits_or_empty(text)}
             own |= {""} if (cpus.pod_entries or {}).get(uid) else set()
             for name in sorted(named.keys() - own):
                 text = f"the {'container' if name else 'pod'} has no CPUs in its file: podslice starts without this"
@@ -104,7 +106,7 @@ def _check_owners(policy: PolicyContent, cpus: CPUCheckpoint | None) -> Iterator
 
 
 def _count(text: str) -> int:
-    return readable_bits(text).bit_count()
+    return parse_bits_or_empty(text).bit_count()
 
 
 def _sets_text(had: PodCPUTexts) -> str:
@@ -269,7 +271,7 @@ def carry_promises(cpu: Content, policy: bytes | None, target: Release) -> Carri
     originals = {uid: dict(named) for uid, named in own.originals.items()}
     for uid, named in told.items():
         for name, text in named.items():
-            held, promised = readable_bits((entries.get(uid) or {}).get(name, "")), readable_bits(text)
+            held, promised = parse_bits_or_empty((entries.get(uid) or {}).get(name, "")), parse_bits_or_empty(text)
             if promised and promised & ~held == 0 and promised != held:
                 originals.setdefault(uid, {})[name] = text
     content = {"version": policy_state.VERSION, "bootId": ""} if policy is None else _content_of(policy)
@@ -293,8 +295,8 @@ def _all(checkpoint: CPUCheckpoint, told: Promises, own: PolicyContent) -> Promi
 
 
 def _within(promised: str, held: str) -> bool:
-    wanted: Bits = readable_bits(promised)
-    return bool(wanted) and wanted & ~readable_bits(held) == 0
+    wanted: Bits = parse_bits_or_empty(promised)
+    return bool(wanted) and wanted & ~parse_bits_or_empty(held) == 0
 
 
 def _content_of(policy: bytes) -> dict[str, Any]:

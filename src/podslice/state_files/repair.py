@@ -22,7 +22,7 @@ from podslice.state_files.consequence import NodeFacts
 from podslice.state_files.convert import Rewritten
 from podslice.state_files.promises import FIRST_WITH_PROMISES, held_promises, with_kubelet_promises
 from podslice.state_files.salvage import dumps, nested, salvaged, text_map
-from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, readable_bits
+from podslice.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, parse_bits_or_empty
 from podslice.values.errors import InputError
 
 
@@ -104,9 +104,9 @@ class _CPUBook:
         union = self.old_default
         for named in nested(members.get("entries")).values():
             for text in text_map(named).values():
-                union |= readable_bits(text or "")
+                union |= parse_bits_or_empty(text or "")
         for entry in nested(members.get("podentries")).values():
-            union |= readable_bits(_cpu_set(entry) or "")
+            union |= parse_bits_or_empty(_cpu_set(entry) or "")
         return union
 
     def _online(self, cpus: Bits, path: str) -> Bits:

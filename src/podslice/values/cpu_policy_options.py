@@ -17,4 +17,4 @@ class CPUPolicyOptions(msgspec.Struct, frozen=True):
 
 
 CPU_POLICY_OPTIONS: tuple[str, ...] = tuple(name.replace("_", "-") for name in CPUPolicyOptions.__struct_fields__)
-"""The options by upstream's names; whoever lists options reads this."""
+"""The options by upstream's names, for everything that lists options."""

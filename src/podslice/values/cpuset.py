@@ -17,54 +17,56 @@ Bits: TypeAlias = int
 """A set of small non-negative integers: bit *i* is set when *i* is a member."""
 
 MAX_CPU_ID = (1 << 20) - 1
-"""Largest CPU id a `CPUSet` holds; Linux supports at most 8192."""
+"""Largest CPU id a `CPUSet` holds; Linux supports at most 8192 CPUs."""
 
 
 _FEW, _LONG, _SPARSE = 64, 4096, 16
-"""More ranges, or more bits, than these are handled as text: big integers take quadratic time bit by bit."""
+"""More than `_FEW` ranges, or `_LONG` bits with more than `_SPARSE` members, are handled as text: changing a big
+integer bit by bit takes quadratic time."""
 _RUN = re.compile("1+")
 _FEW_DIGITS = 9
 
 
 class CPUSetError(ValueError):
-    """Text that is not a CPU list, prints as upstream's error; or no CPU ids. `problem` says it in our words."""
+    """Raised for text that is no CPU list (prints as upstream's error) and for values that are no CPU ids. `problem`
+    says the same in our words."""
 
     def __init__(self, message: str, problem: str = "") -> None:
         self.problem = problem or message
         super().__init__(message)
 
 
-def _shown(piece: str) -> str:
+def _abbreviate(piece: str) -> str:
     return repr(piece if len(piece) <= 80 else f"{piece[:80]}…")
 
 
 def parse_ranges(text: str) -> list[tuple[int, int]]:
-    """The inclusive ranges of a CPU list, in the order written. Raises `CPUSetError`."""
+    """Return the inclusive ranges of a CPU list, in the order written. Raises `CPUSetError`."""
     if not text:
         return []
     ranges = []
     for piece in text.split(","):
         first, dash, second = piece.partition("-")
         try:
-            low = _number(first)
-            high = _number(second) if dash else low
+            low = _parse_number(first)
+            high = _parse_number(second) if dash else low
         except GoSyntaxError as error:
-            raise CPUSetError(str(error), f"{_shown(piece)} is no CPU, nor a range of CPUs") from None
+            raise CPUSetError(str(error), f"{_abbreviate(piece)} is no CPU, nor a range of CPUs") from None
         if low > high:
             raise CPUSetError(
-                f"invalid range {quote(piece)} ({low} > {high})", f"{_shown(piece)} ends before it begins"
+                f"invalid range {quote(piece)} ({low} > {high})", f"{_abbreviate(piece)} ends before it begins"
             )
         ranges.append((low, high))
     return ranges
 
 
-def _number(text: str) -> int:
-    """A number as Go reads it, which nearly always is a few digits."""
+def _parse_number(text: str) -> int:
+    """Parse a number as Go does. Nearly always it is a few digits, which need no `atoi`."""
     return int(text) if len(text) <= _FEW_DIGITS and text.isascii() and text.isdigit() else atoi(text)
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted ranges with overlapping and adjacent ones joined."""
+    """Return the ranges sorted, with overlapping and adjacent ones joined."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1] + 1:
@@ -75,12 +77,12 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def format_ranges(ranges: Iterable[tuple[int, int]]) -> str:
-    """Canonical text of merged ranges."""
+    """Return the canonical text of merged ranges."""
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 def parse_bits(text: str) -> Bits:
-    """CPU list text as bits. Raises `CPUSetError`, also for ids above `MAX_CPU_ID`."""
+    """Return the CPUs of a CPU list as bits. Raises `CPUSetError`, also for ids above `MAX_CPU_ID`."""
     ranges = parse_ranges(text)
     for _, high in ranges:
         if high > MAX_CPU_ID:
@@ -93,8 +95,8 @@ def parse_bits(text: str) -> Bits:
     return bits
 
 
-def readable_bits(text: str) -> Bits:
-    """As `parse_bits`; no CPUs where the text is no CPU list."""
+def parse_bits_or_empty(text: str) -> Bits:
+    """Return the CPUs of a CPU list as bits, or no CPUs for text that is no CPU list."""
     try:
         return parse_bits(text)
     except CPUSetError:
@@ -102,7 +104,7 @@ def readable_bits(text: str) -> Bits:
 
 
 def _bits_of_many(ranges: list[tuple[int, int]]) -> Bits:
-    """Bits of merged ranges in time linear in the largest id, where setting them one by one is quadratic."""
+    """Return merged ranges as bits, in time linear in the largest id; setting bits one by one would be quadratic."""
     digits = bytearray(b"0" * (ranges[-1][1] + 1))
     for low, high in ranges:
         digits[low : high + 1] = b"1" * (high + 1 - low)
@@ -110,7 +112,7 @@ def _bits_of_many(ranges: list[tuple[int, int]]) -> Bits:
 
 
 def ranges_of(bits: Bits) -> list[tuple[int, int]]:
-    """Maximal runs of consecutive members."""
+    """Return the maximal runs of consecutive members."""
     if bits.bit_length() > _LONG:
         return [(run.start(), run.end() - 1) for run in _RUN.finditer(f"{bits:b}"[::-1])]
     ranges = []
@@ -127,7 +129,7 @@ def ranges_of(bits: Bits) -> list[tuple[int, int]]:
 
 
 def format_bits(bits: Bits) -> str:
-    """Canonical CPU list text of `bits`."""
+    """Return the canonical CPU list of `bits`."""
     if bits.bit_length() > _LONG:
         return format_ranges(ranges_of(bits))
     pieces = []
@@ -144,7 +146,7 @@ def format_bits(bits: Bits) -> str:
 
 
 def bits_of(ids: Iterable[int]) -> Bits:
-    """Bits with every id of `ids` set."""
+    """Return bits with every id of `ids` set."""
     bits = 0
     for i in ids:
         bits |= 1 << i
@@ -152,7 +154,7 @@ def bits_of(ids: Iterable[int]) -> Bits:
 
 
 def union(sets: Iterable[Bits]) -> Bits:
-    """Everything that is in one of the sets."""
+    """Return the members of any of the sets."""
     bits = 0
     for one in sets:
         bits |= one
@@ -160,7 +162,7 @@ def union(sets: Iterable[Bits]) -> Bits:
 
 
 def lowest_bits(bits: Bits, count: int) -> Bits:
-    """The so many lowest of a set, or all of them."""
+    """Return the `count` lowest members, or all of them where there are fewer."""
     if bits.bit_count() <= count:
         return bits
     rest = bits
@@ -170,7 +172,7 @@ def lowest_bits(bits: Bits, count: int) -> Bits:
 
 
 def iter_bits(bits: Bits) -> Iterator[int]:
-    """Members in ascending order."""
+    """Yield the members in ascending order."""
     if bits.bit_length() > _LONG and bits.bit_count() > _SPARSE:
         digits = f"{bits:b}"[::-1]
         place = digits.find("1")
@@ -185,28 +187,28 @@ def iter_bits(bits: Bits) -> Iterator[int]:
 
 
 def ids_of(bits: Bits) -> list[int]:
-    """Members in ascending order; of a single one, which is the rule for NUMA nodes, without a walk."""
+    """Return the members in ascending order. A single member, the rule for NUMA masks, takes no loop."""
     if bits & (bits - 1):
         return list(iter_bits(bits))
     return [bits.bit_length() - 1] if bits else []
 
 
 def _bits_of_ids(ids: Iterable[int]) -> Bits:
-    """As `bits_of`, of what anybody may give. Raises `CPUSetError`."""
+    """Return ids given by a caller of the library as bits. Raises `CPUSetError`."""
     if isinstance(ids, str):
-        raise CPUSetError(f"{_shown(ids)} is text; CPUSet.parse reads it")
+        raise CPUSetError(f"{_abbreviate(ids)} is text; CPUSet.parse reads it")
     try:
         known = tuple(ids)
         if max(known, default=0) <= MAX_CPU_ID:
             return bits_of(known)
     except (TypeError, ValueError):
         pass
-    raise CPUSetError(f"{_shown(str(ids))} is no collection of CPU ids, which are numbers from 0 to {MAX_CPU_ID}")
+    raise CPUSetError(f"{_abbreviate(str(ids))} is no collection of CPU ids, which are numbers from 0 to {MAX_CPU_ID}")
 
 
 class CPUSet:
     """An immutable set of CPU ids. Prints as Linux CPU-list text (`0-3,8`); compares and hashes by content. Raises
-    `CPUSetError` for what are no ids."""
+    `CPUSetError` for values that are no CPU ids."""
 
     __slots__ = ("bits",)
     bits: Bits
@@ -216,14 +218,14 @@ class CPUSet:
 
     @classmethod
     def from_bits(cls, bits: Bits) -> CPUSet:
-        """The set whose members are the bits set in `bits`."""
+        """Return the set whose members are the bits set in `bits`."""
         new = object.__new__(cls)
         object.__setattr__(new, "bits", bits)
         return new
 
     @classmethod
     def parse(cls, text: str) -> CPUSet:
-        """CPU-list text (`0-3,8`) as a set. Raises `CPUSetError`."""
+        """Return the set of CPU-list text (`0-3,8`). Raises `CPUSetError`."""
         return cls.from_bits(parse_bits(text))
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -1,7 +1,7 @@
-"""What a decoder says about plain data, in words for people who write YAML.
+"""Errors of typed decoding, in words for people who write YAML.
 
-Every reader of typed data decodes with msgspec, whose errors speak of arrays, `str` and JSONPath; this is the one place
-that translates them.
+Every reader of typed data decodes with msgspec, whose errors speak of arrays, `str` and JSONPath; this module is the
+one place that translates them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import reprlib
 from typing import Literal, NamedTuple
 
 MAP_KEY = "[...]"
-"""What stands in a path for a key of a map; the decoder does not say which."""
+"""Stands in a path for a key of a map: msgspec does not say which key it was."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
 _EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
 _BOUND = re.compile(r"expected `(?P<wanted>int|float|str)` (?P<bound>[<>]=? |of |matching )", re.IGNORECASE)
@@ -34,9 +34,12 @@ _SCALARS = ("int", "float", "bool", "NumberText")
 
 
 class DecodingProblem(NamedTuple):
-    """`path` is the field as in `spec.containers[0].name`, empty for the whole; `remedy` is empty where the problem
-    says it; `unknown`: a field there that nobody knows; `got`: whether the problem ends with the kind or the value that
-    was found."""
+    """A translated decoding error.
+
+    `path` is the field as in `spec.containers[0].name`, empty for the whole; `remedy` is empty where the problem says
+    it; `unknown` is the name of an unknown field at the path; `got`: whether the problem ends with the kind or the
+    value that was found.
+    """
 
     path: str
     problem: str
@@ -46,7 +49,7 @@ class DecodingProblem(NamedTuple):
 
 
 def decoding_problem(text: str) -> DecodingProblem:
-    """The parts of a message of msgspec's `ValidationError`."""
+    """Translate the text of a msgspec `ValidationError`."""
     place = _PLACE.search(text)
     path = place["path"] if place else ""
     problem = _PLACE.sub("", text)
@@ -67,7 +70,8 @@ def decoding_problem(text: str) -> DecodingProblem:
 
 
 def with_value(found: DecodingProblem, data: object) -> str:
-    """The problem, and the value of `data` that has it: a scalar that can be found and is not said yet."""
+    """Return the problem followed by the offending value of `data`, where that is a scalar which the text does not
+    quote yet."""
     for name, index in _STEP.findall(found.path):
         if index and isinstance(data, list) and int(index) < len(data):
             data = data[int(index)]
@@ -77,7 +81,7 @@ def with_value(found: DecodingProblem, data: object) -> str:
             return found.problem
     if found.unknown or found.got == "value" or data is None or isinstance(data, (dict, list)):
         return found.problem
-    text = shown(data) if isinstance(data, str) else str(data).lower()[:_LONGEST]
+    text = abbreviate(data) if isinstance(data, str) else str(data).lower()[:_LONGEST]
     return f"{found.problem}{':' if found.got == 'kind' else ', got'} {text}"
 
 
@@ -85,6 +89,6 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = _LONGEST
 
 
-def shown(value: object) -> str:
-    """A value of an input for a message, never longer than a line."""
+def abbreviate(value: object) -> str:
+    """Return `value` as text for a message, never longer than a line."""
     return _SHORT.repr(value)

@@ -13,18 +13,18 @@ API_VERSION = "podslice.io/v1alpha1"
 
 
 def document(value: msgspec.Struct) -> dict[str, Any]:
-    """Plain data of a document; its kind is the name of its type, sets of CPUs and quantities are text."""
+    """Return a document as plain data. Its kind is the name of its type; CPU sets and quantities become text."""
     data: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
     return with_header(type(value).__name__, data)
 
 
 def with_header(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """A document of this kind with these fields."""
+    """Return a document of this kind with these fields."""
     return {"apiVersion": API_VERSION, "kind": kind, **data}
 
 
 def without_header(kind: str, data: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The fields of a document that may leave out its header. Raises `InputError` for another kind or version."""
+    """Return the fields of a document, whose header may be absent. Raises `InputError` for another kind or version."""
     for field, wanted in (("kind", kind), ("apiVersion", API_VERSION)):
         if data.get(field, wanted) != wanted:
             raise InputError(f"{str(data[field])[:80]!r} is not {wanted}", path=field, remedy=f"write {wanted}")

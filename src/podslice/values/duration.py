@@ -9,17 +9,17 @@ from podslice.values.golang import INT64_MAX, quote
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 _SMALLEST = 1 << 63
-"""The magnitude of the smallest duration, which has no positive counterpart."""
+"""Magnitude of the smallest duration, which has no positive counterpart."""
 _MOST_DIGITS = 1000
-"""More digits of a fraction change nothing."""
+"""Digits of a fraction that are read: nanoseconds need nine, and long integers take time."""
 
 
 class DurationError(ValueError):
-    """Text that is not a duration; the message is Go's."""
+    """Raised for text that is no duration; the message is Go's."""
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration text. Raises `DurationError` with the text of `time.ParseDuration`."""
+    """Return a Go duration in nanoseconds. Raises `DurationError` with the text of `time.ParseDuration`."""
     negative = text.startswith("-")
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> int:
     while position < len(body):
         part = _PART.match(body, position)
         assert part is not None
-        total += _part(text, *part.groups())
+        total += _parse_part(text, *part.groups())
         if total > _SMALLEST:
             raise _invalid(text)
         position = part.end()
@@ -39,7 +39,7 @@ def parse_duration(text: str) -> int:
     return -total if negative else total
 
 
-def _part(text: str, whole: str, fraction: str | None, unit: str) -> int:
+def _parse_part(text: str, whole: str, fraction: str | None, unit: str) -> int:
     if (not whole and not fraction) or len(whole.lstrip("0")) > 19:
         raise _invalid(text)
     if not unit:
@@ -56,16 +56,16 @@ def _invalid(text: str) -> DurationError:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Go's shortest text of a duration."""
+    """Return Go's shortest text of a duration."""
     if nanoseconds == 0:
         return "0s"
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     for unit, limit in (("ns", 10**3), ("µs", 10**6), ("ms", 10**9)):
         if rest < limit:
-            return f"{sign}{_decimal(rest, _UNITS[unit])}{unit}"
+            return f"{sign}{_format_decimal(rest, _UNITS[unit])}{unit}"
     minutes, seconds = divmod(rest, 60 * 10**9)
     hours, minutes = divmod(minutes, 60)
-    text = f"{_decimal(seconds, 10**9)}s"
+    text = f"{_format_decimal(seconds, 10**9)}s"
     if hours:
         text = f"{hours}h{minutes}m{text}"
     elif minutes:
@@ -73,7 +73,7 @@ def format_duration(nanoseconds: int) -> str:
     return sign + text
 
 
-def _decimal(value: int, unit: int) -> str:
+def _format_decimal(value: int, unit: int) -> str:
     whole, rest = divmod(value, unit)
     if not rest:
         return str(whole)

@@ -1,4 +1,4 @@
-"""Every failure podslice can report, as types that carry facts and make their own sentence.
+"""Every failure podslice reports, as types that carry facts and make their own sentence.
 
 Three families, because three different people act on them: `InputError` (the user gave something unusable and can
 correct it), `StartError` (a kubelet with this configuration would not start on this machine) and `AdmissionError` (the
@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 
 class PodsliceError(Exception):
-    """Base of everything podslice raises on purpose."""
+    """Base of every exception podslice raises on purpose."""
 
 
 _LONGEST = 600
 
 
-def _bounded(text: str) -> str:
-    """A part of a message that may quote an input of any length."""
+def _truncate(text: str) -> str:
+    """Cut a part of a message that may quote an input of any length."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class InputError(PodsliceError):
-    """Unusable input: where it is, what it says, and what would be valid.
+    """Raised for unusable input: where it is, what it says, and what would be valid.
 
     `source` names the file (or `stdin`), `document` the zero-based document in it, `path` the field
     (`spec.containers[0].resources.limits[cpu]`), `remedy` what to write instead. Prints as one line.
@@ -34,10 +34,10 @@ class InputError(PodsliceError):
     def __init__(
         self, problem: str, *, source: str = "", document: int | None = None, path: str = "", remedy: str = ""
     ) -> None:
-        self.problem = _bounded(problem)
-        self.source = _bounded(source)
+        self.problem = _truncate(problem)
+        self.source = _truncate(source)
         self.document = document
-        self.path = _bounded(path)
+        self.path = _truncate(path)
         self.remedy = remedy
         super().__init__(str(self))
 
@@ -53,11 +53,11 @@ class InputError(PodsliceError):
 
     @property
     def errors(self) -> tuple[InputError, ...]:
-        """This error; more of them in `InputErrors`."""
+        """This error alone; `InputErrors` has several."""
         return (self,)
 
     def at(self, *, source: str = "", document: int | None = None, path: str = "") -> InputError:
-        """The same error with the parts of its place that were not known deeper down."""
+        """Return the same error with its place completed: `self` keeps the parts it already has."""
         return InputError(
             self.problem,
             source=self.source or source,
@@ -68,9 +68,9 @@ class InputError(PodsliceError):
 
 
 class InputErrors(InputError):  # noqa: N818 - several of them
-    """Everything that is wrong with an input, where there is more than one thing. Prints as one line each.
+    """Raised for an input with more than one error. Prints one line for each.
 
-    Its attributes are those of the first; `errors` has all of them, as every `InputError` has.
+    Its attributes are those of the first error; `errors` has all of them, as for every `InputError`.
     """
 
     def __init__(self, errors: Sequence[InputError]) -> None:
@@ -92,15 +92,15 @@ class InputErrors(InputError):  # noqa: N818 - several of them
 
 
 def raise_all(errors: Iterable[InputError]) -> None:
-    """Raise what was collected: nothing, the one error, or all of them as `InputErrors`."""
+    """Raise the collected errors: nothing for none, a single one as it is, several as `InputErrors`."""
     single = [one for error in errors for one in error.errors]
     if single:
         raise single[0] if len(single) == 1 else InputErrors(single)
 
 
 class StartKind(NamedTuple):
-    """One way in which a start fails: a stable `code`, upstream's `message` and our `remedy`, empty where the message
-    says it. Both have a place in braces for each fact. Kinds stand beside the code that finds them."""
+    """A way in which a start fails: a stable `code`, upstream's `message` and our `remedy`, empty where the message
+    says it. Both texts have a placeholder in braces for each fact. Kinds stand beside the code that finds them."""
 
     code: str
     message: str
@@ -108,8 +108,8 @@ class StartKind(NamedTuple):
 
 
 class StartError(PodsliceError):
-    """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions;
-    `kind` and `facts` make `message`, upstream's text, and `remedy`, what to do about it."""
+    """Raised where a kubelet with this configuration would not start. `stage` names the step as in the recorded
+    decisions; `kind` and `facts` make `message`, upstream's text, and `remedy`, what to do about it."""
 
     def __init__(self, stage: str, kind: StartKind, /, **facts: object) -> None:
         self.stage = stage
@@ -120,13 +120,13 @@ class StartError(PodsliceError):
         super().__init__(self.message)
 
     def but(self, **facts: object) -> StartError:
-        """The same error with some facts changed."""
+        """Return the same error with some facts replaced."""
         return StartError(self.stage, self.kind, **{**self.facts, **facts})
 
 
 class RefusalKind(NamedTuple):
-    """One way to refuse a pod: a stable `code`, upstream's `message`, and the `reason` of the pod status, empty where
-    the refusing manager gives none. Both texts have a place in braces for each fact. Kinds stand beside the code that
+    """A way to refuse a pod: a stable `code`, upstream's `message`, and the `reason` of the pod status, empty where the
+    refusing manager gives none. Both texts have a placeholder in braces for each fact. Kinds stand beside the code that
     refuses."""
 
     code: str
@@ -135,30 +135,30 @@ class RefusalKind(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a pod is not admitted: `reason` and `message` as the pod status says it, made of `kind` and `facts`."""
+    """Why a pod is not admitted: `reason` and `message` as in the pod status, made of `kind` and `facts`."""
 
     kind: RefusalKind
     facts: Mapping[str, object] = {}
 
     @property
     def code(self) -> str:
-        """Stable, and finer than upstream's reason."""
+        """Stable code, finer than upstream's reason."""
         return self.kind.code
 
     @property
     def reason(self) -> str:
-        """Upstream's word, for programs."""
+        """Upstream's `status.reason`, for programs."""
         return self.kind.reason.format(**self.facts)
 
     @property
     def message(self) -> str:
-        """Upstream's sentence, for people."""
+        """Upstream's `status.message`, for people."""
         return self.kind.message.format(**self.facts)
 
 
 class AdmissionError(PodsliceError):
-    """The node refuses a pod. `reason` may be empty when the refusing manager gives none; the Topology Manager then
-    wraps the message (cpu-topology 9.2)."""
+    """Raised where the node refuses a pod. `reason` may be empty when the refusing manager gives none; the Topology
+    Manager then wraps the message (cpu-topology 9.2)."""
 
     def __init__(self, kind: RefusalKind, /, **facts: object) -> None:
         self.refusal = Refusal(kind, facts)
@@ -166,12 +166,12 @@ class AdmissionError(PodsliceError):
 
     @property
     def reason(self) -> str:
-        """What the pod status would give as its reason."""
+        """The pod's `status.reason`."""
         return self.refusal.reason
 
     @property
     def message(self) -> str:
-        """What the pod status would say."""
+        """The pod's `status.message`."""
         return self.refusal.message
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ class AdmissionError(PodsliceError):
 
 
 class UpstreamDefectError(PodsliceError):
-    """Kubernetes v1.36.2 crashes here, or never answers (`hangs`). `name` is the row in docs/deviations.md."""
+    """Raised where Kubernetes v1.36.2 crashes, or never answers (`hangs`). `name` is the row in docs/deviations.md."""
 
     def __init__(self, name: str, detail: str = "", *, hangs: bool = False) -> None:
         self.hangs = hangs

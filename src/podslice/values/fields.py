@@ -1,4 +1,4 @@
-"""Which fields a type of plain data has, for who wrote another one."""
+"""The fields of a type of plain data, to suggest one for a name that the type does not have."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ _STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[\]]+)")
 
 
 def known_fields(kind: type, path: str) -> list[str]:
-    """The fields of the object at a path of a value of this type; none where it has any."""
+    """Return the names of the fields of the object at `path` in a value of type `kind`; none where it may have any."""
     kinds: list[inspect.Type] = [inspect.type_info(kind)]
     for step in _STEP.finditer(path):
-        kinds = [below for one in kinds for below in _below(one, step[2])]
+        kinds = [below for one in kinds for below in _element_types(one, step[2])]
     return [field.encode_name for one in kinds for each in _structs(one) for field in each.fields]
 
 
-def _below(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
+def _element_types(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
+    """Return the types of the elements of `kind`: a list's items where `name` is None, else the values under that key
+    or field."""
     if isinstance(kind, inspect.UnionType):
-        return [below for one in kind.types for below in _below(one, name)]
+        return [below for one in kind.types for below in _element_types(one, name)]
     if name is None and isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
         return [kind.item_type]
     if isinstance(kind, inspect.DictType):
@@ -30,6 +32,7 @@ def _below(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
 
 
 def _structs(kind: inspect.Type) -> list[inspect.StructType]:
+    """Return the struct types among the alternatives of `kind`."""
     if isinstance(kind, inspect.UnionType):
         return [found for one in kind.types for found in _structs(one)]
     return [kind] if isinstance(kind, inspect.StructType) else []

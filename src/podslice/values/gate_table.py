@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 OLDEST, NEWEST = 33, 36
-"""The minor versions of Kubernetes 1.x that the table is about."""
+"""First and last minor version of Kubernetes 1.x in the table."""
 
 _STAGES = {"a": "ALPHA", "b": "BETA", "g": "", "d": "DEPRECATED"}
 _TABLE = """
@@ -329,7 +329,7 @@ class GateState(NamedTuple):
 
 @cache
 def gate_states(minor: int = NEWEST) -> dict[str, GateState]:
-    """All gates of a version by name. Raises `KeyError` for a version the table is not about."""
+    """Return all gates of a version by name. Raises `KeyError` for a version outside the table."""
     if not OLDEST <= minor <= NEWEST:
         raise KeyError(minor)
     states = {}
@@ -343,12 +343,12 @@ def gate_states(minor: int = NEWEST) -> dict[str, GateState]:
 
 @cache
 def gate_dependencies() -> dict[str, tuple[str, ...]]:
-    """The gates of 1.36 that a gate needs, by its name."""
+    """Return the gates of 1.36 that each gate needs, by its name."""
     return {name: tuple(needed) for name, *needed in map(str.split, _NEEDS.strip().splitlines())}
 
 
 def unknown_gate_hint(name: str, minor: int = NEWEST) -> str:
-    """The nearest gate of a version, or the versions that have this one."""
+    """Return what to do about a gate that 1.`minor` does not have: the version that adds it, or the nearest name."""
     since = next((version for version in range(OLDEST, NEWEST + 1) if name in gate_states(version)), None)
     if since is not None and since > minor:
         return f"Kubernetes 1.{since} has it"
@@ -357,7 +357,7 @@ def unknown_gate_hint(name: str, minor: int = NEWEST) -> str:
 
 
 def gate_warnings(overrides: dict[str, bool], minor: int = NEWEST) -> list[str]:
-    """What a component logs about gates that are set and will go away."""
+    """Return the warnings a component logs about gates that are set and will be removed."""
     words = {"": "GA", "DEPRECATED": "deprecated"}
     states = gate_states(minor)
     return [

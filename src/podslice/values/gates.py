@@ -10,9 +10,10 @@ from podslice.values.gate_table import NEWEST, gate_dependencies, gate_states, u
 
 
 class Gate(NamedTuple):
-    """A gate's default, its stage (`""` is GA), and whether the default is locked.
+    """Default and stage of a gate (`""` is GA), and whether the default is locked.
 
-    `later`: a fix that KEP-2837 announces and v1.36.2 lacks. The gate exists only in profiles without this quirk.
+    `later`: the quirk that a fix announced in KEP-2837 removes, and that v1.36.2 still has. The gate exists only in
+    profiles without this quirk.
     """
 
     default: bool
@@ -59,17 +60,17 @@ GATES: dict[str, Gate] = {
 
 
 def join_errors(problems: Sequence[str]) -> str:
-    """One error as it is, several as Kubernetes prints an aggregate: `[first, second]`."""
+    """Return a single error as it is, several as Kubernetes prints an aggregate: `[first, second]`."""
     return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
 
 
 def later_gates(quirks: object) -> tuple[str, ...]:
-    """The gates of KEP-2837's fixes that exist in a profile with these quirks; v1.36.2 knows none of them."""
+    """Return the gates of KEP-2837's fixes that exist in a profile with these quirks; v1.36.2 has none of them."""
     return tuple(name for name, gate in GATES.items() if gate.later and not getattr(quirks, gate.later))
 
 
 class GateError(ValueError):
-    """A gate setting a component would refuse to start with; the text is upstream's, `hint` says what to do.
+    """Raised for a gate setting with which a component does not start; the text is upstream's, `hint` says what to do.
 
     Upstream prints several `problems` in random order; here they are in the order of the gates' names.
     """
@@ -81,7 +82,7 @@ class GateError(ValueError):
 
 
 class FeatureGates(dict[str, bool]):
-    """The effective gates, which nobody changes; reading an unknown name raises `KeyError`."""
+    """The effective gates, immutable by convention. Reading an unknown name raises `KeyError`."""
 
     __slots__ = ("unknown",)
 
@@ -93,12 +94,11 @@ class FeatureGates(dict[str, bool]):
     def from_overrides(
         cls, overrides: Mapping[str, bool], *, fixes: Collection[str] = (), other_gates_allowed: bool = True
     ) -> FeatureGates:
-        """Defaults with `overrides`. Raises `GateError` for a locked gate or an unmet dependency.
+        """Return the defaults with `overrides`. Raises `GateError` for a locked gate or an unmet dependency.
 
-        `fixes` names the later gates that exist (`later_gates`); the others are off, and unknown by name.
-
-        Gates that do not matter here are listed in `unknown`. With `other_gates_allowed` False those that Kubernetes
-        has are checked for their locks, and those that no component knows are refused.
+        `fixes` names the later gates that exist (`later_gates`); the others are off, and unknown by name. Gates that do
+        not matter here are listed in `unknown`. With `other_gates_allowed` False, gates of Kubernetes that do not
+        matter here are checked for their locks, and those that no component has are refused.
         """
         known = {name: gate for name, gate in GATES.items() if not gate.later or name in fixes}
         effective = {name: gate.default and name in known for name, gate in GATES.items()}
@@ -112,7 +112,7 @@ class FeatureGates(dict[str, bool]):
                     continue
                 unknown.append(name)
             elif gate.locked and value != gate.default:
-                raise GateError(_locked(name, value=value))
+                raise GateError(_locked_message(name, value=value))
             else:
                 effective[name] = value
         for group, stage in (("AllAlpha", _ALPHA), ("AllBeta", _BETA)):
@@ -127,23 +127,24 @@ class FeatureGates(dict[str, bool]):
 
 
 def with_pod_level(gates: Mapping[str, bool]) -> FeatureGates:
-    """Gates as they are, but those of pod-level resources and their managers on."""
+    """Return the gates with pod-level resources and their managers turned on."""
     return FeatureGates({**gates, "PodLevelResources": True, "PodLevelResourceManagers": True})
 
 
-def _locked(name: str, *, value: bool) -> str:
+def _locked_message(name: str, *, value: bool) -> str:
+    """Return upstream's message for a locked gate."""
     shown = ("false", "true")
     return f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[not value]}"
 
 
 def check_gates(overrides: Mapping[str, bool], minor: int = NEWEST, *, besides: Collection[str] = ()) -> None:
-    """Raise `GateError` with everything that Kubernetes 1.`minor` does not know, but what is named `besides`, or locks;
-    upstream tells the first it meets."""
+    """Raise `GateError` for every gate that Kubernetes 1.`minor` does not have or locks; gates in `besides` are known
+    too. Upstream reports only the first it meets."""
     states = gate_states(minor)
     problems, hints = [], []
     for name, value in sorted(overrides.items()):
         if name in states and states[name].locked and value != states[name].default:
-            problems.append(_locked(name, value=value))
+            problems.append(_locked_message(name, value=value))
             hints.append("remove it")
         elif name not in states and name not in besides:
             problems.append(f"unrecognized feature gate: {name}")
@@ -153,7 +154,7 @@ def check_gates(overrides: Mapping[str, bool], minor: int = NEWEST, *, besides: 
 
 
 def all_gates(overrides: Mapping[str, bool]) -> dict[str, bool]:
-    """Every gate of 1.36 by name: its default, or what `overrides` says of it or of its stage."""
+    """Return every gate of 1.36 by name: as `overrides` sets it or its stage, else its default."""
     effective = {}
     groups = {_ALPHA: overrides.get("AllAlpha"), _BETA: overrides.get("AllBeta")}
     for name, state in gate_states().items():
@@ -179,7 +180,8 @@ def _check_dependencies(effective: Mapping[str, bool]) -> None:
 
 
 def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
-    """Gates that are on by default, not named in `overrides`, and need a gate that `overrides` turns off, sorted.
+    """Return, sorted, the gates that are on by default, not named in `overrides`, and need a gate that `overrides`
+    turns off.
 
     A component does not start until these are off too.
     """

@@ -23,22 +23,22 @@ _ESCAPES = {
 
 
 def wrap_int64(value: int) -> int:
-    """`value` as it is left in a signed 64-bit integer, which Go lets overflow silently."""
+    """Return `value` as a signed 64-bit integer holds it: Go overflows silently."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def divide(dividend: int, divisor: int) -> int:
-    """Integer division that truncates toward zero. Raises `ZeroDivisionError`."""
+    """Divide integers, truncating toward zero. Raises `ZeroDivisionError`."""
     quotient = abs(dividend) // abs(divisor)
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
 class GoSyntaxError(ValueError):
-    """A `strconv` failure; its text is Go's."""
+    """Raised where `strconv` fails; the text is Go's."""
 
 
 def quote(text: str) -> str:
-    """`text` as Go's `%q` prints it."""
+    """Return `text` as Go's `%q` prints it."""
     out = []
     for char in text:
         if char in _ESCAPES:
@@ -58,12 +58,12 @@ _INT64_DIGITS = 20
 
 
 def _significant(digits: str) -> str:
-    """A number without leading zeros, cut off where it is beyond 64 bits anyway."""
+    """Return a number without leading zeros, cut where it exceeds 64 bits anyway."""
     return digits[:1].strip("0123456789") + (digits.lstrip("+-0") or "0")[:_INT64_DIGITS]
 
 
 def atoi(text: str) -> int:
-    """Decimal integer within signed 64 bits; raises `GoSyntaxError` with the text of `strconv.Atoi`."""
+    """Return a decimal integer within signed 64 bits. Raises `GoSyntaxError` with the text of `strconv.Atoi`."""
     if not _INTEGER.match(text):
         raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: invalid syntax")
     value = int(text) if len(text) <= _INT64_DIGITS else int(_significant(text))
@@ -73,7 +73,7 @@ def atoi(text: str) -> int:
 
 
 def parse_bool(text: str) -> bool:
-    """Boolean text; raises `GoSyntaxError` with the text of `strconv.ParseBool`."""
+    """Return a boolean. Raises `GoSyntaxError` with the text of `strconv.ParseBool`."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -84,12 +84,12 @@ def parse_bool(text: str) -> bool:
 _DECIMAL_FLOAT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+\Z")
 _MISPLACED_UNDERSCORE = re.compile(r"(?<![0-9a-fA-FxX])_|_(?![0-9a-fA-F])")
-"""Underscores stand between digits, or behind the `0x`."""
+"""Underscores are allowed between digits and behind the `0x`."""
 _FLOAT_WORD = re.compile(r"[+-]?(?:inf|infinity)\Z|nan\Z", re.IGNORECASE)
 
 
 def to_float32(value: float) -> float:
-    """`value` rounded to 32 bits; beyond them it is infinite."""
+    """Return `value` rounded to 32 bits; infinite beyond them."""
     try:
         (rounded,) = struct.unpack("f", struct.pack("f", value))
     except OverflowError:
@@ -98,7 +98,7 @@ def to_float32(value: float) -> float:
 
 
 def parse_float32(text: str) -> float:
-    """A number of 32 bits; raises `GoSyntaxError` with the text of `strconv.ParseFloat`."""
+    """Return a number of 32 bits. Raises `GoSyntaxError` with the text of `strconv.ParseFloat`."""
     digits = text if _MISPLACED_UNDERSCORE.search(text) else text.replace("_", "")
     if _DECIMAL_FLOAT.match(digits):
         number = float(digits)

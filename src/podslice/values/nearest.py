@@ -1,4 +1,4 @@
-"""A name that nobody knows, and the known one that was probably meant."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The remedy for a name that is none of the known ones: the nearest of them, or what to do where none is near."""
+    """Return the remedy for an unknown name: the nearest known one, or `otherwise` where none is near."""
     close = get_close_matches(name, list(known), 1)
     return f"did you mean {close[0]}?" if close else otherwise

@@ -22,11 +22,11 @@ _FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([
 _SUFFIX_ERROR = "unable to parse quantity's suffix"
 _NUMERIC_ERROR = "unable to parse numeric part of quantity"
 MAX_DIGITS = 1024
-"""Longer amounts are refused: big integers would take the time. 64 bits are 19 digits."""
+"""Longer amounts are refused, because big integers would take the time. 64 bits are 19 digits."""
 _TOO_LONG = f"amounts of more than {MAX_DIGITS} digits are not read"
 _POWERS: tuple[int, ...] = tuple(10**n for n in range(19))
 _FITS = {scale: INT64_MAX * 10 ** (9 + scale) for scale in range(-9, 1)}
-"""The largest number of billionths that a small quantity of a scale holds."""
+"""Largest number of billionths that a small quantity of each scale holds."""
 _SMALLEST = INT64_MIN * _NANO
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
 _HUGE = 10**60
@@ -42,19 +42,23 @@ _SMALL_DECIMAL_DIGITS = 18
 
 
 _SHORT = 24
-"""Characters of texts that are remembered."""
+"""Longest text whose quantity is cached."""
 
 
 class QuantityError(ValueError):
-    """Text that is not a quantity, the message is upstream's; or no text at all."""
+    """Raised for text that is no quantity (the message is upstream's), and for values that are no text."""
 
 
 class Quantity:
     """An immutable quantity. Compares and hashes by numeric value.
 
-    `nano` is the value in billionths; `format` one of DecimalSI, BinarySI, DecimalExponent. `scale` is the power of
-    ten upstream's representation counts in, `small` whether that is the 64-bit one (pod-level-resources 1.1); both only
-    matter for conversions and overflow. `text` is the spelling where it is kept.
+    - `nano`: the value in billionths
+    - `format`: DecimalSI, BinarySI or DecimalExponent
+    - `scale`: the power of ten in which upstream's representation counts
+    - `small`: whether that is upstream's 64-bit representation (pod-level-resources 1.1)
+    - `text`: the spelling, where upstream keeps it
+
+    `scale` and `small` only matter for conversions and overflow.
     """
 
     __slots__ = ("format", "nano", "scale", "small", "text")
@@ -72,10 +76,10 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read a quantity as Kubernetes does. Raises `QuantityError`. The same few texts come again and again."""
+        """Read a quantity as Kubernetes does. Raises `QuantityError`. Short texts are cached, as the same few recur."""
         if not isinstance(text, str):
             raise QuantityError(f"{str(text)[:80]} is no text; Quantity.of takes whole numbers")
-        return _remembered(text) if len(text) <= _SHORT else cls._parse(text)
+        return _parse_cached(text) if len(text) <= _SHORT else cls._parse(text)
 
     @classmethod
     def _parse(cls, text: str) -> Quantity:
@@ -91,49 +95,51 @@ class Quantity:
             return cls(0, DECIMAL_SI, 0, text if text == "0" else None)
         number = _Number(text, sign == "-", bool(zeros or whole or fraction), (whole or "0"), fraction or "")
         if suffix in _DECIMAL:
-            return _decimal(number, _DECIMAL[suffix], DECIMAL_SI)
+            return _from_decimal(number, _DECIMAL[suffix], DECIMAL_SI)
         if suffix in _BINARY:
-            return _binary(number, _BINARY[suffix])
+            return _from_binary(number, _BINARY[suffix])
         exponent = _EXPONENT.match(suffix)
         if exponent is None or not INT64_MIN <= int(exponent[1]) <= INT64_MAX:
             raise QuantityError(_SUFFIX_ERROR)
-        return _decimal(number, int(exponent[1]), DECIMAL_EXPONENT)
+        return _from_decimal(number, int(exponent[1]), DECIMAL_EXPONENT)
 
     @classmethod
     def of(cls, value: int, fmt: str = DECIMAL_SI) -> Quantity:
-        """A whole number of units."""
+        """Return a whole number of units."""
         return cls(value * _NANO, fmt)
 
     @classmethod
     def milli(cls, value: int) -> Quantity:
-        """A whole number of thousandths, e.g. millicores."""
+        """Return a whole number of thousandths, e.g. millicores."""
         return cls(value * 10**6, DECIMAL_SI, -3)
 
     def value(self) -> int:
-        """The value as an integer, rounded away from zero; beyond 64 bits it overflows as upstream does."""
-        return self._scaled(0)
+        """Return the value as an integer, rounded away from zero; beyond 64 bits it overflows as upstream does."""
+        return self._round_to(0)
 
     def milli_value(self) -> int:
-        """The value in thousandths, rounded away from zero; beyond 64 bits it overflows as upstream does."""
-        return self._scaled(-3)
+        """Return the value in thousandths, rounded away from zero; beyond 64 bits it overflows as upstream does."""
+        return self._round_to(-3)
 
-    def _scaled(self, exponent: int) -> int:
+    def _round_to(self, exponent: int) -> int:
+        """Return the value in units of `10**exponent`, rounded away from zero."""
         quotient, rest = divmod(abs(self.nano), _POWERS[exponent + 9])
         if quotient < INT64_MAX and (self.small or self.nano >= 0):
             quotient += rest != 0
             return quotient if self.nano >= 0 else -quotient
-        return _overflowed(_unscale(self.nano, self.scale), self.scale - exponent, small=self.small)
+        return _overflow(_unscale(self.nano, self.scale), self.scale - exponent, small=self.small)
 
     def as_int64(self) -> int | None:
-        """The value as upstream's fast integer conversion gives it, None where that fails (pod-level-resources 1.4)."""
+        """Return the value as upstream's fast integer conversion does, None where that fails (pod-level-resources
+        1.4)."""
         if not self.small or self.scale < 0:
             return None
         value = self.nano // _NANO
         return value if INT64_MIN <= value <= INT64_MAX else None
 
     def overflows(self, exponent: int = 0) -> bool:
-        """Whether the amount, counted in `10**exponent`, is beyond 64 bits, so that `value` or `milli_value` is not
-        its value."""
+        """Whether the amount, counted in `10**exponent`, exceeds 64 bits, so that `value` or `milli_value` returns
+        another number."""
         return abs(self.nano) > INT64_MAX * _POWERS[exponent + 9]
 
     def is_zero(self) -> bool:
@@ -141,20 +147,21 @@ class Quantity:
         return self.nano == 0
 
     def sign(self) -> int:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return (self.nano > 0) - (self.nano < 0)
 
     def add(self, other: Quantity) -> Quantity:
-        """Sum; the format is that of the first non-zero operand."""
+        """Return the sum; the format is that of the first non-zero operand."""
         return self._combine(self.nano + other.nano, other)
 
     def sub(self, other: Quantity) -> Quantity:
-        """Difference; the format is that of the first non-zero operand. The smallest 64-bit integer has no positive
-        counterpart: taking it away adds it."""
+        """Return the difference; the format is that of the first non-zero operand."""
+        # The smallest 64-bit integer has no positive counterpart: Go negates it to itself, so upstream adds it here.
         taken = -other.nano if other.nano == _SMALLEST and other.small else other.nano
         return self._combine(self.nano - taken, other)
 
     def _combine(self, nano: int, other: Quantity) -> Quantity:
+        """Return a sum or difference of `nano` billionths, in the representation upstream would leave it in."""
         same = self.scale == other.scale <= 0 and self.small and other.small
         if same and self.nano and -_FITS[self.scale] <= nano <= _FITS[self.scale]:
             return Quantity(nano, self.format, self.scale)
@@ -170,7 +177,7 @@ class Quantity:
         return Quantity(nano, fmt, scale, small=False)
 
     def round_up_milli(self) -> Quantity:
-        """Rounded away from zero to a whole thousandth; the same object when it is one already
+        """Return the amount rounded away from zero to a whole thousandth; `self` when it is one already
         (pod-level-resources 3)."""
         quotient, rest = divmod(abs(self.nano), 10**6)
         if not rest:
@@ -179,7 +186,7 @@ class Quantity:
         return Quantity(-nano if self.nano < 0 else nano, self.format, -3, small=self.small)
 
     def canonical(self) -> str:
-        """The canonical text, ignoring how the quantity was written (pod-level-resources 1.3)."""
+        """Return the canonical text, ignoring how the quantity was written (pod-level-resources 1.3)."""
         if self.nano == 0:
             return "0"
         if self.nano == _SMALLEST and self.small:
@@ -201,7 +208,7 @@ class Quantity:
         return f"{mantissa}{_DECIMAL_SUFFIX.get(exponent, '')}"
 
     def decimal_text(self) -> str:
-        """Plain decimal notation with the number of decimals the representation carries."""
+        """Return plain decimal notation with the number of decimals the representation carries."""
         if self.scale >= 0:
             return str(self.nano // _NANO)
         decimals = -self.scale
@@ -252,16 +259,17 @@ class _Number(NamedTuple):
 
 
 def _ten(power: int) -> int:
-    """10 to a non-negative power; typed as an int, which `**` is not."""
+    """Return 10 to a non-negative power; typed as an int, which `**` is not."""
     return int(10**power)
 
 
 def _unscale(nano: int, scale: int) -> int:
+    """Return billionths as a whole number of `10**scale`."""
     return nano // _ten(9 + scale) if scale >= -9 else nano * _ten(-9 - scale)
 
 
-def _overflowed(unscaled: int, shift: int, *, small: bool) -> int:
-    """What upstream's integer conversion makes of `unscaled * 10**shift` when it does not fit, or is big and negative:
+def _overflow(unscaled: int, shift: int, *, small: bool) -> int:
+    """Return upstream's integer conversion of `unscaled * 10**shift` where it does not fit, or is big and negative:
     some paths wrap, some give 0, and negative big values are truncated and then raised by one."""
     if shift >= 0:
         if not small:
@@ -275,7 +283,8 @@ def _overflowed(unscaled: int, shift: int, *, small: bool) -> int:
     return wrap_int64(-(-unscaled // _ten(-shift)))
 
 
-def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
+def _from_decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
+    """Return a number with a decimal suffix or exponent."""
     digits = number.whole + number.fraction
     scale = exponent - len(number.fraction)
     if not digits.strip("0") and scale >= -9:
@@ -284,26 +293,30 @@ def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
         raise QuantityError(_TOO_LONG)
     if len(digits) <= _SMALL_DECIMAL_DIGITS and scale >= -9:
         nano = int(digits) * (_POWERS[9 + scale] if scale <= 9 else 10 ** (9 + scale))
+        # Upstream keeps these spellings, canonical or not: `0500m` prints as typed (pod-level-resources 1.3).
         keep = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
         return Quantity(-nano if number.negative else nano, fmt, scale, number.text if keep else None)
     if not number.has_digits:
         raise QuantityError(_NUMERIC_ERROR)
-    nano = _nano_rounded_up(int(digits), scale)
+    nano = _round_up_to_nano(int(digits), scale)
     if not nano:
         return Quantity(0, fmt, max(scale, -MAX_DIGITS), small=False)
     return Quantity(-nano if number.negative else nano, fmt, -9, small=False)
 
 
-def _nano_rounded_up(unscaled: int, scale: int) -> int:
+def _round_up_to_nano(unscaled: int, scale: int) -> int:
+    """Return `unscaled * 10**scale` in billionths, rounded up."""
     shift = scale + 9
     if shift >= 0:
         return unscaled * _ten(shift)
+    # All digits are below a billionth. Any non-zero rest rounds up, and the division by a huge power is avoided.
     if -shift > len(str(unscaled)):
         return 1 if unscaled else 0
     return -(-unscaled // _ten(-shift))
 
 
-def _binary(number: _Number, power: int) -> Quantity:
+def _from_binary(number: _Number, power: int) -> Quantity:
+    """Return a number with a binary suffix of `2**power`."""
     digits = number.whole
     if not number.fraction and len(digits) + power * 3 // 10 + 1 <= _SMALL_BINARY_DIGITS:
         unscaled = int(digits)
@@ -314,6 +327,7 @@ def _binary(number: _Number, power: int) -> Quantity:
         raise QuantityError(_NUMERIC_ERROR)
     nano = -(-((int(digits + number.fraction) << power) * _NANO) // 10 ** len(number.fraction))
     scale = -9
+    # Upstream caps binary amounts at the largest 64-bit integer; decimal ones are not capped.
     if nano > INT64_MAX * _NANO:
         nano, scale = INT64_MAX * _NANO, 0
     fmt = DECIMAL_SI if 0 < nano < _NANO else BINARY_SI
@@ -323,20 +337,20 @@ def _binary(number: _Number, power: int) -> Quantity:
 
 
 def bytes_text(amount: int) -> str:
-    """An amount of bytes as a manifest would say it, for people: 8Gi."""
+    """Return an amount of bytes as a manifest would write it: `8Gi`."""
     return Quantity.of(amount, BINARY_SI).canonical()
 
 
 def hugepage_resource(page_size_ki: int) -> str:
-    """Resource name of a huge page size, e.g. `hugepages-2Mi`."""
+    """Return the resource name of a huge page size in KiB, e.g. `hugepages-2Mi`."""
     return f"hugepages-{Quantity.of(page_size_ki * 1024, BINARY_SI).canonical()}"
 
 
 def cpus_text(milli: int) -> str:
-    """Thousandths of CPUs in words: `2 CPUs`, `1500m CPUs`."""
+    """Return millicores in words: `2 CPUs`, `1500m CPUs`."""
     return f"{milli // 1000} CPUs" if milli % 1000 == 0 else f"{milli}m CPUs"
 
 
 @lru_cache(maxsize=4096)
-def _remembered(text: str) -> Quantity:
+def _parse_cached(text: str) -> Quantity:
     return Quantity._parse(text)

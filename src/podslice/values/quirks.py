@@ -40,8 +40,8 @@ class Quirks(msgspec.Struct, frozen=True):
     strict_reservation_empties_pool: bool = False
     """cpu-topology 11.19: with strict-cpu-reservation the last shared CPU of the node can be given away."""
     refused_pods_leave_state: bool = False
-    """cpu-topology 9.2, 11.2: what a refused pod was given stays until a later clean-up, a pod-level bubble for
-    ever."""
+    """cpu-topology 9.2, 11.2: what a refused pod was given stays until a later clean-up, the pod CPUs of a pod-level
+    pod for ever."""
     numa_node_limit: bool = False
     """cpu-topology 9.1, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge
     explodes."""
@@ -128,7 +128,7 @@ class Quirks(msgspec.Struct, frozen=True):
     resize_events_omit_pod_level: bool = False
     """pod-level-resources 17.18: events about resizes say nothing about the pod's own resources."""
     negative_sandbox_limits: bool = False
-    """pod-level-resources 17.24: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the
+    """pod-level-resources 17.24: with CFS quota off the runtime gets a quota of -1 less the overhead's, and the
     like."""
     running_overhead_counts_twice: bool = False
     """pod-level-resources 7.3, 17.25: the overhead of a running pod with pod-level requests counts twice where the
@@ -139,7 +139,7 @@ class Quirks(msgspec.Struct, frozen=True):
     """KEP-2837, rollback: with the gate PodLevelResources off, running pods with pod-level resources are refused after
     a restart, which the KEP lets run on."""
     ignored_pods_without_event: bool = False
-    """memory-device 3.10: nobody is told when the resource managers ignore a pod with pod-level resources."""
+    """memory-device 3.10: no event says that the resource managers ignore a pod with pod-level resources."""
     empty_resources_hide_containers: bool = False
     """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
     False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
@@ -168,7 +168,7 @@ class Quirks(msgspec.Struct, frozen=True):
     """pod-level-resources 17.2: a container without a CPU request and limit gets the weight of the whole pod's limit;
     False gives the least weight, as KEP-2837 says (rows 5 and 13)."""
     sandbox_limits_are_partial_sums: bool = False
-    """pod-level-resources 17.20: the sandbox is told the sum of the limits that some containers have, though the others
+    """pod-level-resources 17.20: the sandbox gets the sum of the limits that some containers have, though the others
     have none."""
 
     reuse_outlives_pod: bool = False
@@ -183,8 +183,8 @@ class Quirks(msgspec.Struct, frozen=True):
     init_overlaps_sidecars: bool = False
     """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns while it runs."""
     resize_beyond_node_waits: bool = False
-    """A kubelet that is asked for more than its node can ever give has the resize wait; False answers Infeasible. The
-    API server refuses it before."""
+    """A resize to more than the node can ever give waits; False answers Infeasible. The API server refuses it
+    before."""
     gate_moves_running_pods: bool = False
     """Turning the gate PodLevelResourceManagers on gives running pods CPUs and memory that they did not have."""
     pod_entries_stay_lost: bool = False
@@ -200,7 +200,7 @@ PODSLICE = Quirks()
 
 
 class Profiles(dict[str, Quirks]):
-    """The quirks of each profile by its name. Another name raises `InputError`."""
+    """The quirks of each profile by its name. An unknown name raises `InputError`."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise InputError(f"unknown profile {name!r}", remedy=f"use one of: {', '.join(self)}")

@@ -1,6 +1,7 @@
-"""Why a pod was refused: the words of `status.reason`, which programs and people search for.
+"""Reasons of a refused pod: the words of `status.reason`, which programs and people search for.
 
-Kubernetes defines most of them. Those at the end are podslice's own, for what a kubelet does not notice or survive.
+Kubernetes defines most of them. Those at the end are podslice's own, for cases that a kubelet does not notice or
+survive.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ UPSTREAM_DEFECT: Final = "UpstreamDefect"
 CPU_CLASS_UNAVAILABLE: Final = "CPUClassUnavailable"
 INVALID_ANNOTATION: Final = "InvalidPodsliceAnnotation"
 PLUGIN_ERROR: Final = "PodslicePluginError"
-"""An event: a plugin of the CPU Manager broke its contract, and the policy lets the pod in."""
+"""An event: a plugin of the CPU Manager broke its contract, and the policy admits the pod."""
 CLASS_FALLBACK: Final = "PodsliceClassFallback"
-"""An event: a container shares CPUs of none of the classes that it wishes for."""
+"""An event: a container shares CPUs of none of the CPU classes that it requests."""
 
 OURS: Final = frozenset(
     {
@@ -47,14 +48,14 @@ OURS: Final = frozenset(
 )
 
 REJECTED: Final = "Pod was rejected: "
-"""What a kubelet puts before the message in the status of a pod that it refused."""
+"""Prefix that a kubelet puts before the message in the status of a refused pod."""
 
 
 def out_of(resource: str) -> str:
-    """The reason for want of a resource of the whole node: `OutOfcpu`, `OutOfexample.com/gpu`."""
+    """Return the reason for a lack of a resource of the whole node: `OutOfcpu`, `OutOfexample.com/gpu`."""
     return f"{_OUT_OF}{resource}"
 
 
 def is_out_of(reason: str) -> bool:
-    """True for want of a resource of the whole node."""
+    """Whether the reason is a lack of a resource of the whole node."""
     return reason.startswith(_OUT_OF)

@@ -21,7 +21,7 @@ from podslice.api.manifests.manifest import load_pods
 from podslice.api.pod.spec import pod_from_dict
 from podslice.config.kubelet_file import load_config_data
 from podslice.config.objects import check_object
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
@@ -54,7 +54,7 @@ def _steps(data: dict[str, Any], folder: Path) -> Iterator[Step]:
 def _step(step: Any, folder: Path) -> Iterator[Step]:
     actions = [name for name in _ACTIONS if isinstance(step, dict) and name in step]
     if len(actions) != 1:
-        raise InputError(f"{shown(step)} has not exactly one action", remedy=f"one of {', '.join(_ACTIONS)}")
+        raise InputError(f"{abbreviate(step)} has not exactly one action", remedy=f"one of {', '.join(_ACTIONS)}")
     (what,) = actions
     allowed = {what, "containers", "pod"} if what == "resize" else {what}
     unknown = sorted(str(name) for name in step.keys() - allowed)
@@ -64,7 +64,7 @@ def _step(step: Any, folder: Path) -> Iterator[Step]:
     if what == "admit":
         yield from _admissions(value, folder)
     elif not isinstance(value, str) or not value:
-        raise InputError(f"{shown(value)} is not the name of a pod", path=what, remedy=f"{what}: default/db")
+        raise InputError(f"{abbreviate(value)} is not the name of a pod", path=what, remedy=f"{what}: default/db")
     elif what == "remove":
         yield Leave(value)
     else:
@@ -81,7 +81,7 @@ def _admissions(value: Any, folder: Path) -> Iterator[Step]:
         except InputError as error:
             raise error.at(path="admit") from None
     else:
-        raise InputError(f"{shown(value)} is neither a file nor a Pod", path="admit", remedy="admit: pods.yaml")
+        raise InputError(f"{abbreviate(value)} is neither a file nor a Pod", path="admit", remedy="admit: pods.yaml")
 
 
 def _amounts(step: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Quantity]]:
@@ -91,11 +91,11 @@ def _amounts(step: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Quantity]]
     for place, amounts in [*containers.items(), *([(POD, step["pod"])] if step.get("pod") else [])]:
         path = f"containers.{place}" if place != POD else "pod"
         if not isinstance(amounts, dict):
-            raise InputError(f"{shown(amounts)} is not amounts by resource", path=path, remedy='{cpu: "8"}')
+            raise InputError(f"{abbreviate(amounts)} is not amounts by resource", path=path, remedy='{cpu: "8"}')
         for name, text in amounts.items():
             try:
                 yield (str(place), str(name)), Quantity.parse(str(text))
             except QuantityError as error:
                 raise InputError(
-                    f"{shown(text)}: {error}", path=f"{path}.{name}", remedy="write for example 8"
+                    f"{abbreviate(text)}: {error}", path=f"{path}.{name}", remedy="write for example 8"
                 ) from None

@@ -21,7 +21,7 @@ from podslice.host.kernel.powerfiles import CPUS, read_power
 from podslice.host.kernel.resctrl import read_monitors, read_resctrl, why_refused
 from podslice.node.checkpoints.guard_files import Guard, GuardedFile, SavedFile
 from podslice.node.view import NodeView
-from podslice.values.cpuset import Bits, format_bits, iter_bits, readable_bits
+from podslice.values.cpuset import Bits, format_bits, iter_bits, parse_bits_or_empty
 
 
 class GuardScene(NamedTuple):
@@ -50,7 +50,7 @@ class GuardScene(NamedTuple):
     @property
     def free(self) -> Bits:
         """CPUs that nobody owns; those for housekeeping, if the policy names some of them."""
-        return self.unowned & readable_bits(self.rules.housekeeping_cpus) or self.unowned
+        return self.unowned & parse_bits_or_empty(self.rules.housekeeping_cpus) or self.unowned
 
 
 class NodeGuard(ABC):
@@ -77,7 +77,7 @@ class InterruptGuard(NodeGuard):
     def files(self, scene: GuardScene) -> Iterator[GuardedFile]:
         claims = claimed(scene.holders)
         avoid = guarded_cpus(scene.holders, scene.view.topology.cores.values()) & scene.online
-        housekeeping = readable_bits(scene.rules.housekeeping_cpus) & scene.online & ~avoid
+        housekeeping = parse_bits_or_empty(scene.rules.housekeeping_cpus) & scene.online & ~avoid
         for file in scene.files.masks(node_cpus(scene.files)):
             wanted = _claimed(file, claims, scene) & scene.online
             yield file._replace(

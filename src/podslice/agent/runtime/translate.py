@@ -13,7 +13,7 @@ from podslice.agent.runtime.ttrpc import FAILED_PRECONDITION, RPCError
 from podslice.dra.cgroups import ClaimedLimits
 from podslice.node.devices.plugin import DeviceNode, RunOptions
 from podslice.service.proto import nri_pb2 as nri
-from podslice.values.cpuset import readable_bits
+from podslice.values.cpuset import parse_bits_or_empty
 
 _CLAIMS = ("container", "pod")
 
@@ -48,7 +48,9 @@ def same_effect(applied: Pinning, wanted: Pinning) -> bool:
 def applied_of(message: nri.Container) -> Pinning:
     """What the runtime says a container has."""
     cpu = message.linux.resources.cpu
-    return Pinning(cpus=readable_bits(cpu.cpus), mems=readable_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+    return Pinning(
+        cpus=parse_bits_or_empty(cpu.cpus), mems=parse_bits_or_empty(cpu.mems), quota_off=cpu.quota.value == -1
+    )
 
 
 def limits_of(message: nri.Container) -> Limits | None:
@@ -63,8 +65,8 @@ def variables_of(message: nri.Container) -> dict[str, str]:
 
 def claimed_of(variables: Mapping[str, str]) -> Pinning | None:
     """CPUs a container was told are its own or its pod's; None for one that only shares."""
-    isolation, cpus = variables.get(ISOLATION_ENV, ""), readable_bits(variables.get(CPUS_ENV, ""))
-    own = readable_bits(variables.get(EXCLUSIVE_ENV, "")) if isolation == "mixed" else 0
+    isolation, cpus = variables.get(ISOLATION_ENV, ""), parse_bits_or_empty(variables.get(CPUS_ENV, ""))
+    own = parse_bits_or_empty(variables.get(EXCLUSIVE_ENV, "")) if isolation == "mixed" else 0
     return Pinning(cpus=cpus, isolation=isolation, own=own) if cpus and (own or isolation in _CLAIMS) else None
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podslice.values.decoding import MAP_KEY, decoding_problem, shown
+from podslice.values.decoding import MAP_KEY, abbreviate, decoding_problem
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity, QuantityError
 
@@ -261,7 +261,7 @@ def pod_from_dict(data: Any) -> Pod:
     """
     if isinstance(data, Mapping) and data.get("kind") not in (None, "Pod"):
         raise InputError(
-            f"{shown(data['kind'])} is not Pod", path="kind", remedy="load_pods(…) reads the pods of workloads"
+            f"{abbreviate(data['kind'])} is not Pod", path="kind", remedy="load_pods(…) reads the pods of workloads"
         )
     return from_dict(data, Pod)
 
@@ -307,11 +307,11 @@ def _decode_quantity(kind: type, value: Any) -> Any:
     if kind is not Quantity:
         raise NotImplementedError
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise NoQuantityError(f"{shown(value)} is not a quantity")
+        raise NoQuantityError(f"{abbreviate(value)} is not a quantity")
     try:
         return Quantity.parse(value.strip(" ") if isinstance(value, str) else str(value))
     except QuantityError as error:
-        raise NoQuantityError(f"{shown(value)} is not a quantity: {error}") from None
+        raise NoQuantityError(f"{abbreviate(value)} is not a quantity: {error}") from None
 
 
 def _input_error(data: Any, error: msgspec.ValidationError) -> InputError:

@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 
 MAX_AMOUNT = 1 << 60
@@ -224,9 +224,9 @@ def amount(text: str, times: Decimal) -> int | None:
     try:
         value = Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{shown(text)} is not a number") from None
+        raise ValueError(f"{abbreviate(text)} is not a number") from None
     if not value.is_finite():
-        raise ValueError(f"{shown(text)} is not a number")
+        raise ValueError(f"{abbreviate(text)} is not a number")
     if value.adjusted() > _MOST_DIGITS or abs(value * times) > MAX_AMOUNT:
-        raise ValueError(f"{shown(text)} is out of range")
+        raise ValueError(f"{abbreviate(text)} is out of range")
     return int((value * times).to_integral_value(ROUND_CEILING))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from podslice.fleet.traces.columns import TEXTS, Column, Format, amount, factor, resolve_format
 from podslice.fleet.traces.rows import Rows, open_rows
-from podslice.values.decoding import shown
+from podslice.values.decoding import abbreviate
 from podslice.values.errors import InputError
 
 
@@ -156,7 +156,7 @@ class _Cells:
             if len(self._known) < _REMEMBERED:
                 self._known[key] = found
         if found is not None and found < least:
-            raise self.make_error(line, meaning, f"{shown(row[place])} is less than {least}")
+            raise self.make_error(line, meaning, f"{abbreviate(row[place])} is less than {least}")
         return found
 
     def require_number(self, line: int, row: list[str], meaning: str) -> int:

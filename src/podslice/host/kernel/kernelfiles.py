@@ -11,7 +11,7 @@ from podslice.host.state.statefile import write_atomically
 from podslice.node.checkpoints.guard_files import GuardedFile, SavedFile
 from podslice.node.checkpoints.guard_state import encode, load
 from podslice.node.checkpoints.names import GUARD_STATE_FILE
-from podslice.values.cpuset import Bits, iter_bits, readable_bits
+from podslice.values.cpuset import Bits, iter_bits, parse_bits_or_empty
 from podslice.values.go.gojson import CheckpointError
 
 _LARGEST = 1 << 20
@@ -56,7 +56,7 @@ class KernelFiles:
         thread = _AFFINITY.fullmatch(path)
         if thread is not None:
             self._affinity(int(thread[1]), int(thread[2]))
-            self._set_affinity(int(thread[1]), iter_bits(readable_bits(text)))
+            self._set_affinity(int(thread[1]), iter_bits(parse_bits_or_empty(text)))
             return
         descriptor = os.open(self.root / path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
@@ -193,7 +193,9 @@ def node_cpus(files: KernelFiles) -> dict[int, Bits]:
     for name in files.names("sys/devices/system/node"):
         if name.startswith("node") and name[4:].isdecimal():
             try:
-                found[int(name[4:])] = readable_bits(files.read(f"sys/devices/system/node/{name}/cpulist").strip())
+                found[int(name[4:])] = parse_bits_or_empty(
+                    files.read(f"sys/devices/system/node/{name}/cpulist").strip()
+                )
             except OSError:
                 continue
     return found
@@ -202,6 +204,6 @@ def node_cpus(files: KernelFiles) -> dict[int, Bits]:
 def online_cpus(files: KernelFiles) -> Bits:
     """All CPUs that are online; none where the kernel does not say."""
     try:
-        return readable_bits(files.read("sys/devices/system/cpu/online").strip())
+        return parse_bits_or_empty(files.read("sys/devices/system/cpu/online").strip())
     except OSError:
         return 0

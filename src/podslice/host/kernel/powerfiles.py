@@ -6,7 +6,7 @@ from typing import Final
 
 from podslice.guards.power import CPUPower
 from podslice.host.kernel.kernelfiles import KernelFiles
-from podslice.values.cpuset import readable_bits
+from podslice.values.cpuset import parse_bits_or_empty
 
 CPUS: Final = "sys/devices/system/cpu"
 _FREQUENCIES = {"min": "cpuinfo_min_freq", "base": "base_frequency", "turbo": "cpuinfo_max_freq"}
@@ -25,7 +25,7 @@ def read_power(files: KernelFiles, cpu: int) -> CPUPower:
     )
     texts = {path: text.strip() for path, text in files.texts(names).items()}
     return CPUPower(
-        readable_bits(",".join(texts.get(f"{clock}/related_cpus", "").split())),
+        parse_bits_or_empty(",".join(texts.get(f"{clock}/related_cpus", "").split())),
         tuple(texts.get(f"{clock}/scaling_available_governors", "").split()),
         f"{clock}/energy_performance_preference" in texts,
         {word: texts[f"{clock}/{name}"] for word, name in _FREQUENCIES.items() if f"{clock}/{name}" in texts},

@@ -7,7 +7,7 @@ from collections.abc import Container
 from podslice.guards.monitoring import MON_GROUPS, MonitorFacts
 from podslice.guards.resctrl import OURS, RESCTRL, CacheFacts, ResctrlFacts, domains_of
 from podslice.host.kernel.kernelfiles import KernelFiles
-from podslice.values.cpuset import readable_bits
+from podslice.values.cpuset import parse_bits_or_empty
 
 _KERNELS = ("info", "mon_groups", "mon_data")
 
@@ -28,7 +28,7 @@ def read_resctrl(files: KernelFiles, mine: Container[str]) -> ResctrlFacts | Non
             schemata = files.texts([f"{RESCTRL}/{name}/schemata"])
             groups[name.removeprefix(OURS)] = next(iter(schemata.values()), ""), listed.strip()
         else:
-            others |= readable_bits(listed.strip())
+            others |= parse_bits_or_empty(listed.strip())
             foreign.add(name.removeprefix(OURS) if name.startswith(OURS) else "")
     return ResctrlFacts(_resources(files), domains_of(root), others, groups, frozenset(foreign))
 

@@ -27,7 +27,7 @@ from podslice.node.checkpoints.policy_state import BootRecord, read_boot_record
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.node import Node
 from podslice.state_files.migrate import Migration, migrate
-from podslice.values.cpuset import Bits, CPUSet, readable_bits
+from podslice.values.cpuset import Bits, CPUSet, parse_bits_or_empty
 from podslice.values.go.gojson import CheckpointError
 
 SUFFIX = ".before-reboot"
@@ -112,7 +112,7 @@ def rebuilt(files: Mapping[str, bytes], node: Node, reason: str) -> Iterator[Mac
                 continue
             has = CPUSet.from_bits(view.affinity(uid, name))
             if str(has) != text:
-                before = CPUSet.from_bits(readable_bits(text))
+                before = CPUSet.from_bits(parse_bits_or_empty(text))
                 told = f"container {name} has {has}, it had {text} before the reboot"
                 yield MachineConsequence("rebuilt", told, uid, name, before, has)
 

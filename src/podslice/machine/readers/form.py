@@ -25,7 +25,7 @@ import msgspec
 from podslice.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, l3_of
 from podslice.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
-from podslice.values.decoding import MAP_KEY, decoding_problem, shown
+from podslice.values.decoding import MAP_KEY, abbreviate, decoding_problem
 from podslice.values.document import without_header
 from podslice.values.errors import InputError
 from podslice.values.quantity import BINARY_SI, Quantity, QuantityError
@@ -109,10 +109,10 @@ def parse_bytes(value: object, path: str) -> int:
     try:
         quantity = Quantity.parse(value)
     except QuantityError as error:
-        problem = f"{shown(value)} is not a size: {error}"
+        problem = f"{abbreviate(value)} is not a size: {error}"
         raise InputError(problem, path=path, remedy="write a size such as 64Gi") from None
     if quantity.overflows():
-        raise InputError(f"{shown(value)} is beyond 64 bits", path=path, remedy="write a size such as 64Gi")
+        raise InputError(f"{abbreviate(value)} is beyond 64 bits", path=path, remedy="write a size such as 64Gi")
     return quantity.value()
 
 

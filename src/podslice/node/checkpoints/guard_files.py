@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from podslice.values.cpuset import Bits, format_bits, readable_bits
+from podslice.values.cpuset import Bits, format_bits, parse_bits_or_empty
 
 Form = Literal["list", "mask", "value", "schemata"]
 """A list of CPUs, hexadecimal groups of 32 CPUs, any other word, or resctrl's lines of resources."""
@@ -68,7 +68,7 @@ class FilePlan(NamedTuple):
 def bits_in(text: str, form: Form) -> Bits:
     """Return the CPUs of a file; none where it cannot be read."""
     if form == "list":
-        return readable_bits(text.strip())
+        return parse_bits_or_empty(text.strip())
     try:
         return int(text.strip().replace(",", "") or "0", 16)
     except ValueError:

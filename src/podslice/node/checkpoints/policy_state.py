@@ -27,7 +27,7 @@ from podslice.api.pod.mixed import MixedShare
 from podslice.machine.identity import MachineRecord, NodeRecord, parse_identity
 from podslice.machine.memory import Block
 from podslice.node.cpu.state import CPUState, Intent, Loans, PodCPUs, PodMemory
-from podslice.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, parse_bits, readable_bits
+from podslice.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, parse_bits, parse_bits_or_empty
 from podslice.values.go.godump import data_checksum, decode_data
 from podslice.values.go.gojson import CORRUPT, CheckpointError, dump_string
 
@@ -69,10 +69,10 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
 
     def value(self) -> PodCPUs:
         return PodCPUs(
-            {name: readable_bits(cpus) for name, cpus in self.containers.items()},
+            {name: parse_bits_or_empty(cpus) for name, cpus in self.containers.items()},
             {name: tuple(cpus) for name, cpus in self.loans.items()},
-            readable_bits(self.bubble),
-            readable_bits(self.bubble_loans),
+            parse_bits_or_empty(self.bubble),
+            parse_bits_or_empty(self.bubble_loans),
             PodMemory(self.memory, self.pod_memory),
         )
 
@@ -149,7 +149,7 @@ class PolicyContent(msgspec.Struct, rename="camel"):
         found: dict[str, dict[str, str]] = {}
         for uid, named in self.originals.items():
             for name, text in named.items():
-                promised, held = readable_bits(text), readable_bits((entries.get(uid) or {}).get(name, ""))
+                promised, held = parse_bits_or_empty(text), parse_bits_or_empty((entries.get(uid) or {}).get(name, ""))
                 if promised & ~held == 0 and promised != held:
                     found.setdefault(uid, {})[name] = format_bits(held & ~promised)
         return found
@@ -312,7 +312,7 @@ def read_mixed(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]
 
 def _bubble_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
     for uid, text in content.pod_originals.items():
-        promised, held = readable_bits(text), bubbles.get(uid, 0)
+        promised, held = parse_bits_or_empty(text), bubbles.get(uid, 0)
         if promised and promised & ~held == 0 and promised != held:
             yield uid, held & ~promised
 
@@ -323,7 +323,7 @@ def _loans(
     for uid, named in content.originals.items():
         for name, text in named.items():
             held = assignments.get(uid, {}).get(name, 0)
-            promised = readable_bits(text)
+            promised = parse_bits_or_empty(text)
             if not promised or promised & ~held or promised == held:
                 continue
             loaned = tuple(cpu for cpu in content.order.get(uid, {}).get(name, ()) if not promised >> cpu & 1)

@@ -14,7 +14,7 @@ from podslice.node.checkpoints.content import Content
 from podslice.node.cpu.checkpoint import CPUCheckpoint
 from podslice.node.devices.checkpoint import DeviceCheckpoint
 from podslice.node.memory.checkpoint import MemoryCheckpoint
-from podslice.values.cpuset import Bits, readable_bits
+from podslice.values.cpuset import Bits, parse_bits_or_empty
 from podslice.values.quantity import BINARY_SI, Quantity
 
 STAND_IN_NAMESPACE = "(state)"
@@ -54,7 +54,7 @@ def _cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
     for uid, bubble in (checkpoint.pod_entries or {}).items():
         held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
     for uid, named in (checkpoint.entries or {}).items():
-        sets = held.cpus[uid] = {name: readable_bits(text) for name, text in (named or {}).items()}
+        sets = held.cpus[uid] = {name: parse_bits_or_empty(text) for name, text in (named or {}).items()}
         for name, cpus in sets.items():
             own = held.amounts.setdefault(uid, {}).setdefault(name, {})
             if uid not in held.budgets or not _is_pool(name, cpus, sets, held.budgets[uid]["cpu"].value()):

@@ -21,7 +21,7 @@ from podslice.node.topology.hint import Hint, SplitHint
 from podslice.node.topology.hintset import ProviderHints, ResourceHints
 from podslice.values.cpuset import Bits
 from podslice.values.errors import AdmissionError, RefusalKind, UpstreamDefectError
-from podslice.values.tables import only
+from podslice.values.tables import keep_pods
 
 _VANISHED = "vanished_devices_crash"
 _NO_PLUGIN = RefusalKind("no-device-plugin", "unknown Device Plugin {resource}")
@@ -243,7 +243,7 @@ class DeviceManager:
         """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a
         reason."""
         if self.state.reusable:
-            self.state = self.state.with_reusable(only(self.state.reusable, (pod.uid,)))
+            self.state = self.state.with_reusable(keep_pods(self.state.reusable, (pod.uid,)))
         requests = self._unclaimed_requests(container) if container.claimed else self._requests(container)
         if not requests:
             return

@@ -30,7 +30,7 @@ MASK = 0xFFFFFFFF
 
 
 def fnv1a(text: str, start: int = OFFSET) -> int:
-    """FNV-1a, 32 bit, over the UTF-8 bytes, going on from `start`."""
+    """Return the 32-bit FNV-1a hash of the text's UTF-8 bytes, continuing from `start`."""
     data = text.encode("utf-8", errors="surrogatepass")
     prime, mask, value = PRIME, MASK, start
     rest = iter(data)
@@ -51,14 +51,15 @@ _SHORT = 3
 
 
 class _Effect(NamedTuple):
-    """What a piece does to a hash: the factor of its upper part, and the result for each value of the lowest bits."""
+    """Effect of a piece on a hash: the factor of its upper part, and the result for each value of the lowest seven
+    bits."""
 
     factor: int
     results: memoryview
 
 
-def _effect(piece: str) -> _Effect:
-    """All 128 starts at once, each in 64 bits of one long integer: a lane never grows beyond 57 bits."""
+def _compute_effect(piece: str) -> _Effect:
+    """Compute all 128 starts at once, each in 64 bits of one long integer: a lane never grows beyond 57 bits."""
     lanes = _STARTS
     for byte in piece.encode():
         lanes = ((lanes ^ (_ONES * byte)) * PRIME) & _MASKS
@@ -69,8 +70,8 @@ def _effect(piece: str) -> _Effect:
 class Checksum:
     """FNV-1a of texts that are made of recurring pieces; remembers up to `capacity` pieces, 1 KiB each.
 
-    A table costs about `_TABLE_COST` times as much as hashing its piece, so a piece gets one when it has come that
-    often, and only a few pieces get one in one call.
+    A table costs about `_TABLE_COST` times as much as hashing its piece, so a piece gets one at its `_TABLE_COST`-th
+    use, and at most `_TABLES_PER_CALL` pieces get one in one call.
     """
 
     __slots__ = ("_budget", "_capacity", "_counts", "_effects")
@@ -82,13 +83,13 @@ class Checksum:
         self._effects: dict[str, _Effect] = {}
 
     def of(self, pieces: Iterable[str]) -> int:
-        """FNV-1a of the pieces joined."""
+        """Return FNV-1a of the joined pieces."""
         known = self._effects.get
         self._budget = _TABLES_PER_CALL
         value = OFFSET
         for piece in pieces:
             effect = known(piece)
-            if effect is None and len(piece) > _SHORT and self.knows(piece):
+            if effect is None and len(piece) > _SHORT and self.count_use(piece):
                 effect = known(piece)
             if effect is None:
                 value = fnv1a(piece, value)
@@ -97,8 +98,8 @@ class Checksum:
                 value = ((value - low) * effect[0] + effect[1][low]) & MASK
         return value
 
-    def knows(self, piece: str) -> bool:
-        """Whether a piece has a table; asking for it counts as one more time that it came."""
+    def count_use(self, piece: str) -> bool:
+        """Count one use of a piece, and return whether it has a table."""
         if piece in self._effects:
             return True
         count = self._counts.pop(piece, 0) + 1
@@ -109,20 +110,20 @@ class Checksum:
             return False
         if len(self._effects) >= self._capacity:
             self._effects.clear()
-        self._effects[piece] = _effect(piece)
+        self._effects[piece] = _compute_effect(piece)
         self._budget -= 1
         return True
 
 
 def dump_map(members: Mapping[str, V] | None, dump: Callable[[V], str]) -> str:
-    """`map[key:value …]` with keys in byte order; `<nil>` for an absent map."""
+    """Return `map[key:value …]` with keys in byte order; `<nil>` for an absent map."""
     if members is None:
         return "<nil>"
     return f"map[{' '.join(f'{key}:{dump(members[key])}' for key in sorted(members))}]"
 
 
 def dump_list(items: Iterable[V] | None, dump: Callable[[V], str] = str) -> str:
-    """`[item …]`; `<nil>` for an absent list."""
+    """Return `[item …]`; `<nil>` for an absent list."""
     return "<nil>" if items is None else f"[{' '.join(map(dump, items))}]"
 
 
@@ -130,8 +131,8 @@ def dump_list(items: Iterable[V] | None, dump: Callable[[V], str] = str) -> str:
 
 
 class Member(NamedTuple):
-    """One member: the value it was made from, its JSON, and its part of the text under the checksum. That part begins
-    with the blank before the member. It is cut into pieces, so that text that recurs is a piece of its own."""
+    """A member of a map: the value it was made from, its JSON, and its part of the text under the checksum. That part
+    begins with the blank before the member. It is cut into pieces, so that recurring text is a piece of its own."""
 
     source: Any
     json: str
@@ -140,12 +141,13 @@ class Member(NamedTuple):
 
 
 def member(source: Any, json: str, *pieces: str) -> Member:
-    """A member of these pieces."""
+    """Return a member made of these pieces."""
     return Member(source, json, "".join(pieces), pieces)
 
 
 def renew(known: Mapping[K, Member], sources: Mapping[K, Any], make: Callable[[K, Any], Member]) -> dict[K, Member]:
-    """The members for `sources` in the order of their keys; one whose source is the same is taken from `known`."""
+    """Return the members for `sources` in the order of their keys; a member whose source is unchanged is taken from
+    `known`."""
     members = {}
     for key in sorted(sources):
         source, old = sources[key], known.get(key)
@@ -156,22 +158,22 @@ def renew(known: Mapping[K, Member], sources: Mapping[K, Any], make: Callable[[K
 
 
 def json_of(members: Iterable[Member]) -> str:
-    """The JSON object of the members; empty without members, as the files leave such an object out."""
+    """Return the JSON object of the members; empty without members, as the files omit such an object."""
     text = ",".join([one.json for one in members])
     return f"{{{text}}}" if text else ""
 
 
 def add_dump(text: list[str], members: Iterable[Member], checksum: Checksum, *, opening: str = "map[") -> None:
-    """Add the map (or what `opening` opens) of the members, as it is under the checksum, to a text in pieces for
-    `checksum`."""
+    """Append the dump of a map (or of what `opening` opens) to `text`, in pieces for `checksum`."""
     text.append(opening)
     first = len(text)
     for one in members:
-        if len(one.pieces) > 1 and checksum.knows(one.dump):
+        if len(one.pieces) > 1 and checksum.count_use(one.dump):
             text.append(one.dump)
         else:
             text += one.pieces
     if len(text) > first:
+        # Every member begins with the blank that separates it from the one before; the first has none before it.
         text[first] = text[first][1:]
     text.append("]")
 
@@ -185,7 +187,7 @@ _ENVELOPE = GoStruct(
 
 
 class DataCheckpoint(msgspec.Struct):
-    """One file as read. `data_checksum` is 0 in the transitional form, which uses `checksum`."""
+    """The envelope of a file as read. `data_checksum` is 0 in the transitional form, which uses `checksum`."""
 
     data: str
     checksum: int = 0
@@ -193,27 +195,27 @@ class DataCheckpoint(msgspec.Struct):
 
     @property
     def stated(self) -> int:
-        """The checksum that covers `data`."""
+        """The checksum in the file that covers `data`."""
         return self.data_checksum or self.checksum
 
 
 def is_data_file(data: bytes) -> bool:
-    """True when a file carries its content as a string. Raises `CheckpointError` for broken JSON."""
+    """Whether a file carries its content as a string. Raises `CheckpointError` for broken JSON."""
     value = parse(data)
     return isinstance(value, Members) and any(key.lower() == "data" and isinstance(v, str) for key, v in value)
 
 
 def decode_data(data: bytes) -> DataCheckpoint:
-    """Read the envelope, without looking at the checksums. Raises `CheckpointError`."""
+    """Read the envelope without verifying the checksums. Raises `CheckpointError`."""
     fields = unmarshal(data, _ENVELOPE)
     return DataCheckpoint(*fields.values())
 
 
 def data_checksum(data: str) -> int:
-    """What `dataChecksum` must be."""
+    """Return the `dataChecksum` that belongs to `data`."""
     return fnv1a(f"(string){data}")
 
 
 def crc_checksum(data: str) -> int:
-    """What the DRA manager's checksum must be."""
+    """Return the checksum of a DRA Manager's file."""
     return zlib.crc32(data.encode())

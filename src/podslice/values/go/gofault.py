@@ -1,4 +1,4 @@
-"""What Go's encoding/json says about broken JSON, which is part of what a kubelet reports (cpu-topology 8.3)."""
+"""The errors of Go's encoding/json for broken JSON, which are part of what a kubelet reports (cpu-topology 8.3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_DEPTH = 10_000
 
 
 def syntax_error(text: str) -> str:
-    """Go's message for broken JSON, empty for valid text."""
+    """Return Go's message for broken JSON, empty for valid text."""
     return fault(text.encode("utf-8", errors="replace"))
 
 
@@ -24,11 +24,11 @@ _LITERALS = {b"t": b"true", b"f": b"false", b"n": b"null"}
 
 
 class _FaultError(Exception):
-    """The scanner stops; its argument is Go's message."""
+    """Raised to stop the scanner; its argument is Go's message."""
 
 
 def fault(data: bytes) -> str:
-    """Go's message for the first fault in a JSON text, empty for valid text."""
+    """Return Go's message for the first fault in a JSON text, empty for valid text."""
     try:
         _Scanner(data).scan()
     except _FaultError as found:
@@ -37,8 +37,11 @@ def fault(data: bytes) -> str:
 
 
 class _Scanner:
-    """Walks a JSON text the way Go's scanner does, byte by byte where it matters. The end of the text counts as a
-    blank first (which can be a fault of its own, as inside a number) and then as an unexpected end."""
+    """Walks a JSON text as Go's scanner does, byte by byte where it matters.
+
+    The end of the text counts as a blank first (which can be a fault of its own, as inside a number) and then as an
+    unexpected end.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data + b" "
@@ -79,7 +82,7 @@ class _Scanner:
         self._value(open_objects)
 
     def _value(self, open_objects: list[bool]) -> None:
-        """One value, or the beginning of one that has parts."""
+        """Scan a scalar, or the opening of an object or array, whose kind is pushed on `open_objects`."""
         while True:
             char = self._next()
             if char not in (b"{", b"["):
@@ -111,7 +114,7 @@ class _Scanner:
             self._stop("looking for beginning of value")
 
     def _next(self) -> bytes:
-        """The next byte that is not white space, consumed."""
+        """Consume and return the next byte that is not white space."""
         self.at = _match(_SPACE, self.data, self.at)
         if self.at >= self.end:
             raise _FaultError("unexpected end of JSON input")
@@ -119,7 +122,7 @@ class _Scanner:
         return self.data[self.at - 1 : self.at]
 
     def _take(self) -> int:
-        """The next byte whatever it is, consumed; a blank once the text is over."""
+        """Consume and return the next byte, whatever it is; a blank at the end of the text."""
         char = self.data[self.at]
         self.at += 1
         return char
@@ -147,7 +150,7 @@ class _Scanner:
     def _literal(self, literal: bytes) -> None:
         for wanted in literal[1:]:
             if self._take() != wanted:
-                self._stop(f"in literal {literal.decode()} (expecting {_quoted(wanted)})")
+                self._stop(f"in literal {literal.decode()} (expecting {_quote_char(wanted)})")
 
     def _number(self, first: bytes) -> None:
         digit = first[0]
@@ -172,9 +175,9 @@ class _Scanner:
         self.at = _match(_DIGITS, self.data, self.at)
 
     def _stop(self, where: str) -> NoReturn:
-        """Refuse the byte consumed last, or the one at hand when it is trailing text."""
+        """Refuse the byte consumed last, or the current one when it is trailing text."""
         char = self.data[self.at] if where == "after top-level value" else self.data[self.at - 1]
-        raise _FaultError(f"invalid character {_quoted(char)} {where}")
+        raise _FaultError(f"invalid character {_quote_char(char)} {where}")
 
 
 def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
@@ -182,7 +185,7 @@ def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
     return found.end() if found else at
 
 
-def _quoted(char: int) -> str:
+def _quote_char(char: int) -> str:
     if char == 0x27:
         return "'\\''"
     return "'\"'" if char == 0x22 else f"'{quote(chr(char))[1:-1]}'"

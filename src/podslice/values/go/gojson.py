@@ -1,12 +1,14 @@
 """JSON as Go's encoding/json writes and reads it, as far as it shows in state files (cpu-topology 8.3).
 
 Checksums make every byte count, so keys, escapes and spacing must be Go's. Text goes through the standard library's
-scanner; only where that refuses it, `gofault` finds Go's words for the fault. Nothing in a file may crash us.
+scanner; only where that refuses it, `gofault` finds Go's message for the fault. No content of a file may crash
+podslice.
 
-`unmarshal` makes typed fields of it, with Go's tolerance and complaints. Keys match without regard to case, and unknown
-keys are ignored. A repeated key adds to a map and replaces anything else. null means absent for maps and lists, and
-nothing for the rest. A value of the wrong type is reported once decoding is done (the first one wins) and leaves a zero
-value; a fault inside a value with its own format stops decoding. A file format is a tree of the types below.
+`unmarshal` decodes a text into typed fields, with Go's tolerance and errors. Keys match without regard to case, and
+unknown keys are ignored. A repeated key adds to a map and replaces anything else. null means absent for maps and lists,
+and changes nothing for other types. A value of the wrong type is reported once decoding is done (the first one wins)
+and leaves a zero value; a fault inside a value with its own format stops decoding. A file format is a tree of the types
+below.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from podslice.values.go.gofault import fault
 from podslice.values.golang import GoSyntaxError, atoi
 
 MOST_VALUES = 500_000
-"""Most values of a state file; those of 10 000 containers are 40 000."""
+"""Most values read from a state file; those of 10 000 containers are 40 000."""
 _quote = json.JSONEncoder(ensure_ascii=False).encode
 _ESCAPED = re.compile("[<>&\u2028\u2029]")
 _BROKEN_BYTES = re.compile("[\udc80-\udcff]")
@@ -34,7 +36,7 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class CheckpointError(PodsliceError):
-    """A state file that cannot be used; the text is upstream's."""
+    """Raised for a state file that cannot be used; the text is upstream's."""
 
 
 CORRUPT = "checkpoint is corrupted"
@@ -60,7 +62,7 @@ class Members(list[tuple[str, Any]]):
 
 
 def dump_string(text: str) -> str:
-    """A JSON string with Go's HTML-safe escapes."""
+    """Return a JSON string with Go's HTML-safe escapes."""
     quoted = _quote(text)
     if _ESCAPED.search(quoted) is None:
         return quoted
@@ -68,12 +70,12 @@ def dump_string(text: str) -> str:
 
 
 def dump_map(members: dict[str, str]) -> str:
-    """An object from already encoded values, keys in byte order."""
+    """Return a JSON object of already encoded values, keys in byte order."""
     return f"{{{','.join(f'{dump_string(key)}:{members[key]}' for key in sorted(members))}}}"
 
 
 def dump_value(value: Any) -> str:
-    """A parsed value (see `parse`) as compact JSON, members in the order they were read."""
+    """Return a parsed value (see `parse`) as compact JSON, members in the order they were read."""
     if isinstance(value, Members):
         return f"{{{','.join(f'{dump_string(key)}:{dump_value(member)}' for key, member in value)}}}"
     if isinstance(value, list):
@@ -87,10 +89,11 @@ def dump_value(value: Any) -> str:
 
 
 def parse(data: bytes) -> Any:
-    """The value of a JSON text: `Members`, list, str, `Number`, bool or None.
+    """Parse a JSON text into `Members`, list, str, `Number`, bool or None.
 
-    Like Go, bytes that are not UTF-8 and lone surrogates become U+FFFD. Raises `CheckpointError` with Go's text.
+    As in Go, bytes that are not UTF-8 and lone surrogates become U+FFFD. Raises `CheckpointError` with Go's text.
     """
+    # Counted before parsing: a small file of brackets would become Python objects many times its size.
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES:
         raise CheckpointError(f"the file holds more than {MOST_VALUES} values, more than podslice reads")
     text = _BROKEN_BYTES.sub("\ufffd", data.decode("utf-8", errors="surrogateescape"))
@@ -100,20 +103,20 @@ def parse(data: bytes) -> Any:
         )
     except (ValueError, RecursionError):
         raise CheckpointError(fault(data) or "the file is nested too deeply for podslice") from None
-    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+    return _replace_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _without_surrogates(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return _SURROGATES.sub("\ufffd", value)
     if isinstance(value, Members):
-        return Members((_without_surrogates(key), _without_surrogates(member)) for key, member in value)
+        return Members((_replace_surrogates(key), _replace_surrogates(member)) for key, member in value)
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     return value
 
 
@@ -165,8 +168,8 @@ class GoMap(msgspec.Struct, frozen=True):
 
 
 class GoStruct(msgspec.Struct, frozen=True):
-    """A dict by JSON name with a value for every field; maps that were absent in the file are `{}` where `empty`
-    says so, else None. `pointer` structs are None where the file has null."""
+    """A dict by JSON name with a value for every field. Maps that were absent in the file are `{}` for names in
+    `empty`, else None. `pointer` structs are None where the file has null."""
 
     name: str
     fields: Mapping[str, GoType]
@@ -178,17 +181,17 @@ GoType: TypeAlias = GoString | GoInt | GoBytes | GoText | GoSlice | GoMap | GoSt
 
 
 def unmarshal(data: bytes, target: GoStruct, into: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Decode a file; `into` gets what could be decoded even when an error is raised. Raises `CheckpointError`."""
+    """Decode a file. `into` receives the fields decoded before an error is raised. Raises `CheckpointError`."""
     result = zero(target) if into is None else into
     decoder = _Decoder()
-    decoder.struct(parse(data), target, result)
+    decoder.decode_struct(parse(data), target, result)
     if decoder.first:
         raise CheckpointError(decoder.first)
     return result
 
 
 def zero(target: GoStruct) -> dict[str, Any]:
-    """The value of a file that says nothing."""
+    """Return the value of a file without fields."""
     return {name: {} if name in target.empty else _zero(kind) for name, kind in target.fields.items()}
 
 
@@ -201,18 +204,19 @@ def _zero(kind: GoType) -> Any:
 
 
 class _Decoder:
-    """One pass over a file. `first` is the first mismatch, `path` and `owner` say where decoding is."""
+    """A pass over one file. `first` is the first mismatch; `path` and `owner` are the current place, for its
+    message."""
 
     def __init__(self) -> None:
         self.first = ""
         self.path: tuple[str, ...] = ()
         self.owner = ""
 
-    def struct(self, value: Any, kind: GoStruct, into: dict[str, Any]) -> None:
+    def decode_struct(self, value: Any, kind: GoStruct, into: dict[str, Any]) -> None:
         if value is None:
             return
         if not isinstance(value, Members):
-            self.mismatch(_kind_of(value), kind.name)
+            self.report_mismatch(_kind_of(value), kind.name)
             return
         path, owner = self.path, self.owner
         folded = {_fold(name): name for name in kind.fields}
@@ -220,58 +224,58 @@ class _Decoder:
             name = key if key in kind.fields else folded.get(_fold(key))
             if name is not None:
                 self.path, self.owner = (*path, name), kind.name.rpartition(".")[2]
-                into[name] = self.value(member, kind.fields[name], into[name])
+                into[name] = self.decode_value(member, kind.fields[name], into[name])
         self.path, self.owner = path, owner
 
-    def value(self, value: Any, kind: GoType, old: Any) -> Any:
+    def decode_value(self, value: Any, kind: GoType, old: Any) -> Any:
         if isinstance(kind, GoStruct):
-            return self.nested(value, kind, old)
+            return self.decode_nested(value, kind, old)
         if isinstance(kind, GoMap):
-            return self.mapping(value, kind, old)
+            return self.decode_map(value, kind, old)
         if isinstance(kind, GoSlice):
-            return self.items(value, kind, old)
+            return self.decode_slice(value, kind, old)
         if isinstance(kind, GoBytes):
-            return self.octets(value, kind, old)
+            return self.decode_bytes(value, kind, old)
         if value is None:
             return old
         if isinstance(kind, GoInt):
-            return self.integer(value, kind, old)
+            return self.decode_integer(value, kind, old)
         if not isinstance(value, str):
-            return self.mismatch(_kind_of(value), kind.name, old)
-        return self.text(value, kind) if isinstance(kind, GoText) else value
+            return self.report_mismatch(_kind_of(value), kind.name, old)
+        return self.decode_text(value, kind) if isinstance(kind, GoText) else value
 
-    def nested(self, value: Any, kind: GoStruct, old: Any) -> Any:
+    def decode_nested(self, value: Any, kind: GoStruct, old: Any) -> Any:
         if value is None and kind.pointer:
             return None
         into = zero(kind) if old is None else old
-        self.struct(value, kind, into)
+        self.decode_struct(value, kind, into)
         return into
 
-    def mapping(self, value: Any, kind: GoMap, old: Any) -> Any:
+    def decode_map(self, value: Any, kind: GoMap, old: Any) -> Any:
         if value is None:
             return None
         if not isinstance(value, Members):
-            return self.mismatch(_kind_of(value), kind.name, old)
+            return self.report_mismatch(_kind_of(value), kind.name, old)
         into = {} if old is None else old
         for key, member in value:
-            item = self.value(member, kind.item, _zero(kind.item))
+            item = self.decode_value(member, kind.item, _zero(kind.item))
             if kind.numeric:
                 try:
                     into[atoi(key)] = item
                 except GoSyntaxError:
-                    self.mismatch(f"number {key}", "int")
+                    self.report_mismatch(f"number {key}", "int")
             else:
                 into[key] = item
         return into
 
-    def items(self, value: Any, kind: GoSlice, old: Any) -> Any:
+    def decode_slice(self, value: Any, kind: GoSlice, old: Any) -> Any:
         if value is None:
             return None
         if not isinstance(value, list) or isinstance(value, Members):
-            return self.mismatch(_kind_of(value), kind.name, old)
-        return [self.value(item, kind.item, _zero(kind.item)) for item in value]
+            return self.report_mismatch(_kind_of(value), kind.name, old)
+        return [self.decode_value(item, kind.item, _zero(kind.item)) for item in value]
 
-    def octets(self, value: Any, kind: GoBytes, old: Any) -> Any:
+    def decode_bytes(self, value: Any, kind: GoBytes, old: Any) -> Any:
         if value is None:
             return None
         if isinstance(value, str):
@@ -281,37 +285,37 @@ class _Decoder:
                 self.first = self.first or "illegal base64 data"
                 return old
         if not isinstance(value, list) or isinstance(value, Members):
-            return self.mismatch(_kind_of(value), kind.name, old)
-        numbers = [self.value(item, GoInt("uint8"), 0) for item in value]
+            return self.report_mismatch(_kind_of(value), kind.name, old)
+        numbers = [self.decode_value(item, GoInt("uint8"), 0) for item in value]
         if any(number > 0xFF for number in numbers):
-            return self.mismatch("number", "uint8", old)
+            return self.report_mismatch("number", "uint8", old)
         return bytes(numbers)
 
-    def integer(self, value: Any, kind: GoInt, old: int) -> int:
+    def decode_integer(self, value: Any, kind: GoInt, old: int) -> int:
         if not isinstance(value, Number):
-            self.mismatch(_kind_of(value), kind.name)
+            self.report_mismatch(_kind_of(value), kind.name)
             return old
-        number = _integer(value.text, signed=kind.signed)
+        number = _parse_integer(value.text, signed=kind.signed)
         if number is None:
-            self.mismatch(f"number {value.text}", kind.name)
+            self.report_mismatch(f"number {value.text}", kind.name)
             return old
         return number
 
-    def text(self, value: str, kind: GoText) -> Any:
+    def decode_text(self, value: str, kind: GoText) -> Any:
         try:
             return kind.read(value)
         except ValueError as error:
             raise CheckpointError(str(error)) from None
 
-    def mismatch(self, found: str, wanted: str, old: Any = None) -> Any:
-        """Remember the first value of a wrong type, in Go's words; the old value stays."""
+    def report_mismatch(self, found: str, wanted: str, old: Any = None) -> Any:
+        """Remember the first value of a wrong type, in Go's words, and return the old value, which stays."""
         if not self.first:
             place = f"Go struct field {self.owner}.{'.'.join(self.path)} of" if self.path else "Go value of"
             self.first = f"json: cannot unmarshal {found} into {place} type {wanted}"
         return old
 
 
-def _integer(text: str, *, signed: bool) -> int | None:
+def _parse_integer(text: str, *, signed: bool) -> int | None:
     if len(text) > 20:
         return None
     try:
@@ -324,14 +328,14 @@ def _integer(text: str, *, signed: bool) -> int | None:
 
 
 def _fold(key: str) -> str:
-    """Go's case folding of keys: one character for one character."""
+    """Fold a key's case as Go does: one character for one character."""
     if key.isascii():
         return key.lower()
     return "".join(folded if len(folded := char.casefold()) == 1 else char for char in key)
 
 
 def _kind_of(value: Any) -> str:
-    """Go's name for a JSON value's type."""
+    """Return Go's name for a JSON value's type."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, str):
