@@ -29,7 +29,7 @@ def test_sample(kind: str) -> None:
     assert check(SAMPLE / f"{kind}.jsonl.gz", 0, 1) > 100
 
 
-@pytest.mark.slow
+@pytest.mark.conformance
 @pytest.mark.parametrize("part", range(SLICES))
 @pytest.mark.parametrize("kind", KINDS)
 def test_full_set(shared: Path, kind: str, part: int) -> None:

@@ -87,7 +87,7 @@ def holds(world: Elastic) -> None:
     world.agrees()
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.process)])
 @pytest.mark.slow
 def test_a_storm(tmp_path: Path, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many resizes come, each pod has one that waits at most, another pod is admitted between them, and once
