@@ -26,6 +26,9 @@ from podslice.status.status import (
 )
 from podslice.values.cpuset import format_bits
 
+BACKLOG = 16
+"""Connections that wait to be accepted."""
+
 
 def bind_private(file: SocketFile) -> socket.socket:
     """A listening Unix socket that only its owner may open; replaces a socket a dead agent left. Raises `OSError`, also
@@ -40,7 +43,7 @@ def bind_private(file: SocketFile) -> socket.socket:
         listener.close()
         raise
     file.bound()
-    listener.listen(16)
+    listener.listen(BACKLOG)
     return listener
 
 

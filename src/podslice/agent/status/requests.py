@@ -33,7 +33,7 @@ from podslice.advise.defrag.moves import (
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.moves.moving import MovesRefusedError, Moving
 from podslice.agent.seam import failure_of
-from podslice.agent.status.local import bind_private
+from podslice.agent.status.local import BACKLOG, bind_private
 from podslice.status.status import AgentStatus
 from podslice.values.document import document
 from podslice.values.errors import InputError
@@ -85,7 +85,9 @@ async def serve_local(
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    return await asyncio.start_unix_server(answer, sock=bind_private(file), limit=LARGEST_REQUEST)
+    # Only root can open the socket, so its connections are not counted; asyncio would make the queue 100 long.
+    listener = bind_private(file)
+    return await asyncio.start_unix_server(answer, sock=listener, limit=LARGEST_REQUEST, backlog=BACKLOG)
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes | None:

@@ -18,6 +18,11 @@ from podslice.service.http.doors import Doors, is_reserved
 _LONGEST_REQUEST = 8 << 10
 _PATIENCE = 5.0
 _MOST_CONNECTIONS, _MOST_OF_PEER = 64, 16
+# asyncio accepts up to `backlog` connections in one turn of its loop, and three turns pass before `_serve` can hang up
+# on the first of them: with the default of 100 a flood takes 300 descriptors at once, with 4 it takes 12, and the two
+# listeners of an agent together leave some of the RESERVED_DESCRIPTORS. A client that finds the queue full is not
+# refused: its kernel tries again after a second.
+_BACKLOG = 4
 _PLAIN = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _PHRASES = {
@@ -74,7 +79,9 @@ class WebServer:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port, which port 0 leaves to the system. Raises `OSError`."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_REQUEST, ssl=tls)
+        self._server = await asyncio.start_server(
+            self._serve, host, port, limit=_LONGEST_REQUEST, backlog=_BACKLOG, ssl=tls
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
