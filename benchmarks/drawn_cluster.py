@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from benchmarks.cluster import Bench
 from podslice.replica.journal import Journal
-from podslice.replica.nodestate import node_state, status_of
+from podslice.replica.nodestate import build_status, new_node_state
 
 VERSION = "0.1.0"
 
@@ -34,7 +34,7 @@ def draw(folder: Path, nodes: int) -> None:
     with (folder / "states").open("wb") as states, (folder / "pods").open("w") as pods:
         for number in range(nodes):
             state, name = bench.state(), f"node-{number:05}.example.internal"
-            told = Journal(bench.kind.rules, state, epoch=1_000_000 + number, version=VERSION).state_told()
-            states.write(msgspec.json.encode(node_state(name) | {"status": status_of(told)}) + b"\n")
+            told = Journal(bench.kind.rules, state, epoch=1_000_000 + number, version=VERSION).whole_state()
+            states.write(msgspec.json.encode(new_node_state(name) | {"status": build_status(told)}) + b"\n")
             for uid, pod in state.pods.items():
                 print(uid, pod.spec.metadata.name, name, pod.cpus, file=pods)

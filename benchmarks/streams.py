@@ -21,9 +21,8 @@ from e2e.hollow_nodes import VERSION, HollowNode, node_rules
 
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.journal.pace import BeatPace
-from podslice.replica.journalstream import METHOD, OPTIONS
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import Beat, Hello, to_bytes
+from podslice.replica.stream_messages import METHOD, OPTIONS, Beat, Hello, encode_message
 
 _SECONDS = 20.0
 _PING_SECONDS = 10.0
@@ -47,11 +46,11 @@ async def play(port: int, agents: int, rate: float, authority: Path) -> None:
         channel = grpc.aio.secure_channel(
             f"127.0.0.1:{port}", credentials, options=options, compression=grpc.Compression.Gzip
         )
-        stream: Any = channel.stream_stream(METHOD, request_serializer=to_bytes, response_deserializer=bytes)(
+        stream: Any = channel.stream_stream(METHOD, request_serializer=encode_message, response_deserializer=bytes)(
             metadata=(("authorization", f"Bearer n{number}"),)
         )
         await stream.write(Hello(f"n{number}", VERSION))
-        await stream.write(journal.state_told())
+        await stream.write(journal.whole_state())
         digest = journal.digest
         beat = Beat(journal.epoch, journal.sequence, digest.allocation, digest.named)
         streams.append((channel, stream, beat))

@@ -24,9 +24,9 @@ from podslice.node.decision import Decision
 from podslice.node.holding import Holding, holding_of
 from podslice.node.node import Node
 from podslice.node.state import NodeState
-from podslice.replica.events import PlanFate, Stamped, decode, encode
-from podslice.replica.honour import admit_as
+from podslice.replica.events import PlanOutcome, Stamped, decode, encode
 from podslice.replica.journal import Journal
+from podslice.replica.planned_admission import admit_as_planned
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
 from podslice.service.clusterobjects import ScheduledPod
@@ -128,7 +128,7 @@ class HollowJournals:
             line = self.nodes.get(name)
             epoch, sequence, whole = (0, -1, True)
             if line is not None:
-                wanted = line.replica.wanted
+                wanted = line.replica.missing
                 epoch, sequence, whole = wanted or (line.replica.epoch, line.replica.sequence, False)
             for data in self._source(name, epoch, sequence, whole):
                 self._take(name, data)
@@ -147,29 +147,31 @@ class HollowNode:
         before = self.node.state
         decision = self.node.admit(pod)
         if decision.admitted:
-            return "", self.journal.admitted(self.node.rules, before, self.node.state, pod)
+            return "", self.journal.record_admission(self.node.rules, before, self.node.state, pod)
         return self._refused(before, pod, decision)
 
-    def admit_as(self, pod: Pod, plan: Holding) -> tuple[str, Stamped]:
+    def admit_as_planned(self, pod: Pod, plan: Holding) -> tuple[str, Stamped]:
         """The same with a plan, which is taken where that keeps every promise."""
         before = self.node.state
-        found = admit_as(self.node, pod, plan)
+        found = admit_as_planned(self.node, pod, plan)
         if not found.decision.admitted:
             return self._refused(before, pod, found.decision)
         same = holding_of(self.node.state, pod.metadata.uid) == plan
-        fate: PlanFate = "honoured" if found.moved else "agreed" if same else "declined"
-        return "", self.journal.admitted(self.node.rules, before, self.node.state, pod, plan=fate)
+        fate: PlanOutcome = "honoured" if found.moved else "agreed" if same else "declined"
+        return "", self.journal.record_admission(self.node.rules, before, self.node.state, pod, plan=fate)
 
     def _refused(self, before: NodeState, pod: Pod, decision: Decision) -> tuple[str, Stamped]:
         reason, message = decision.reason, decision.message
-        stamped = self.journal.refused(self.node.rules, before, self.node.state, pod, reason=reason, message=message)
+        stamped = self.journal.record_refusal(
+            self.node.rules, before, self.node.state, pod, reason=reason, message=message
+        )
         return f"{reason}: {message}", stamped
 
     def remove(self, uid: str) -> Stamped:
         """A pod is gone."""
         before = self.node.state
         self.node.remove(uid)
-        return self.journal.removed(self.node.rules, before, self.node.state, uid)
+        return self.journal.record_removal(self.node.rules, before, self.node.state, uid)
 
     def restart(self) -> None:
         """The agent begins another epoch."""
@@ -209,7 +211,7 @@ class HollowNodes:
     def source(self, name: str, epoch: int, sequence: int, whole: bool) -> list[bytes]:
         """What a replica misses that has this."""
         journal = self.nodes[name].journal
-        events = (journal.state_told(),) if whole else journal.after(epoch, sequence)
+        events = (journal.whole_state(),) if whole else journal.events_after(epoch, sequence)
         return [encode(stamped) for stamped in events]
 
     def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:

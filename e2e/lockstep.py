@@ -33,9 +33,9 @@ from podslice.cluster.placing import NodeWord, PlacementEvents, Placements
 from podslice.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
-from podslice.replica.events import Stamped, StateTold, encode
-from podslice.replica.replica import Applied
-from podslice.replica.talk import PlanGiven
+from podslice.replica.events import Stamped, WholeState, encode
+from podslice.replica.replica import ApplyResult
+from podslice.replica.stream_messages import PlanGiven
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 
 POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour")
@@ -152,9 +152,9 @@ class Life:
 
     def _source(self, name: str, epoch: int, sequence: int, whole: bool) -> Iterator[bytes]:
         journal = self.nodes[name].journal
-        yield from map(encode, (journal.state_told(),) if whole else journal.after(epoch, sequence))
+        yield from map(encode, (journal.whole_state(),) if whole else journal.events_after(epoch, sequence))
 
-    def _look(self, name: str, stamped: Stamped, applied: Applied) -> None:
+    def _look(self, name: str, stamped: Stamped, applied: ApplyResult) -> None:
         """The standing proof, after every event."""
         self.events += 1
         replica = self.journals.nodes[name].replica
@@ -184,11 +184,11 @@ class Life:
             self.journals.catch_up(self.nodes)
             self._list()
 
-    def _applied(self, name: str, stamped: Stamped, applied: Applied) -> None:
+    def _applied(self, name: str, stamped: Stamped, applied: ApplyResult) -> None:
         self._look(name, stamped, applied)
         replica = self.journals.nodes[name].replica
         self.placing.journal(name, stamped, applied, replica)
-        if isinstance(stamped.event, StateTold) and replica.state is not None:
+        if isinstance(stamped.event, WholeState) and replica.state is not None:
             for uid in self.unheard & replica.state.pods.keys():
                 self.unheard.discard(uid)
                 self.binding_outcomes["told by a whole state"] += 1
@@ -288,7 +288,7 @@ class Life:
             pod = self.bound.pop(self.r.choice(list(self.bound)))
             node, read = self.nodes[pod.node], read_pod(pod.data()).pod
             plan = pod.plan if self.policy == "honour" else None
-            why, stamped = node.admit(read) if plan is None else node.admit_as(read, plan.holding)
+            why, stamped = node.admit(read) if plan is None else node.admit_as_planned(read, plan.holding)
             self.running[pod.uid] = pod
             if pod.service:
                 self._started(pod, why)

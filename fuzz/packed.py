@@ -20,7 +20,7 @@ from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import SliceDevice
 from podslice.fleet.scenario.codec import DamagedError, decode
 from podslice.reading.unpacking import unpack
-from podslice.replica.packing import PackedState, unpacked
+from podslice.replica.state_packing import PackedState, unpack_state
 from podslice.service.http.leanhttp import LeanClient
 
 _SMALL = 1 << 20
@@ -48,7 +48,7 @@ def checkpoint(data: bytes) -> None:
 def packed(data: bytes) -> None:
     """A packed state of a replica that is damaged, and bytes that are unpacked with a bound."""
     with contextlib.suppress(PodsliceError):
-        unpacked(PackedState(data))
+        unpack_state(PackedState(data))
     for bytes_ in (data, zlib.compress(data * 64)):
         with contextlib.suppress(PodsliceError):
             assert len(unpack(bytes_, _SMALL)) <= _SMALL

@@ -51,7 +51,7 @@ from podslice.replica.journal import Journal
 from podslice.replica.nodestate import read_node_state
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import Beat, down_from, up_from
+from podslice.replica.stream_messages import Beat, decode_down, decode_up
 from podslice.serve.app import App
 from podslice.service.http.page_server import Handler
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
@@ -229,16 +229,16 @@ def _annotated(text: str) -> Pod:
 
 _RULEBOOK = Rulebook(kept=1)
 _FOLLOWED = Node(MACHINE, CONFIG)
-_TOLD = Journal(_FOLLOWED.rules, _FOLLOWED.state, epoch=1, version="fuzz").state_told()
+_TOLD = Journal(_FOLLOWED.rules, _FOLLOWED.state, epoch=1, version="fuzz").whole_state()
 
 
 def journal(data: bytes) -> None:
     """What an agent or the service says on their stream, and an object that somebody wrote, through a replica."""
-    for read in (up_from, down_from):
+    for read in (decode_up, decode_down):
         with contextlib.suppress(PodsliceError):
             _hear(read(data))
     with contextlib.suppress(PodsliceError):
-        told = read_node_state(data).told
+        told = read_node_state(data).state
         if told is not None:
             _hear(told)
 
@@ -252,8 +252,8 @@ def _hear(message: object) -> None:
         for stamped in (message, replace(message, epoch=1, sequence=1)):
             replica.apply(stamped)
     elif isinstance(message, Beat):
-        replica.meets(message.epoch, message.sequence, Digest(message.allocation, message.named))
-    assert replica.proven == (replica.state is not None and replica.wanted is None)
+        replica.matches(message.epoch, message.sequence, Digest(message.allocation, message.named))
+    assert replica.proven == (replica.state is not None and replica.missing is None)
 
 
 class _Connection:

@@ -11,7 +11,7 @@ import msgspec
 
 from podslice.documents.kinds import KINDS
 from podslice.documents.schema import make_schema
-from podslice.replica.talk import Down, Up
+from podslice.replica.stream_messages import Down, Up
 from podslice.values.quantity import Quantity
 from release.chart import values_schema
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from podslice.agent.api_server.checkpoint import Checkpoint, Due
 from podslice.agent.settings import settings_from_dict
 from podslice.node.holding import digest
-from podslice.replica.nodestate import LARGEST, NodeStateStatus, node_state, read_node_state, status_of
+from podslice.replica.nodestate import LARGEST, NodeStateStatus, build_status, new_node_state, read_node_state
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
 from podslice.values.errors import InputError
@@ -69,7 +69,7 @@ def written(node: Followed, api: FakeApiServer, seconds: float, troubles: list[s
 
 
 def as_object(status: NodeStateStatus) -> bytes:
-    return msgspec.json.encode({**node_state("n1"), "status": status})
+    return msgspec.json.encode({**new_node_state("n1"), "status": status})
 
 
 def test_who_reads_the_object_is_the_node(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_who_reads_the_object_is_the_node(tmp_path: Path) -> None:
     assert (name, troubles) == ("n1", [])
     read = read_node_state(as_object(status))
     assert read.node == "n1"
-    assert read.told is not None
+    assert read.state is not None
     node.replica = Replica(Rulebook(), {"test"})
-    assert node.replica.apply(read.told).outcome == "adopted"
+    assert node.replica.apply(read.state).outcome == "adopted"
     assert node.owner.node is not None
     assert node.replica.digest == digest(node.owner.node.state)
     node.run(make_pod("b", ("c", "2")))
@@ -106,10 +106,10 @@ def test_a_state_that_is_too_large_is_left_out(tmp_path: Path) -> None:
     """An object never holds more than it should; why there is no state is in it."""
     node = Followed(tmp_path)
     assert node.journal.journal is not None
-    told = node.journal.journal.state_told()
+    told = node.journal.journal.whole_state()
     names = {f"p{i}": {f"c{i * 7919}": i} for i in range(20000)}
     huge = replace(told, event=replace(told.event, state=replace(told.event.state, records={}, reusable=names)))
-    status = status_of(huge)
+    status = build_status(huge)
     assert status.state == ""
     assert f"more than {LARGEST}" in status.problem
     assert read_node_state(as_object(status)).problem == status.problem
@@ -129,8 +129,8 @@ def test_a_state_that_cannot_be_read_is_a_problem_of_its_node(tmp_path: Path, ch
     """Whatever somebody writes into an object, reading it says why there is no state."""
     node = Followed(tmp_path)
     assert node.journal.journal is not None
-    read = read_node_state(as_object(replace(status_of(node.journal.journal.state_told()), **change)))
-    assert read.told is None
+    read = read_node_state(as_object(replace(build_status(node.journal.journal.whole_state()), **change)))
+    assert read.state is None
     assert read.problem
     with pytest.raises(InputError):
         read_node_state(b"[]")

@@ -15,10 +15,10 @@ from podslice.api.pod.spec import Pod
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.decide import decide
 from podslice.node.holding import Holding, digest, holding_of
-from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
+from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped, WholeState
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import PlanGiven
+from podslice.replica.stream_messages import PlanGiven
 from podslice.service.identity import Identity
 from tests.agent.helpers import MACHINE, Notes, agent_config
 from tests.conftest import make_pod
@@ -54,7 +54,7 @@ class Followed:
         """What has happened since the last time, taken in by the replica."""
         self.journal.settle()
         assert self.journal.journal is not None
-        events = list(self.journal.journal.after(self.replica.epoch, self.replica.sequence))
+        events = list(self.journal.journal.events_after(self.replica.epoch, self.replica.sequence))
         for stamped in events:
             applied = self.replica.apply(stamped)
             assert applied.outcome in ("equal", "adopted"), applied
@@ -72,7 +72,7 @@ class Followed:
 def test_what_the_owner_does_is_followed(tmp_path: Path) -> None:
     """Pods that come, are refused and go are events of these kinds, and the replica is the node after each."""
     node = Followed(tmp_path)
-    assert [type(one.event) for one in node.news()] == [StateTold]
+    assert [type(one.event) for one in node.news()] == [WholeState]
     node.run(make_pod("a", ("c", "4")))
     node.run(make_pod("b", ("c", "8")))
     node.run(make_pod("large", ("c", "64")))
@@ -90,7 +90,7 @@ def test_each_start_is_an_epoch(tmp_path: Path) -> None:
     first = node.replica.epoch
     node.now -= 500
     node.start()
-    assert [type(one.event) for one in node.news()] == [StateTold]
+    assert [type(one.event) for one in node.news()] == [WholeState]
     assert node.replica.epoch > first
     assert node.replica.proven
 
@@ -102,7 +102,7 @@ def test_a_changed_machine_and_a_silent_change_are_told(tmp_path: Path) -> None:
     assert node.owner.node is not None
     node.owner.node.admit(make_pod("silent", ("c", "2")))
     node.run(make_pod("a", ("c", "4")))
-    assert [type(one.event) for one in node.news()] == [StateTold, PodAdmitted]
+    assert [type(one.event) for one in node.news()] == [WholeState, PodAdmitted]
 
 
 @pytest.mark.slow

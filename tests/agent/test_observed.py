@@ -80,7 +80,7 @@ class Observing:
         journal = self.observed.journal.journal
         if journal is None:
             return []
-        found = [decode(encode(one)) for one in journal.after(self.replica.epoch, self.replica.sequence)]
+        found = [decode(encode(one)) for one in journal.events_after(self.replica.epoch, self.replica.sequence)]
         self.events += found
         return [self.replica.apply(one).outcome for one in found]
 
@@ -114,7 +114,7 @@ def test_a_kubelet_is_followed(tmp_path: Path) -> None:
     scene.starts("uid-second")
     outcomes = scene.look()
     assert outcomes[0] == "equal"
-    assert {type(one.event).__name__ for one in scene.events} >= {"StateTold", "PodAdmitted"}
+    assert {type(one.event).__name__ for one in scene.events} >= {"WholeState", "PodAdmitted"}
     scene.agrees()
     del scene.pods["uid-first"]
     scene.look()

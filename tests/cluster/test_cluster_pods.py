@@ -9,7 +9,7 @@ import pytest
 
 from podslice.cluster.packed import LARGEST_KEY, PackedTable
 from podslice.cluster.pods import ClusterPods, Numbered
-from podslice.replica.uids import is_named, names_of, packed_uid, uids_in, unpacked_uid
+from podslice.replica.uids import is_among, pack_uid, pack_uids, unpack_uid, unpack_uids
 from podslice.values.errors import InputError
 from tests.cluster.bench import Bench, mirror_object, pod_object, seen
 
@@ -25,7 +25,7 @@ def test_a_packed_table_is_a_dictionary(seed: int) -> None:
     """Entries that come, change and go, over many splits of its pieces."""
     r, table, there = Random(seed), PackedTable(), dict[bytes, bytes]()
     for _ in range(3000):
-        key = packed_uid(uid_of(r)) if r.random() < 0.6 or not there else r.choice(list(there))
+        key = pack_uid(uid_of(r)) if r.random() < 0.6 or not there else r.choice(list(there))
         if r.random() < 0.3:
             assert table.pop(key) == there.pop(key, None)
         else:
@@ -40,14 +40,14 @@ def test_a_packed_table_is_a_dictionary(seed: int) -> None:
 def test_what_is_there_is_met_while_others_come() -> None:
     """Whoever walks through a table that grows meanwhile misses nothing."""
     table = PackedTable()
-    first = {packed_uid(f"first-{number}") for number in range(200)}
+    first = {pack_uid(f"first-{number}") for number in range(200)}
     for key in first:
         table.put(key, b"")
     met = set()
     for number, key in enumerate(table):
         met.add(key)
         if number < 500:
-            table.put(packed_uid(f"later-{number}"), b"")
+            table.put(pack_uid(f"later-{number}"), b"")
     assert first <= met
 
 
@@ -64,13 +64,13 @@ def test_uids_are_packed_and_unpacked() -> None:
     r = Random(1)
     uids = {uid_of(r) for _ in range(300)}
     uids |= {"0" * 36, "AAAAAAAA-0000-0000-0000-000000000000", "a" * 16, "a" * 17, "----------", "é" * 36}
-    assert len({packed_uid(one) for one in uids}) == len(uids)
-    assert all(unpacked_uid(packed_uid(one)) == one for one in uids)
+    assert len({pack_uid(one) for one in uids}) == len(uids)
+    assert all(unpack_uid(pack_uid(one)) == one for one in uids)
     some = set(sorted(uids)[::2])
-    names = names_of(some)
-    assert {one for one in uids if is_named(one, names)} == some
-    assert sorted(uids_in(names)) == sorted(some)
-    assert not is_named(str(UUID(bytes=names[12:28])), names) or str(UUID(bytes=names[12:28])) in some
+    names = pack_uids(some)
+    assert {one for one in uids if is_among(one, names)} == some
+    assert sorted(unpack_uids(names)) == sorted(some)
+    assert not is_among(str(UUID(bytes=names[12:28])), names) or str(UUID(bytes=names[12:28])) in some
 
 
 def test_numbers_are_used_again() -> None:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from podslice.cluster.journal.pace import STALE_SECONDS
-from podslice.replica.talk import Beat, to_bytes
+from podslice.replica.stream_messages import Beat, encode_message
 from podslice.service.clusterobjects import read_node
 from tests.cluster.bench import LIKE, asked, node_object, pod_object, seen
 from tests.cluster.test_lying_agent import BAD, GOOD, HollowNode, LyingScene
@@ -20,7 +20,9 @@ def beat(scene: LyingScene, name: str) -> None:
     """The node says that it is there, with nothing new."""
     replica = scene.journals.nodes[name].replica
     scene.journals.nodes[name].heard = scene.now
-    scene.say(name, to_bytes(Beat(replica.epoch, replica.sequence, replica.digest.allocation, replica.digest.named)))
+    scene.say(
+        name, encode_message(Beat(replica.epoch, replica.sequence, replica.digest.allocation, replica.digest.named))
+    )
 
 
 def looked(scene: LyingScene) -> None:
@@ -33,7 +35,7 @@ def test_an_object_confirms_nothing() -> None:
     read; once its own stream says the same it does."""
     scene, name = LyingScene(), "seeded"
     scene.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
-    scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.state_told())
+    scene.journals.seed(name, HollowNode(name, LIKE, 9).journal.whole_state())
     assert scene.journals.nodes[name].replica.proven
     document = pod_object("p")
     answer = scene.service.placing.filter(asked(document, [name]))
@@ -58,7 +60,7 @@ def test_a_node_that_is_heard_again_is_room(event: bool) -> None:
         why, stamped = scene.nodes[GOOD].admit(seen(pod_object("other", "2")).pod)
         assert not why
         scene.journals.nodes[GOOD].heard = scene.now
-        scene.say(GOOD, to_bytes(stamped))
+        scene.say(GOOD, encode_message(stamped))
     else:
         beat(scene, GOOD)
     looked(scene)

@@ -13,7 +13,7 @@ from podslice.cluster.extender.extender import MOST_BINDING, Extender, plan_text
 from podslice.machine.memory import Block
 from podslice.node.answers import PodHolding
 from podslice.node.holding import Holding, holding_of
-from podslice.replica.talk import PlanGiven, PlanWithdrawn
+from podslice.replica.stream_messages import PlanGiven, PlanWithdrawn
 from podslice.service.http.post_server import PostAnswer
 from podslice.values.cpuset import format_bits
 from tests import clock

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.cluster.model.verdicts import NOT_CONFIRMED
-from podslice.replica.events import StateTold, encode
+from podslice.replica.events import WholeState, encode
 from tests.cluster.bench import Bench, asked, mirror_object, pod_object, seen
 from tests.cluster.fake_api import Json
 
@@ -148,13 +148,13 @@ def test_another_version() -> None:
     bound(bench, "p", "4")
     node = bench.nodes.nodes[NODE]
     node.restart()
-    true = node.journal.state_told()
-    assert isinstance(true.event, StateTold)
+    true = node.journal.whole_state()
+    assert isinstance(true.event, WholeState)
     bench.journals.feed(NODE, encode(replace(true, event=replace(true.event, version="other"))))
     asking = asked(pod_object("q"), [NODE])
     assert bench.placing.filter(asking).unresolvable == {NODE: NOT_CONFIRMED}
     node.restart()
-    bench.journals.feed(NODE, encode(node.journal.state_told()))
+    bench.journals.feed(NODE, encode(node.journal.whole_state()))
     assert bench.placing.filter(asking).nodes == [NODE]
     assert {hold.uid for hold in bench.placing.model.held()} == {"uid-p", "uid-q"}
 

@@ -21,12 +21,12 @@ from podslice.cluster.journal.toldsize import MOST_TOLD, ToldSize
 from podslice.cluster.model.columns import MOST_NAMES, MOST_ZONES
 from podslice.node.holding import Holding, digest
 from podslice.node.node import Node
-from podslice.replica.events import DevicesChanged, PodAdmitted, PodRefused, PodRemoved, Stamped, StateTold
+from podslice.replica.events import DevicesChanged, PodAdmitted, PodRefused, PodRemoved, Stamped, WholeState
 from podslice.replica.journal import Journal
-from podslice.replica.replica import Applied
+from podslice.replica.replica import ApplyResult
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import Beat, to_bytes, up_from
-from podslice.replica.told_state import ToldPool, state_from
+from podslice.replica.state_message import PoolMessage, build_state
+from podslice.replica.stream_messages import Beat, decode_up, encode_message
 from podslice.service.clusterobjects import ScheduledPod, read_node
 from podslice.values.errors import InputError
 from tests.cluster.bench import LIKE, node_object, pod_object, seen, wired
@@ -53,7 +53,7 @@ class LyingScene:
             self.service.nodes.news(None, read_node(json.dumps(node_object(name)).encode()))
             entry = self.journals._entry(name)
             entry.stream, entry.heard = NodeStream(), 0.0
-            self.say(name, to_bytes(node.journal.state_told()))
+            self.say(name, encode_message(node.journal.whole_state()))
         self.pods: dict[str, ScheduledPod] = {}
 
     @property
@@ -64,7 +64,7 @@ class LyingScene:
         """A message arrives on the stream of a node, as `Journals` takes it in."""
         entry = self.journals.nodes[name]
         try:
-            message = up_from(data)
+            message = decode_up(data)
         except InputError:
             return
         if isinstance(message, Stamped):
@@ -74,8 +74,8 @@ class LyingScene:
 
     def lie(self, event: object, sequence: int = 1, **changes: object) -> None:
         """An event of the bad node, with the digests of its journal unless `changes` say otherwise."""
-        told = self.nodes[BAD].journal.state_told()
-        self.say(BAD, to_bytes(replace(told, event=event, sequence=sequence, **changes)))
+        told = self.nodes[BAD].journal.whole_state()
+        self.say(BAD, encode_message(replace(told, event=event, sequence=sequence, **changes)))
 
     def held(self, name: str, cpus: str = "4") -> ScheduledPod:
         """A new pod, which is held for the honest node."""
@@ -110,22 +110,24 @@ async def nobody(token: str) -> str:
 
 def told(node: Node, epoch: int) -> Stamped:
     """What an agent of such a node would say at its start."""
-    return Journal(node.rules, node.state, epoch=epoch, version=VERSION).state_told()
+    return Journal(node.rules, node.state, epoch=epoch, version=VERSION).whole_state()
 
 
 def with_resources(scene: LyingScene, turn: int, count: int) -> Stamped:
     """The bad node's state with so many resources, of other names each time, and digests that fit."""
-    honest = scene.nodes[BAD].journal.state_told()
-    assert isinstance(honest.event, StateTold)
-    pools = {f"lie.example/r{turn}-{number}": ToldPool(("d",), 1, 0, 1, 0, registered=True) for number in range(count)}
+    honest = scene.nodes[BAD].journal.whole_state()
+    assert isinstance(honest.event, WholeState)
+    pools = {
+        f"lie.example/r{turn}-{number}": PoolMessage(("d",), 1, 0, 1, 0, registered=True) for number in range(count)
+    }
     state = replace(honest.event.state, pools=pools)
     return replace(honest, epoch=100 + turn, sequence=0, event=replace(honest.event, state=state))
 
 
 def true_digest(scene: LyingScene, stamped: Stamped) -> Stamped:
     """The same with the digests of its state, as a liar would work them out."""
-    assert isinstance(stamped.event, StateTold)
-    found = digest(state_from(stamped.event.state, scene.nodes[BAD].node.rules))
+    assert isinstance(stamped.event, WholeState)
+    found = digest(build_state(stamped.event.state, scene.nodes[BAD].node.rules))
     return replace(stamped, allocation=found.allocation, named=found.named)
 
 
@@ -160,7 +162,7 @@ def test_about_pods_of_other_nodes(which: int) -> None:
     node = scene.nodes[GOOD]
     why, stamped = node.admit(pod.pod)
     assert not why
-    scene.say(GOOD, to_bytes(stamped))
+    scene.say(GOOD, encode_message(stamped))
     assert model.hold_of(pod.uid) is None
     scene.honest()
     assert model.counts["agreed"] == 1
@@ -174,14 +176,14 @@ def test_a_told_admission_of_anothers_pod() -> None:
     assert not scene.service.placing.model.bind(pod.uid, GOOD, 0.0, pod.pod).error
     scene.service.pods.news(pod, seen(pod_object("p", "8", GOOD)))
     _, stamped = scene.nodes[BAD].admit(pod.pod)
-    scene.say(BAD, to_bytes(stamped))
+    scene.say(BAD, encode_message(stamped))
     assert scene.journals.nodes[BAD].replica.proven
     scene.honest()
     model = scene.service.placing.model
     assert model.hold_of(pod.uid) is not None
     scene.nodes[GOOD].restart()
     scene.service.placing.model.remove_node(GOOD)
-    scene.say(GOOD, to_bytes(scene.nodes[GOOD].journal.state_told()))
+    scene.say(GOOD, encode_message(scene.nodes[GOOD].journal.whole_state()))
     found = model.hold_of(pod.uid)
     assert found is not None
     assert (found.node, found.bound) == (GOOD, True)
@@ -193,7 +195,7 @@ def test_more_resources_than_there_are() -> None:
     scene = LyingScene()
     table = scene.service.placing.model.verdicts.table
     for turn in range(6):
-        scene.say(BAD, to_bytes(true_digest(scene, with_resources(scene, turn, 1000))))
+        scene.say(BAD, encode_message(true_digest(scene, with_resources(scene, turn, 1000))))
         assert scene.journals.nodes[BAD].replica.proven
         assert len(table.device_names) <= 3 * MOST_NAMES
         assert len(table.sum_names) <= 3 * MOST_NAMES
@@ -207,7 +209,7 @@ def test_more_numa_nodes_than_there_are() -> None:
     asked is still right."""
     scene = LyingScene()
     huge = make_node("pack:2 numa:64(memory=1GiB) core:2 pu:1", topology_manager_policy="none")
-    scene.say(BAD, to_bytes(told(huge, 7)))
+    scene.say(BAD, encode_message(told(huge, 7)))
     assert scene.journals.nodes[BAD].replica.proven
     model = scene.service.placing.model
     assert len(model.verdicts.table.cpus) <= MOST_ZONES
@@ -221,7 +223,7 @@ def test_beats_of_nobody() -> None:
     """Beats of other epochs, from the far future and with made up digests end the trust in their own node only."""
     scene = LyingScene()
     for beat in (Beat(5, 10**15, "", ""), Beat(2, 10**15, "x", "y"), Beat(0, -1, "", "")):
-        scene.say(BAD, to_bytes(beat))
+        scene.say(BAD, encode_message(beat))
         assert not scene.journals.fresh(BAD)
         scene.honest()
 
@@ -232,24 +234,26 @@ def test_mismatches_without_end_are_some_lines() -> None:
     outcomes: list[str] = []
     scene.journals.events.applied.add(lambda node, stamped, applied: outcomes.append(applied.outcome))
     for turn in range(3 * MOST_LINES):
-        scene.lie(scene.nodes[BAD].journal.state_told().event, turn + 1, allocation=f"{turn:032x}")
+        scene.lie(scene.nodes[BAD].journal.whole_state().event, turn + 1, allocation=f"{turn:032x}")
     assert outcomes == ["mismatch"] * 3 * MOST_LINES
     assert len(scene.troubles) == MOST_LINES
     scene.now += LOG_SECONDS
-    scene.lie(scene.nodes[BAD].journal.state_told().event, 3 * MOST_LINES + 1, allocation="")
+    scene.lie(scene.nodes[BAD].journal.whole_state().event, 3 * MOST_LINES + 1, allocation="")
     assert len(scene.troubles) == MOST_LINES + 1
     assert scene.troubles[-1].endswith(f" ({2 * MOST_LINES} lines of this node were left out before)")
 
 
 NASTY: dict[str, Callable[[LyingScene, int], bytes]] = {
-    "another machine each time": lambda scene, turn: to_bytes(
+    "another machine each time": lambda scene, turn: encode_message(
         told(make_node(f"pack:1 numa:2(memory={turn + 1}GiB) core:4 pu:2"), 1000 + turn)
     ),
-    "other resources each time": lambda scene, turn: to_bytes(true_digest(scene, with_resources(scene, turn, 50))),
-    "refusals": lambda scene, turn: to_bytes(
-        replace(scene.nodes[BAD].journal.state_told(), sequence=1, event=PodRefused(f"u{turn}", "r" * 100, "m" * 1000))
+    "other resources each time": lambda scene, turn: encode_message(
+        true_digest(scene, with_resources(scene, turn, 50))
     ),
-    "beats": lambda scene, turn: to_bytes(Beat(turn, turn, f"a{turn}", f"b{turn}")),
+    "refusals": lambda scene, turn: encode_message(
+        replace(scene.nodes[BAD].journal.whole_state(), sequence=1, event=PodRefused(f"u{turn}", "r" * 100, "m" * 1000))
+    ),
+    "beats": lambda scene, turn: encode_message(Beat(turn, turn, f"a{turn}", f"b{turn}")),
 }
 
 
@@ -280,14 +284,14 @@ def test_what_was_told_is_counted() -> None:
     size, pod = ToldSize(), seen(pod_object("p")).pod
     for _ in range(3):
         assert size.add(PodAdmitted(pod, Holding(())), 1000)
-        assert size.add(DevicesChanged({"a": ToldPool()}), 100)
+        assert size.add(DevicesChanged({"a": PoolMessage()}), 100)
     assert size.total == 1100
     assert size.add(PodRemoved("uid-p"), 50)
     assert size.add(DevicesChanged(gone=("a",)), 50)
     assert size.total == 0
     assert not size.add(PodRefused("u", "no"), MOST_TOLD + 1)
     scene = LyingScene()
-    state = scene.nodes[BAD].journal.state_told().event
+    state = scene.nodes[BAD].journal.whole_state().event
     assert size.add(state, 10)
     assert size.total == 10
 
@@ -300,14 +304,14 @@ def test_pods_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     node, replica = scene.nodes[BAD], scene.journals.nodes[BAD].replica
     for turn in range(60):
         _, stamped = node.admit(seen(pod_object(f"endless-{turn}", "500m")).pod)
-        scene.say(BAD, to_bytes(stamped))
-    assert replica.wanted is not None
-    assert replica.wanted.state
+        scene.say(BAD, encode_message(stamped))
+    assert replica.missing is not None
+    assert replica.missing.state
     assert replica.state is not None
     assert len(replica.state.pods) < 60
     assert not scene.service.placing.model.node(BAD).confirmed
     scene.honest()
-    scene.say(BAD, to_bytes(node.journal.state_told()))
+    scene.say(BAD, encode_message(node.journal.whole_state()))
     assert scene.journals.fresh(BAD)
 
 
@@ -333,14 +337,14 @@ def test_messages_with_other_values() -> None:
     scene.held("p")
     outcomes: Counter[str] = Counter()
 
-    def counted(node: str, stamped: Stamped, applied: Applied) -> None:
+    def counted(node: str, stamped: Stamped, applied: ApplyResult) -> None:
         outcomes[applied.outcome] += 1
 
     scene.journals.events.applied.add(counted)
     draw = Random(19)
     recorded = (Path(__file__).parents[1] / "replica" / "events.jsonl").read_bytes().splitlines()
-    said = [*recorded, *(to_bytes(scene.nodes[name].journal.state_told()) for name in (GOOD, BAD))]
-    true = to_bytes(scene.nodes[BAD].journal.state_told())
+    said = [*recorded, *(encode_message(scene.nodes[name].journal.whole_state()) for name in (GOOD, BAD))]
+    true = encode_message(scene.nodes[BAD].journal.whole_state())
     for turn in range(4000):
         data = json.dumps(leaf(draw, json.loads(draw.choice(said)))).encode()
         if turn % 3 == 0:
@@ -361,7 +365,7 @@ def test_mutated_messages() -> None:
     scene = LyingScene()
     scene.held("p")
     draw, seeds = Random(18), [path.read_bytes() for path in sorted(CORPUS.iterdir())]
-    seeds += [to_bytes(scene.nodes[name].journal.state_told()) for name in (GOOD, BAD)]
+    seeds += [encode_message(scene.nodes[name].journal.whole_state()) for name in (GOOD, BAD)]
     for turn in range(3000):
         data = mutated(draw, seeds)
         began = time.process_time()
@@ -371,6 +375,6 @@ def test_mutated_messages() -> None:
             scene.honest()
     scene.honest()
     scene.nodes[BAD].restart()
-    scene.say(BAD, to_bytes(scene.nodes[BAD].journal.state_told()))
+    scene.say(BAD, encode_message(scene.nodes[BAD].journal.whole_state()))
     assert scene.journals.fresh(BAD)
     assert scene.service.placing.model.node(BAD).confirmed

@@ -88,7 +88,7 @@ def test_a_binding_that_is_tried_again_has_the_same_plan() -> None:
     assert (first.cpus, second.cpus, first.cpus & second.cpus) == (0b110000, 0b1100, 0)
     for name in ("q", "p"):
         node = bench.nodes.nodes["a"]
-        why, stamped = node.admit_as(seen(pod_object(name, "2", "a")).pod, plans[name])
+        why, stamped = node.admit_as_planned(seen(pod_object(name, "2", "a")).pod, plans[name])
         assert why == ""
         bench.journals.feed("a", encode(stamped))
     assert (bench.disputes, bench.placing.model.held()) == ([], ())

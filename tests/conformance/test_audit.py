@@ -27,7 +27,7 @@ from podslice.agent.dra.statuses import ClaimStatuses
 from podslice.agent.records import ReportedRefusal
 from podslice.api.pod.spec import from_dict
 from podslice.dra.objects import ResourceClaim
-from podslice.replica.nodestate import NODE_STATES, node_state, status_of
+from podslice.replica.nodestate import NODE_STATES, build_status, new_node_state
 from podslice.service.apievents import ApiEvents
 from podslice.service.identity import Identity
 from tests.agent.test_cluster_chart import ON
@@ -238,7 +238,7 @@ async def everything(api: HTTPApiServer, refused: Identity, node: Followed, log:
         await api.patch_pod_status(refused.namespace, refused.name, status_patch(refused.uid, refusal, time.time()))
         journal = node.journal.journal
         assert journal is not None
-        await api.write_node_state(NODE, status_of(journal.state_told()))
+        await api.write_node_state(NODE, build_status(journal.whole_state()))
         await until(lambda: lease.renewals)
         for one in (("", "pods", "watch"), ("", "events", "create")):
             await until(lambda one=one: one in log.asked())
@@ -258,7 +258,7 @@ def scene(beside: Beside, log: AuditLog, folder: Path, *, evict: bool) -> None:
         body = {"metadata": {"name": name}, "value": value}
         beside.api.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
     eventually(lambda: beside.api.ask("GET", NODE_STATES).code == 200)
-    beside.api.call("POST", NODE_STATES, node_state("gone"))
+    beside.api.call("POST", NODE_STATES, new_node_state("gone"))
     started(beside.plane, "podslice", {"extenders": [extender(f"http://127.0.0.1:{beside.port}/v1")]})
     pods = Pods(beside.api)
 

@@ -21,7 +21,7 @@ from podslice.cluster.journal.callers import CallerError, TokenCallers
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.journal.nodestates import node_states
 from podslice.node.holding import digest
-from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, read_node_state, status_of
+from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, build_status, read_node_state
 from podslice.replica.rulebook import Rulebook
 from podslice.service.http.apiconnection import AnswerError
 from tests.clock import PATIENCE, until
@@ -79,7 +79,7 @@ def journal_of(*pods: str) -> NodeJournal:
 
 def status(journal: NodeJournal) -> NodeStateStatus:
     assert journal.journal is not None
-    return status_of(journal.journal.state_told())
+    return build_status(journal.journal.whole_state())
 
 
 def write(cluster: Cluster, token: str, node: str, written: NodeStateStatus) -> None:
@@ -118,9 +118,9 @@ def test_an_agent_writes_its_node_and_a_replica_reads_it(
     write(cluster, token, own_node, status(journal_of()))
     write(cluster, token, own_node, status(journal))
     read = read_node_state(msgspec.json.encode(admin.call("GET", f"{NODE_STATES}/{own_node}")))
-    assert read.told is not None
+    assert read.state is not None
     assert journal.journal is not None
-    assert read.told.digest == journal.journal.digest
+    assert read.state.digest == journal.journal.digest
 
 
 def test_an_agent_writes_no_other_node(cluster: Cluster, own_node: str, token: str) -> None:

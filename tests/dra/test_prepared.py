@@ -129,7 +129,7 @@ def test_one_book(steps: list[tuple[str, int, int]]) -> None:
     on = node()
     journal = Journal(on.rules, on.state, epoch=1, version="1")
     replica = Replica(Rulebook(), {"1"})
-    replica.apply(journal.state_told())
+    replica.apply(journal.whole_state())
     zones = [parse_bits(CLAIMS.cpus) & on.topology.numa_nodes[n] for n in (0, 1)]
     for number, (kind, numa, cpus) in enumerate(steps):
         before = on.state
@@ -137,7 +137,7 @@ def test_one_book(steps: list[tuple[str, int, int]]) -> None:
             if on.pods:
                 uid = on.pods[cpus % len(on.pods)]
                 on.remove(uid)
-                replica.apply(journal.removed(on.rules, before, on.state, uid))
+                replica.apply(journal.record_removal(on.rules, before, on.state, uid))
             continue
         pod = (
             claim(str(number), (numa, cpus)).holder_pod()
@@ -150,7 +150,9 @@ def test_one_book(steps: list[tuple[str, int, int]]) -> None:
         if kind == "claim":
             assert decision.admitted == (cpus <= room)
         if decision.admitted:
-            applied = replica.apply(journal.admitted(on.rules, before, on.state, on.view.pods[decision.uid].spec))
+            applied = replica.apply(
+                journal.record_admission(on.rules, before, on.state, on.view.pods[decision.uid].spec)
+            )
             assert applied.outcome == "equal"
         owned = [held for named in on.view.owners.values() for held in named.values()]
         assert sum(held.bit_count() for held in owned) == union(owned).bit_count()

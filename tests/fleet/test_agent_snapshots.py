@@ -15,7 +15,7 @@ from podslice.fleet.scenario.cells import Study
 from podslice.fleet.scenario.scenario_file import load_scenario
 from podslice.machine.readers.form import to_data
 from podslice.replica.journal import Journal
-from podslice.replica.nodestate import node_state, status_of
+from podslice.replica.nodestate import build_status, new_node_state
 from podslice.values.document import with_header
 from tests.fleet.test_runs import fleet
 from tests.fleet.test_start import (
@@ -73,8 +73,8 @@ def live_node(node: Node, name: str = "worker-0", **other: Any) -> dict[str, Any
 
 def node_state_object(node: Node, name: str = "worker-0") -> dict[str, Any]:
     """The object that an agent keeps in the API server."""
-    found = Journal(node.rules, node.state, epoch=3, version="0.1.0").state_told()
-    data = node_state(name) | {"status": msgspec.to_builtins(status_of(found))}
+    found = Journal(node.rules, node.state, epoch=3, version="0.1.0").whole_state()
+    data = new_node_state(name) | {"status": msgspec.to_builtins(build_status(found))}
     return {**data, "metadata": {"name": name, "resourceVersion": "7", "future": True}}
 
 
@@ -222,9 +222,9 @@ def test_pods_missing_in_the_dump_are_counted(node: Node, dump: Path, tmp_path: 
 
 def test_a_state_that_contradicts_its_digests(node: Node, dump: Path, tmp_path: Path) -> None:
     """It is used as it was written, and said."""
-    found = Journal(node.rules, node.state, epoch=3, version="0.1.0").state_told()
+    found = Journal(node.rules, node.state, epoch=3, version="0.1.0").whole_state()
     wrong = msgspec.structs.replace(found, allocation="0" * 32)
-    data = node_state("worker-0") | {"status": msgspec.to_builtins(status_of(wrong))}
+    data = new_node_state("worker-0") | {"status": msgspec.to_builtins(build_status(wrong))}
     (dump / "state.json").write_text(json.dumps(data))
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert "its state is not what the agent's digests say; it is used as it was written" in (

@@ -63,11 +63,11 @@ class Life:
 
     def steps(self, number: int) -> Iterator[Stamped]:
         """The events of so many things that happen; the state at the start first."""
-        yield self.journal.state_told()
+        yield self.journal.whole_state()
         for _ in range(number):
             had = self.journal.sequence
             self.happen()
-            yield from self.journal.after(self.journal.epoch, had)
+            yield from self.journal.events_after(self.journal.epoch, had)
 
     def happen(self) -> None:
         """One thing."""
@@ -94,10 +94,10 @@ class Life:
             self.running[pod.metadata.uid] = pod
             for uid in answer.preempted:
                 del self.running[uid]
-            self.journal.admitted(node.rules, before, node.state, pod)
+            self.journal.record_admission(node.rules, before, node.state, pod)
         else:
             told = {"reason": answer.reason, "message": answer.message}
-            self.journal.refused(node.rules, before, node.state, pod, **told)
+            self.journal.record_refusal(node.rules, before, node.state, pod, **told)
 
     def _remove(self) -> None:
         if not self.running:
@@ -106,7 +106,7 @@ class Life:
         del self.running[uid]
         before = self.node.state
         self.node.remove(uid)
-        self.journal.removed(self.node.rules, before, self.node.state, uid)
+        self.journal.record_removal(self.node.rules, before, self.node.state, uid)
 
     def _resize(self) -> None:
         if not self.running:
@@ -131,7 +131,7 @@ class Life:
             return
         if answer.outcome == "Allocated":
             self.running[pod.metadata.uid] = wanted
-        self.journal.resized(self.node.rules, before, self.node.state, wanted, outcome=answer.outcome)
+        self.journal.record_resize(self.node.rules, before, self.node.state, wanted, outcome=answer.outcome)
 
     def _devices(self) -> None:
         health = [self.rng.choice(["Healthy", "Healthy", "Unhealthy"]) for _ in range(4)]

@@ -15,11 +15,11 @@ from podslice.cluster.journal import journals as module
 from podslice.cluster.journal.journals import Journals, NodeStream
 from podslice.cluster.journal.nodestates import node_states
 from podslice.node.holding import digest
-from podslice.replica.events import Stamped, StateTold
+from podslice.replica.events import Stamped, WholeState
 from podslice.replica.journal import Journal
-from podslice.replica.nodestate import node_state, status_of
-from podslice.replica.rulebook import ReadyState, Rulebook
-from podslice.replica.talk import to_bytes
+from podslice.replica.nodestate import build_status, new_node_state
+from podslice.replica.rulebook import PreparedState, Rulebook
+from podslice.replica.stream_messages import encode_message
 from tests.cluster.fake_api import FakeClusterApi
 from tests.conftest import make_node, make_pod
 
@@ -66,7 +66,7 @@ class Scene:
     def reading(self, name: str, *said: Stamped) -> asyncio.Task[None]:
         entry = self.journals._entry(name)
         entry.stream = NodeStream()
-        line = Line(*(to_bytes(one) for one in said))
+        line = Line(*(encode_message(one) for one in said))
         return asyncio.ensure_future(self.journals._read(name, entry, entry.stream, line))
 
 
@@ -76,12 +76,12 @@ def life(epoch: int, pods: int) -> tuple[Node, list[Stamped]]:
     for number in range(12):
         assert node.admit(make_pod(f"there-{number}", ("c", "1"))).admitted
     journal = Journal(node.rules, node.state, epoch=epoch, version=VERSION)
-    said = [journal.state_told()]
-    assert len(to_bytes(said[0])) > module.LARGE_MESSAGE
+    said = [journal.whole_state()]
+    assert len(encode_message(said[0])) > module.LARGE_MESSAGE
     for number in range(pods):
         before, pod = node.state, make_pod(f"new-{number}", ("c", "2"))
         assert node.admit(pod).admitted
-        said.append(journal.admitted(node.rules, before, node.state, pod))
+        said.append(journal.record_admission(node.rules, before, node.state, pod))
     return node, said
 
 
@@ -135,7 +135,7 @@ def test_a_state_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     scene = Scene(monkeypatch)
     scene.may.set()
     _, said = life(1, 0)
-    assert isinstance(said[0].event, StateTold)
+    assert isinstance(said[0].event, WholeState)
     bad = msgspec.structs.replace(said[0].event.state, used={"vendor.example/none": 3})
     lie = msgspec.structs.replace(said[0], event=msgspec.structs.replace(said[0].event, state=bad))
 
@@ -150,7 +150,7 @@ def test_a_state_that_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 def test_objects_are_worked_out_beside_the_loop() -> None:
     """A NodeState is read by the thread, and not at all while the node's own stream is there."""
     journal = Journal(make_node().rules, make_node().state, epoch=3, version=VERSION)
-    data = msgspec.json.encode(node_state("a") | {"status": status_of(journal.state_told())})
+    data = msgspec.json.encode(new_node_state("a") | {"status": build_status(journal.whole_state())})
 
     async def main() -> None:
         api, troubles = FakeClusterApi(), list[str]()
@@ -168,13 +168,13 @@ def test_objects_are_worked_out_beside_the_loop() -> None:
         journals.beside = beside  # type: ignore[method-assign, assignment]
         table = node_states(api, journals, trouble=lambda what, why: troubles.append(why))
         seen = await table._read(data)
-        assert isinstance(seen.ready, ReadyState)
+        assert isinstance(seen.ready, PreparedState)
         table.put(seen)
         assert journals.nodes["a"].replica.proven
-        assert [seen.told, seen.ready] == [None, None]
+        assert [seen.state, seen.ready] == [None, None]
         assert [name.startswith("journals") for name in workers] == [True]
         journals.nodes["a"].stream = NodeStream()
-        assert (await table._read(data)).told is None
+        assert (await table._read(data)).state is None
         assert (len(workers), troubles) == (1, [])
         await journals.close()
 

@@ -12,10 +12,10 @@ import pytest
 from e2e.hollow_nodes import HollowNode, node_rules
 
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.replica.common import Common
-from podslice.replica.events import StateTold
+from podslice.replica.events import WholeState
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import to_bytes
+from podslice.replica.shared_values import SharedValues
+from podslice.replica.stream_messages import encode_message
 
 _MACHINE = "pack:4 numa:2(memory={}kiB) core:16 pu:2"
 
@@ -27,8 +27,8 @@ def test_rules_go_with_their_replica() -> None:
     seen = []
     for number in range(12):
         node = HollowNode("n", node_rules(from_synthetic(_MACHINE.format((8 << 20) + 4 * (number + 1)))), 7)
-        event = rulebook.common.decode(to_bytes(node.journal.state_told())).event
-        assert isinstance(event, StateTold)
+        event = rulebook.common.decode(encode_message(node.journal.whole_state())).event
+        assert isinstance(event, WholeState)
         rules = rulebook.rules(event.setup)
         seen.append(weakref.ref(rules))
         if number == 0:
@@ -43,7 +43,7 @@ def test_rules_go_with_their_replica() -> None:
 @pytest.mark.slow
 def test_specifications_have_a_budget() -> None:
     """A thousand specifications of nearly 64 KiB leave no more than the budget of them."""
-    common = Common()
+    common = SharedValues()
     tracemalloc.start()
     for number in range(120):
         spec = {"containers": [

@@ -11,8 +11,7 @@ import pytest
 
 from podslice.cluster.journal import journals
 from podslice.cluster.journal.pace import LONGEST, SHORTEST, STALE_SECONDS, BeatPace
-from podslice.replica.journalstream import OPTIONS
-from podslice.replica.talk import Pace, down_from, to_bytes
+from podslice.replica.stream_messages import OPTIONS, Pace, decode_down, encode_message
 from podslice.values.errors import InputError
 from tests.replica.test_streams import Agent, Certificates, Service, certificates, met, served, until
 
@@ -141,6 +140,6 @@ def test_a_connection_that_is_gone_shows_whatever_the_pace(
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 61.0, -1.0, float("1e300")])
 def test_no_service_makes_an_agent_silent_or_restless(seconds: float) -> None:
-    assert down_from(to_bytes(Pace(20.0))) == Pace(20.0)
+    assert decode_down(encode_message(Pace(20.0))) == Pace(20.0)
     with pytest.raises(InputError):
-        down_from(to_bytes(Pace(seconds)))
+        decode_down(encode_message(Pace(seconds)))

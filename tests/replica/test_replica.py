@@ -16,12 +16,12 @@ from podslice.api.pod.spec import ResourceRequirements
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.holding import digest
 from podslice.replica.differences import differences
-from podslice.replica.events import PodAdmitted, Stamped, StateTold, decode, encode
+from podslice.replica.events import PodAdmitted, Stamped, WholeState, decode, encode
 from podslice.replica.journal import Journal
-from podslice.replica.plain import decoded, encoded
+from podslice.replica.json_values import from_json, to_json
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.told_state import told
+from podslice.replica.state_message import state_message
 from podslice.values.errors import InputError
 from podslice.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
@@ -50,11 +50,11 @@ def test_digests_are_equal_after_every_event(seed: int, profile: str) -> None:
     for stamped in life.steps(25):
         applied = other.apply(over_the_wire(stamped))
         assert applied.outcome in ("equal", "adopted"), applied.why
-        assert applied.outcome == "equal" or isinstance(stamped.event, StateTold)
+        assert applied.outcome == "equal" or isinstance(stamped.event, WholeState)
         assert other.proven
         assert other.digest == stamped.digest
     assert other.digest == digest(life.node.state)
-    assert other.wanted is None
+    assert other.missing is None
 
 
 @pytest.mark.slow
@@ -67,7 +67,9 @@ def test_a_state_decides_on_as_the_node(seed: int, profile: str, at: int) -> Non
         life.happen()
     for stamped in life.steps(12):
         assert other.apply(over_the_wire(stamped)).outcome in ("equal", "adopted")
-    assert told(other.state) == msgspec.structs.replace(told(life.node.state), leftovers=other.state.leftovers)
+    assert state_message(other.state) == msgspec.structs.replace(
+        state_message(life.node.state), leftovers=other.state.leftovers
+    )
 
 
 def disturbed(events: list[Stamped], rng: random.Random) -> list[Stamped]:
@@ -93,11 +95,11 @@ def test_lost_doubled_and_moved_events_are_noticed_and_healed(seed: int, profile
         assert outcome != "mismatch"
         assert outcome not in ("equal", "adopted") or other.digest == digests[other.sequence]
     for _ in range(2):
-        if (wanted := other.wanted) is not None:
-            missing = (life.journal.state_told(),) if wanted.state else life.journal.after(*wanted[:2])
+        if (wanted := other.missing) is not None:
+            missing = (life.journal.whole_state(),) if wanted.state else life.journal.events_after(*wanted[:2])
             for stamped in missing:
                 other.apply(stamped)
-    last = life.journal.after(life.journal.epoch, other.sequence)
+    last = life.journal.events_after(life.journal.epoch, other.sequence)
     assert all(other.apply(one).outcome == "equal" for one in last)
     assert other.proven
     assert other.digest == digest(life.node.state)
@@ -111,7 +113,7 @@ def node_and_journal(epoch: int = 1) -> tuple[Node, Journal]:
 def admit(node: Node, journal: Journal, uid: str, cpus: str = "2") -> Stamped:
     before, pod = node.state, make_pod(uid, ("c", cpus))
     assert node.admit(pod).admitted
-    return journal.admitted(node.rules, before, node.state, pod)
+    return journal.record_admission(node.rules, before, node.state, pod)
 
 
 def test_an_event_is_small() -> None:
@@ -125,16 +127,16 @@ def test_a_mismatch_is_adopted_and_both_states_are_kept() -> None:
     there for the log."""
     node, journal = node_and_journal()
     other = replica()
-    other.apply(journal.state_told())
+    other.apply(journal.whole_state())
     true = admit(node, journal, "p1")
     lie = replace(true, allocation="0" * 32)
     applied = other.apply(lie)
     assert (applied.outcome, other.proven) == ("mismatch", False)
     assert applied.mine is not None
     assert "p1" in applied.mine.pods
-    assert other.wanted == (1, 0, True)
+    assert other.missing == (1, 0, True)
     assert other.apply(true).outcome == "gap"
-    healed = other.apply(journal.state_told())
+    healed = other.apply(journal.whole_state())
     assert healed.outcome == "adopted"
     assert healed.mine is applied.mine
     assert healed.theirs is other.state
@@ -145,7 +147,7 @@ def test_another_result_is_a_mismatch_whatever_the_digest() -> None:
     """An event whose result is not what its digest says does not pass."""
     node, journal = node_and_journal()
     other = replica()
-    other.apply(journal.state_told())
+    other.apply(journal.whole_state())
     true = admit(node, journal, "p1")
     assert isinstance(true.event, PodAdmitted)
     nothing = replace(true.event.holding, containers=())
@@ -156,12 +158,12 @@ def test_another_epoch_needs_the_state() -> None:
     """After a new start of the agent nothing counts until its state is there."""
     node, journal = node_and_journal()
     other = replica()
-    other.apply(journal.state_told())
+    other.apply(journal.whole_state())
     again = Journal(node.rules, node.state, epoch=2, version=VERSION)
     event = admit(node, again, "p1")
     assert other.apply(event).outcome == "otherEpoch"
     assert not other.proven
-    assert other.apply(again.state_told()).outcome == "adopted"
+    assert other.apply(again.whole_state()).outcome == "adopted"
     assert other.proven
 
 
@@ -170,11 +172,11 @@ def test_another_version_is_not_predicted() -> None:
     node = make_node()
     journal = Journal(node.rules, node.state, epoch=1, version="another")
     other = replica()
-    assert other.apply(journal.state_told()).outcome == "otherVersion"
+    assert other.apply(journal.whole_state()).outcome == "otherVersion"
     assert not other.compatible
     assert not other.proven
     assert other.state is None
-    assert other.wanted is None
+    assert other.missing is None
     assert other.apply(admit(node, journal, "p1")).outcome == "otherVersion"
 
 
@@ -184,20 +186,20 @@ def test_who_is_far_behind_gets_the_state() -> None:
     journal = Journal(node.rules, node.state, epoch=1, version=VERSION, kept=3)
     for number in range(4):
         admit(node, journal, f"p{number}", "500m")
-    assert [one.sequence for one in journal.after(1, 2)] == [3, 4]
-    assert [type(one.event) for one in journal.after(1, 0)] == [StateTold]
-    assert [type(one.event) for one in journal.after(7, 4)] == [StateTold]
-    assert journal.after(1, 4) == ()
+    assert [one.sequence for one in journal.events_after(1, 2)] == [3, 4]
+    assert [type(one.event) for one in journal.events_after(1, 0)] == [WholeState]
+    assert [type(one.event) for one in journal.events_after(7, 4)] == [WholeState]
+    assert journal.events_after(1, 4) == ()
 
 
 def test_what_nobody_told_is_found() -> None:
     """A change of the node that was not told, told or not before the next event, comes as a whole state."""
     node, journal = node_and_journal()
     other = replica()
-    other.apply(journal.state_told())
+    other.apply(journal.whole_state())
     node.admit(make_pod("silent", ("c", "1")))
     admit(node, journal, "p1")
-    outcomes = [other.apply(one).outcome for one in journal.after(1, 0)]
+    outcomes = [other.apply(one).outcome for one in journal.events_after(1, 0)]
     assert outcomes == ["adopted", "equal"]
     assert other.digest == digest(node.state)
 
@@ -210,7 +212,7 @@ def test_equal_nodes_share_their_rules() -> None:
         machine = replace(from_synthetic("pack:2 core:4 pu:2"), name=name)
         node = Node(machine, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
         other = Replica(rulebook, {VERSION})
-        other.apply(over_the_wire(Journal(node.rules, node.state, epoch=1, version=VERSION).state_told()))
+        other.apply(over_the_wire(Journal(node.rules, node.state, epoch=1, version=VERSION).whole_state()))
         replicas.append(other)
     assert replicas[0].rules is replicas[1].rules
     assert replicas[0].rules is not None
@@ -221,11 +223,11 @@ def test_a_changed_machine_is_followed() -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     node = Node(from_synthetic("pack:2 core:4 pu:2"), config, predicates=False)
     journal, other = Journal(node.rules, node.state, epoch=1, version=VERSION), replica()
-    other.apply(over_the_wire(journal.state_told()))
+    other.apply(over_the_wire(journal.whole_state()))
     node.change_machine(from_synthetic("pack:2 core:3 pu:2"))
     journal.settle(node.rules, node.state)
     event = admit(node, journal, "p1")
-    outcomes = [other.apply(over_the_wire(one)).outcome for one in journal.after(1, 0)]
+    outcomes = [other.apply(over_the_wire(one)).outcome for one in journal.events_after(1, 0)]
     assert outcomes == ["adopted", "equal"]
     assert event.sequence == 2
 
@@ -242,8 +244,8 @@ def test_a_changed_machine_is_followed() -> None:
 def test_a_state_nobody_can_be_in_breaks_its_own_replica_only(change: object) -> None:
     """What a lying agent says ends as a mismatch of its node, without an exception and without a loop."""
     _, journal = node_and_journal()
-    true = journal.state_told()
-    assert isinstance(true.event, StateTold)
+    true = journal.whole_state()
+    assert isinstance(true.event, WholeState)
     lie = replace(true, event=replace(true.event, state=change(true.event.state)))  # type: ignore[operator]
     other = replica()
     assert other.apply(lie).outcome == "mismatch"
@@ -285,8 +287,8 @@ def test_quantities_keep_what_decides(text: str) -> None:
     """A quantity comes out as it went in, with how it was written where that decides."""
     before = Quantity.parse(text)
     for one in (before, Quantity(before.nano, before.format, before.scale, before.text, small=not before.small)):
-        data = encoded(ResourceRequirements({"cpu": one}))
-        after = (decoded(data, ResourceRequirements, limit=1000, what="x").requests or {})["cpu"]
+        data = to_json(ResourceRequirements({"cpu": one}))
+        after = (from_json(data, ResourceRequirements, limit=1000, what="x").requests or {})["cpu"]
         assert [getattr(after, name) for name in Quantity.__slots__] == [getattr(one, n) for n in Quantity.__slots__]
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice.node.holding import digest
-from podslice.replica.common import Common, Latest
-from podslice.replica.events import Stamped, StateTold, decode, encode
+from podslice.replica.events import Stamped, WholeState, decode, encode
 from podslice.replica.journal import Journal
-from podslice.replica.packing import PackedState, packed, unpacked
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import Beat, to_bytes, up_from
-from podslice.replica.told_state import told
-from podslice.replica.uids import is_named, names_of
+from podslice.replica.shared_values import Latest, SharedValues
+from podslice.replica.state_message import state_message
+from podslice.replica.state_packing import PackedState, pack_state, unpack_state
+from podslice.replica.stream_messages import Beat, decode_up, encode_message
+from podslice.replica.uids import is_among, pack_uids
 from podslice.values.errors import InputError
 from tests.conftest import make_node, make_pod
 from tests.replica.lives import VERSION, Life
@@ -35,7 +35,7 @@ def told_node(*uids: str) -> Stamped:
     node = make_node()
     for uid in uids:
         assert node.admit(make_pod(uid, ("c", "2"))).admitted
-    return Journal(node.rules, node.state, epoch=1, version=VERSION).state_told()
+    return Journal(node.rules, node.state, epoch=1, version=VERSION).whole_state()
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_rest_changes_nothing(seed: int, profile: str) -> None:
         assert all(other.has(uid) for uid in life.node.state.pods)
     assert other.state is not None
     assert digest(other.state) == other.digest == digest(life.node.state)
-    assert told(other.state) == told(life.node.state)
+    assert state_message(other.state) == state_message(life.node.state)
 
 
 def test_whoever_was_not_asked_for_longest_rests() -> None:
@@ -77,11 +77,11 @@ UUIDS = tuple(f"{n:08x}-7c1f-4e5d-9a6b-{n * 7919 % 16**12:012x}" for n in (1, 77
 @pytest.mark.parametrize("uids", [UUIDS, ("static-pod", *UUIDS[:2], "ab" * 16), ("a",), ()])
 def test_uids_are_kept_beside_a_packed_state(uids: tuple[str, ...]) -> None:
     """At rest a pod's UID is there once, in 16 bytes, wherever the state names it; the state is the same again."""
-    common, state = Common(), told_node(*uids).event.state
+    common, state = SharedValues(), told_node(*uids).event.state
     packed = common.pack(state)
-    assert packed.uids == names_of(uids)
+    assert packed.uids == pack_uids(uids)
     assert common.unpack(packed) == state
-    longer = Common().pack(told_node(*(uid[::-1] for uid in uids)).event.state)
+    longer = SharedValues().pack(told_node(*(uid[::-1] for uid in uids)).event.state)
     assert len(packed.data) <= len(longer.data) - 15 * sum(uid in UUIDS for uid in uids)
 
 
@@ -91,13 +91,13 @@ def test_uids_are_kept_beside_a_packed_state(uids: tuple[str, ...]) -> None:
 def test_in_any_order(named: list[tuple[str, str]], count: int) -> None:
     """Whichever pods a state names, in whatever order and however often, its bytes are the same again."""
     data = msgspec.json.encode([uid + behind for uid, behind in named])
-    assert unpacked(packed(data, UUIDS[:count])) == data
+    assert unpack_state(pack_state(data, UUIDS[:count])) == data
 
 
 def test_naming_pods_again_takes_hardly_anything() -> None:
     """A state with forty pods that names all of them three times more takes a few bytes more, not three for each."""
     uids = [f"{n * 2654435761 % 2**32:08x}-7c1f-4e5d-9a6b-{n * 7919 % 16**12:012x}" for n in range(40)]
-    once, often = (packed(msgspec.json.encode([uids] * times), uids).data for times in (1, 4))
+    once, often = (pack_state(msgspec.json.encode([uids] * times), uids).data for times in (1, 4))
     assert len(often) < len(once) + 40
 
 
@@ -107,7 +107,7 @@ def test_damaged_places(data: bytes) -> None:
     packing = zlib.compressobj(wbits=-15)
     damaged = PackedState(packing.compress(data) + packing.flush())
     with pytest.raises(InputError, match="place"):
-        unpacked(damaged)
+        unpack_state(damaged)
 
 
 def test_no_text_is_taken_for_a_uid() -> None:
@@ -117,16 +117,16 @@ def test_no_text_is_taken_for_a_uid() -> None:
     before = b'"state":{"pods":'
     assert before in data
     foreign = data.replace(before, b'"state":{"deferred":["%b"],"pods":' % UUIDS[1].encode())
-    found = Common().decode(foreign).event
-    assert Common().unpack(found.packed).deferred == (UUIDS[1],)
+    found = SharedValues().decode(foreign).event
+    assert SharedValues().unpack(found.packed).deferred == (UUIDS[1],)
     with pytest.raises(InputError):
-        Common().decode(data.replace(before, b'"state":{"deferred":["\xff\x00"],"pods":'))
+        SharedValues().decode(data.replace(before, b'"state":{"deferred":["\xff\x00"],"pods":'))
     with pytest.raises(InputError):
-        Common().decode(data.replace(before, b'"state":{"deferred":["\xffa"],"pods":'))
+        SharedValues().decode(data.replace(before, b'"state":{"deferred":["\xffa"],"pods":'))
     skipped = data.replace(b'"metadata":{', b'"metadata":{"unknown":"\xffa",', 1)
     assert skipped != data
-    found = Common().decode(skipped).event
-    assert Common().unpack(found.packed) == found.state == stamped.event.state
+    found = SharedValues().decode(skipped).event
+    assert SharedValues().unpack(found.packed) == found.state == stamped.event.state
 
 
 def test_equal_parts_are_one_object() -> None:
@@ -144,21 +144,21 @@ def test_equal_parts_are_one_object() -> None:
 
 def test_the_same_is_read() -> None:
     """What is read with common parts is what is read without, events and beats too, each field of a whole state."""
-    stamped, common = told_node("a"), Common()
-    assert isinstance(stamped.event, StateTold)
+    stamped, common = told_node("a"), SharedValues()
+    assert isinstance(stamped.event, WholeState)
     stamped = replace(stamped, event=replace(stamped.event, observed=True))
     read, plain = common.decode(encode(stamped)), decode(encode(stamped))
-    assert isinstance(read.event, StateTold)
-    assert isinstance(plain.event, StateTold)
+    assert isinstance(read.event, WholeState)
+    assert isinstance(plain.event, WholeState)
     assert read.digest == plain.digest
-    for field in msgspec.structs.fields(StateTold):
+    for field in msgspec.structs.fields(WholeState):
         assert getattr(read.event, field.name) == getattr(plain.event, field.name), field.name
     beat = Beat(1, 2, "a", "b")
-    assert up_from(to_bytes(beat), common) == beat
+    assert decode_up(encode_message(beat), common) == beat
     life = Life(5, "podslice")
     for one in life.steps(10):
-        if not isinstance(one.event, StateTold):
-            assert up_from(to_bytes(one), common) == decode(encode(one))
+        if not isinstance(one.event, WholeState):
+            assert decode_up(encode_message(one), common) == decode(encode(one))
 
 
 _HEAD = b'{"kind":"Event","epoch":1,"sequence":1,"allocation":"","named":"","event":'
@@ -170,7 +170,7 @@ _HEAD = b'{"kind":"Event","epoch":1,"sequence":1,"allocation":"","named":"","eve
 def test_nonsense(data: bytes) -> None:
     """What is no event is an `InputError`, as ever."""
     with pytest.raises(InputError):
-        Common().decode(data)
+        SharedValues().decode(data)
 
 
 def test_latest() -> None:
@@ -184,6 +184,6 @@ def test_latest() -> None:
 
 def test_names() -> None:
     """A name is found as a whole only, and not at all among none."""
-    names = names_of(["ab", "c"])
-    assert [is_named(one, names) for one in ("ab", "c", "a", "b", "")] == [True, True, False, False, False]
-    assert not is_named("", names_of([]))
+    names = pack_uids(["ab", "c"])
+    assert [is_among(one, names) for one in ("ab", "c", "a", "b", "")] == [True, True, False, False, False]
+    assert not is_among("", pack_uids([]))

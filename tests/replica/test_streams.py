@@ -22,12 +22,12 @@ from podslice.cluster.journal import journals as module
 from podslice.cluster.journal.callers import CallerError
 from podslice.cluster.journal.journals import Journals
 from podslice.node.holding import ContainerHolding, Holding, digest
-from podslice.replica.common import Common, StateRead
 from podslice.replica.events import PodRefused, Stamped
-from podslice.replica.journalstream import METHOD
-from podslice.replica.replica import Applied
+from podslice.replica.replica import ApplyResult
 from podslice.replica.rulebook import Rulebook
-from podslice.replica.talk import (
+from podslice.replica.shared_values import ReadWholeState, SharedValues
+from podslice.replica.stream_messages import (
+    METHOD,
     Ask,
     Beat,
     Hello,
@@ -35,9 +35,9 @@ from podslice.replica.talk import (
     PlanGiven,
     PlanWithdrawn,
     Up,
-    down_from,
-    to_bytes,
-    up_from,
+    decode_down,
+    decode_up,
+    encode_message,
 )
 from podslice.service.backoff import BackOff
 from podslice.values.errors import InputError
@@ -70,7 +70,7 @@ class Service:
     def __init__(self, certificates: Certificates) -> None:
         self.certificates = certificates
         self.troubles: list[str] = []
-        self.applied: list[tuple[str, Stamped, Applied]] = []
+        self.applied: list[tuple[str, Stamped, ApplyResult]] = []
         self.port = 0
         self.journals = self._new()
 
@@ -174,15 +174,15 @@ def test_what_was_said_is_not_kept(certificates: Certificates, tmp_path: Path, m
         monkeypatch.setattr("podslice.agent.reporter.BEAT_SECONDS", 1e6)
         agent = Agent(service, tmp_path)
         await until(lambda: met(service, agent))
-        assert isinstance(service.applied[0][1].event, StateRead)
+        assert isinstance(service.applied[0][1].event, ReadWholeState)
         service.applied.clear()
         await asyncio.sleep(0)
         gc.collect()
-        left.append(sum(type(one) is StateRead for one in gc.get_objects()))
+        left.append(sum(type(one) is ReadWholeState for one in gc.get_objects()))
         await agent.close()
 
     gc.collect()
-    assert not any(type(one) is StateRead for one in gc.get_objects())
+    assert not any(type(one) is ReadWholeState for one in gc.get_objects())
     served(certificates, test, monkeypatch)
     assert left == [0]
 
@@ -286,7 +286,7 @@ def test_a_lying_agent_breaks_its_own_node_only(
         async with grpc.aio.secure_channel(f"127.0.0.1:{service.port}", credentials) as channel:
             call = channel.stream_stream(METHOD)(metadata=(("authorization", "Bearer agent of n2"),), timeout=20)
             try:
-                for message in (to_bytes(Hello("n2", VERSION)), *messages):
+                for message in (encode_message(Hello("n2", VERSION)), *messages):
                     await call.write(message)
                 await call.done_writing()
                 async for _ in call:
@@ -299,8 +299,8 @@ def test_a_lying_agent_breaks_its_own_node_only(
         agent = Agent(service, tmp_path)
         await until(lambda: met(service, agent))
         await lie(service, b"{")
-        await lie(service, to_bytes(Hello("n2", VERSION)))
-        await lie(service, to_bytes(Beat(5, 10**15, "", "")))
+        await lie(service, encode_message(Hello("n2", VERSION)))
+        await lie(service, encode_message(Beat(5, 10**15, "", "")))
         assert not service.journals.fresh("n2")
         agent.admit("p1")
         await until(lambda: met(service, agent))
@@ -316,14 +316,14 @@ def test_a_flood_waits_at_its_sender(
     """An agent that says more than is worked off is read no faster: what it wants to say stays with it and fills nobody
     else's memory, and meanwhile another agent is heard as ever."""
     monkeypatch.setattr(module, "_REST", 1e9)
-    flood = to_bytes(Stamped(7, 1, "", "", PodRefused("u", "r", "x" * 100_000)))
+    flood = encode_message(Stamped(7, 1, "", "", PodRefused("u", "r", "x" * 100_000)))
     written: list[int] = []
 
     async def test(service: Service) -> None:
         credentials = grpc.ssl_channel_credentials(certificates.authority.read_bytes())
         async with grpc.aio.secure_channel(f"127.0.0.1:{service.port}", credentials) as channel:
             call = channel.stream_stream(METHOD)(metadata=(("authorization", "Bearer agent of n2"),))
-            await call.write(to_bytes(Hello("n2", VERSION)))
+            await call.write(encode_message(Hello("n2", VERSION)))
 
             async def pour() -> None:
                 for number in range(1000):
@@ -380,7 +380,7 @@ def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pyt
     journal.begin(node)
     assert journal.journal is not None
     service = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None, clock=lambda: now[0])
-    service.seed("n1", journal.journal.state_told())
+    service.seed("n1", journal.journal.whole_state())
     assert not service.fresh("n1"), "an object of the API server is no stream"
     entry = service.nodes["n1"]
     entry.stream, entry.heard = module.NodeStream(), 0.0
@@ -394,13 +394,13 @@ def test_a_large_message_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch
     readers: list[int] = []
     decoded = module._decoded
 
-    def reading(data: bytes, common: Common | None = None) -> Up:
+    def reading(data: bytes, common: SharedValues | None = None) -> Up:
         readers.append(threading.get_ident())
         return decoded(data, common)
 
     monkeypatch.setattr(module, "_decoded", reading)
     journals = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
-    data = to_bytes(Beat(1, 2, "a", "b"))
+    data = encode_message(Beat(1, 2, "a", "b"))
     large = data + b" " * module.LARGE_MESSAGE
     assert asyncio.run(journals._message(data)).message == Beat(1, 2, "a", "b")
     assert asyncio.run(journals._message(large)).message == Beat(1, 2, "a", "b")
@@ -411,12 +411,12 @@ def test_messages_of_the_stream_are_read_as_written() -> None:
     """Every message comes out as it went in; what is none is one typed error."""
     plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
     for up in (Hello("n", "v"), Beat(1, 2, "a", "b")):
-        assert up_from(to_bytes(up)) == up
+        assert decode_up(encode_message(up)) == up
     for down in (Ask(), Ask(1, 2, True), plan, PlanWithdrawn("p")):
-        assert down_from(to_bytes(down)) == down
-    for data in (b"", b"{}", b'{"kind":"Ask","epoch":"x"}', b"\xff\xfe", to_bytes(Ask())):
+        assert decode_down(encode_message(down)) == down
+    for data in (b"", b"{}", b'{"kind":"Ask","epoch":"x"}', b"\xff\xfe", encode_message(Ask())):
         with pytest.raises(InputError, match="message"):
-            up_from(data)
+            decode_up(data)
 
 
 def test_a_node_of_the_cluster_that_is_gone_is_forgotten() -> None:
@@ -426,7 +426,7 @@ def test_a_node_of_the_cluster_that_is_gone_is_forgotten() -> None:
     journal.begin(node)
     assert journal.journal is not None
     service = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
-    service.seed("n1", journal.journal.state_told())
+    service.seed("n1", journal.journal.whole_state())
     service.forget("n1")
     assert service.nodes == {}
 
@@ -488,7 +488,7 @@ def test_messages_are_those_of_the_shipped_schema() -> None:
     recorded = (Path(__file__).parent / "events.jsonl").read_bytes().splitlines()
     plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
     said = [Hello("n", "v"), Beat(1, 2, "a", "b"), Ask(), Pace(30.0), plan, PlanWithdrawn("p")]
-    for data in (*recorded, *map(to_bytes, said)):
+    for data in (*recorded, *map(encode_message, said)):
         validator.validate(json.loads(data))
     with pytest.raises(jsonschema.ValidationError):
         validator.validate({"kind": "Ask", "epoch": "one"})

@@ -39,8 +39,8 @@ from podslice.agent.runtime.ttrpc import (
 )
 from podslice.cluster.journal.callers import CallerError
 from podslice.cluster.journal.journals import MOST_STRANGERS, Journals
-from podslice.replica.journalstream import METHOD
 from podslice.replica.rulebook import Rulebook
+from podslice.replica.stream_messages import METHOD
 from podslice.service.proto import deviceplugin_pb2 as plugin_api
 from podslice.service.proto import podresources_pb2 as api
 from podslice.service.ratelimit import RateLimit

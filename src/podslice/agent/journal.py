@@ -16,10 +16,10 @@ from podslice.node.decision import Decision, ResizeDecision
 from podslice.node.holding import holding_of
 from podslice.node.node import Node
 from podslice.node.state import NodeState
-from podslice.replica.events import PlanFate
-from podslice.replica.honour import admit_as
+from podslice.replica.events import PlanOutcome
 from podslice.replica.journal import Journal
-from podslice.replica.talk import PlanGiven
+from podslice.replica.planned_admission import admit_as_planned
+from podslice.replica.stream_messages import PlanGiven
 
 _MOST_PLANS = 1024
 
@@ -47,7 +47,7 @@ class NodeJournal:
         self.honours = honours
         self._observed = observed
         self.journal: Journal | None = None
-        self.binding_outcomes: dict[PlanFate, int] = {}
+        self.binding_outcomes: dict[PlanOutcome, int] = {}
         self.streams: set[str] = set()
         self.on_event: list[Callable[[], None]] = []
         self._now = now
@@ -96,18 +96,18 @@ class NodeJournal:
         node = self._node
         if decision.admitted:
             fate = self._fate(node, before, pod, decision)
-            self.journal.admitted(node.rules, before, node.state, pod, plan=fate)
+            self.journal.record_admission(node.rules, before, node.state, pod, plan=fate)
         else:
             self._refused = decision.uid
             reason, message = decision.reason, decision.message
-            self.journal.refused(node.rules, before, node.state, pod, reason=reason, message=message)
+            self.journal.record_refusal(node.rules, before, node.state, pod, reason=reason, message=message)
         self._tell()
 
-    def _fate(self, node: Node, before: NodeState, pod: Pod, decision: Decision) -> PlanFate:
+    def _fate(self, node: Node, before: NodeState, pod: Pod, decision: Decision) -> PlanOutcome:
         plan = self._plans.pop(decision.uid, None)
         if plan is None:
             return ""
-        fate: PlanFate = "declined" if self.honours else "differs"
+        fate: PlanOutcome = "declined" if self.honours else "differs"
         if holding_of(node.state, decision.uid) == plan.holding:
             free = Node.of(node.rules, before)
             free.admit(pod)
@@ -120,7 +120,7 @@ class NodeJournal:
         """The agent refuses a pod; nothing new where the core has just done so."""
         if self.journal is not None and uid != self._refused:
             self.settle()
-            self.journal.declined(uid, reason=reason, message=message)
+            self.journal.record_agent_refusal(uid, reason=reason, message=message)
             self._tell()
         self._refused = ""
 
@@ -128,14 +128,14 @@ class NodeJournal:
         """A pod is gone."""
         self.withdraw(uid)
         if self.journal is not None and self._node is not None and uid in before.pods:
-            self.journal.removed(self._node.rules, before, self._node.state, uid)
+            self.journal.record_removal(self._node.rules, before, self._node.state, uid)
             self._tell()
 
     def resized(self, before: NodeState, pod: Pod, decision: ResizeDecision) -> None:
         """A resize was decided on."""
         if self.journal is not None and self._node is not None:
             node = self._node
-            self.journal.resized(node.rules, before, node.state, pod, outcome=decision.outcome)
+            self.journal.record_resize(node.rules, before, node.state, pod, outcome=decision.outcome)
             self._tell()
 
     def moved(self) -> None:
@@ -154,4 +154,4 @@ class NodeJournal:
 
 
 def _as_planned(node: Node, pod: Pod, *, plan: PlanGiven) -> Decision:
-    return admit_as(node, pod, plan.holding).decision
+    return admit_as_planned(node, pod, plan.holding).decision

@@ -1,7 +1,7 @@
 """Telling the cluster's service what happens on this node: one stream to each of its replicas.
 
 The journal remembers what a stream has yet to send, so nothing queues here, and a service that is slow or away costs
-the node nothing. Whoever was away gets what is missing, or the whole state (`replica.talk`).
+the node nothing. Whoever was away gets what is missing, or the whole state (`replica.stream_messages`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,21 @@ from typing import Any
 import grpc
 
 from podslice.agent.journal import NodeJournal
-from podslice.replica.events import Stamped, StateTold
-from podslice.replica.journalstream import METHOD, OPTIONS
-from podslice.replica.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
+from podslice.replica.events import Stamped, WholeState
+from podslice.replica.stream_messages import (
+    METHOD,
+    OPTIONS,
+    Ask,
+    Beat,
+    Down,
+    Hello,
+    Pace,
+    PlanGiven,
+    PlanWithdrawn,
+    Up,
+    decode_down,
+    encode_message,
+)
 from podslice.service.backoff import BackOff
 from podslice.service.podlist import ApiError
 from podslice.service.tokens import read_token
@@ -31,7 +43,7 @@ _OPTIONS = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 
 
 def _written(message: Up | bytes) -> bytes:
-    return message if isinstance(message, bytes) else to_bytes(message)
+    return message if isinstance(message, bytes) else encode_message(message)
 
 
 class Reported:
@@ -54,7 +66,7 @@ class Reported:
         journal = self._journal.journal
         if self.sent is None or journal is None:
             return ()
-        events = (journal.state_told(),) if self._whole else journal.after(*self.sent)
+        events = (journal.whole_state(),) if self._whole else journal.events_after(*self.sent)
         self.sent, self._whole = (journal.epoch, journal.sequence), False
         return events
 
@@ -171,7 +183,7 @@ class JournalStream:
         async with grpc.aio.secure_channel(
             self.target, credentials, options=options, compression=grpc.Compression.Gzip
         ) as channel:
-            call = channel.stream_stream(METHOD, request_serializer=_written, response_deserializer=down_from)(
+            call = channel.stream_stream(METHOD, request_serializer=_written, response_deserializer=decode_down)(
                 metadata=metadata
             )
             try:
@@ -207,8 +219,8 @@ class JournalStream:
 
     async def _send(self, call: Any, events: Iterable[Stamped]) -> None:
         for stamped in events:
-            if isinstance(stamped.event, StateTold):
-                await call.write(await asyncio.to_thread(to_bytes, stamped))
+            if isinstance(stamped.event, WholeState):
+                await call.write(await asyncio.to_thread(encode_message, stamped))
             else:
                 await call.write(stamped)
 

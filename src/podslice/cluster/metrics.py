@@ -14,7 +14,7 @@ from podslice.cluster.nominate.nominating import Nominator
 from podslice.cluster.nominate.requeuing import Waker
 from podslice.cluster.placing import NodeWord, Placements
 from podslice.replica.events import Stamped
-from podslice.replica.replica import Applied
+from podslice.replica.replica import ApplyResult
 from podslice.service.clusterobjects import ScheduledPod
 
 _PLACING = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -80,7 +80,7 @@ class ClusterMetrics:
         """Count a write to the API server."""
         self.writes.labels(kind, result).inc()
 
-    def applied(self, node: str, stamped: Stamped, applied: Applied) -> None:
+    def applied(self, node: str, stamped: Stamped, applied: ApplyResult) -> None:
         """Count an event of a node."""
         self.events.labels(applied.outcome).inc()
 

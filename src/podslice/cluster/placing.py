@@ -19,8 +19,8 @@ from podslice.cluster.turns import LoopTurn
 from podslice.node.answers import with_uid
 from podslice.node.state import NodeState
 from podslice.replica.events import PodAdmitted, PodRefused, PodRemoved, Stamped
-from podslice.replica.replica import Applied, Replica
-from podslice.replica.talk import PlanGiven
+from podslice.replica.replica import ApplyResult, Replica
+from podslice.replica.stream_messages import PlanGiven
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 from podslice.service.listeners import Listeners
 from podslice.service.podlist import ApiError
@@ -196,7 +196,7 @@ class Placements:
 
     # What nodes say
 
-    def journal(self, name: str, stamped: Stamped, applied: Applied, replica: Replica) -> None:
+    def journal(self, name: str, stamped: Stamped, applied: ApplyResult, replica: Replica) -> None:
         """A node's event was taken in by its replica. What is not proven is told, and counts for nothing."""
         self.replicas[name] = replica
         if name not in self.places.nodes or applied.outcome == "doubled":

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from podslice.cluster.packed import LARGEST_VALUE, PackedTable
-from podslice.replica.uids import packed_uid, unpacked_uid
+from podslice.replica.uids import pack_uid, unpack_uid
 from podslice.service.clusterobjects import KeptPod, ScheduledPod
 
 T = TypeVar("T")
@@ -100,16 +100,16 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
         """Others may come and go meanwhile."""
         yield from tuple(self._awake)
         for key in self._resting:
-            yield unpacked_uid(key)
+            yield unpack_uid(key)
 
     def __contains__(self, uid: object) -> bool:
-        return isinstance(uid, str) and (uid in self._awake or packed_uid(uid) in self._resting)
+        return isinstance(uid, str) and (uid in self._awake or pack_uid(uid) in self._resting)
 
     def __getitem__(self, uid: str) -> ScheduledPod:
         found = self._awake.get(uid)
         if found is not None:
             return found
-        data = self._resting.get(packed_uid(uid))
+        data = self._resting.get(pack_uid(uid))
         if data is None:
             raise KeyError(uid)
         return self._made(uid, _DECODER.decode(data))
@@ -154,7 +154,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
 
     def _wake(self, uid: str) -> bool:
         """A pod is at rest no longer; False where it was not."""
-        data = self._resting.pop(packed_uid(uid))
+        data = self._resting.pop(pack_uid(uid))
         if data is None:
             return False
         entry = _DECODER.decode(data)
@@ -187,7 +187,7 @@ class ClusterPods(MutableMapping[str, ScheduledPod]):
             return
         del self._awake[uid]
         self._comes_no_more(pod)
-        self._resting.put(packed_uid(uid), data)
+        self._resting.put(pack_uid(uid), data)
 
     def awake(self) -> Iterator[ScheduledPod]:
         """Those that are not at rest."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectData, ObjectPage, list_pages
 from podslice.cluster.packed import PackedTable
 from podslice.cluster.turns import LoopTurn
-from podslice.replica.uids import packed_uid
+from podslice.replica.uids import pack_uid
 from podslice.service.backoff import BackOff
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.listwatch import ListWatch
@@ -119,14 +119,14 @@ class ObjectTable(Generic[V]):
             found = await self._readable(page.items.pop())
             if found is not None:
                 if seen is not None:
-                    seen.put(packed_uid(self._key(found)), b"")
+                    seen.put(pack_uid(self._key(found)), b"")
                 self.put(found)
             await turn.shared()
 
     async def _drop_all_but(self, seen: PackedTable) -> None:
         turn, gone = LoopTurn(), list[str]()
         for key in self.objects:
-            if packed_uid(key) not in seen:
+            if pack_uid(key) not in seen:
                 gone.append(key)
             await turn.shared()
         for key in gone:

@@ -1,4 +1,4 @@
-"""Where two states of one node part, in lines for a log: who has what, here and there."""
+"""The differences between two states of one node, as lines for a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_LINES = 20
 
 
 def differences(mine: NodeState, theirs: NodeState) -> tuple[str, ...]:
-    """At most `MOST_LINES` lines; nothing where nobody has anything else."""
+    """Return at most `MOST_LINES` lines; none for states that give every pod the same."""
     return tuple(islice(_lines(mine, theirs), MOST_LINES))
 
 
@@ -31,10 +31,10 @@ def _lines(mine: NodeState, theirs: NodeState) -> Iterator[str]:
 
 
 def _text(state: NodeState, uid: str) -> str:
-    return _shown(holding_of(state, uid)) if uid in state.pods else "nothing"
+    return _describe(holding_of(state, uid)) if uid in state.pods else "nothing"
 
 
-def _shown(holding: Holding) -> str:
+def _describe(holding: Holding) -> str:
     parts = [_cpus(one.cpus) for one in holding.containers]
     parts += [] if holding.bubble is None else [f"all of it {_cpus(holding.bubble)}"]
     blocks = [block for one in holding.containers for block in one.blocks or ()] + list(holding.blocks or ())

@@ -1,9 +1,9 @@
-"""What a node tells of itself, event by event, and how it is written.
+"""The events of a node's journal, and their JSON.
 
-The journal of a node is `Stamped` events: an epoch (another one at each start of the agent), a sequence without gaps,
-the event, and the digests of the node's state after it (`node.holding`). `StateTold` carries everything; the others are
-what was asked, and what came of it: who has the state before one can work out the state after it (`replica.replica`).
-`encode` and `decode` are JSON, bounded, with typed errors.
+A `Stamped` event has an epoch (a new one at each start of the agent), a sequence without gaps, the event, and the
+digests of the node's state after it (`node.holding`). `WholeState` carries everything; the other events are operations
+with their outcome, from which a reader that has the state before computes the state after (`replica.replica`).
+`encode` and `decode` are bounded, with typed errors.
 """
 
 from __future__ import annotations
@@ -14,40 +14,41 @@ import msgspec
 
 from podslice.api.pod.spec import Pod
 from podslice.node.holding import Digest, Holding
-from podslice.replica.plain import decoded, encoded
+from podslice.replica.json_values import from_json, to_json
 from podslice.replica.setup import Setup
-from podslice.replica.told_state import ToldPool, ToldState
+from podslice.replica.state_message import PoolMessage, StateMessage
 
 MOST_BYTES = 4 << 20
-"""Of one event, while which others wait; the state of a node with 250 pods is about 400 KiB."""
+"""Most bytes of one event, because other events wait while it is decoded. A node with 250 pods needs about 400 KiB."""
 Why: TypeAlias = Literal["started", "asked", "changed"]
-"""An epoch begins; somebody asked for the state; it changed in a way that no other event tells."""
-PlanFate: TypeAlias = Literal["", "agreed", "differs", "honoured", "declined"]
-"""What became of a plan for a pod, empty where there was none. The node decided by itself: the same (`agreed`), or
-something else (`differs`). It used the plan (`honoured`), or could not and took something else (`declined`)."""
+"""An epoch begins; a reader asked for the state; the state changed in a way that no other event describes."""
+PlanOutcome: TypeAlias = Literal["", "agreed", "differs", "honoured", "declined"]
+"""The outcome of a plan for a pod, empty where there was none. The node decided by itself: the same (`agreed`) or
+something else (`differs`). Or it was to use the plan: it did (`honoured`), or could not (`declined`)."""
 
 
-class StateTold(msgspec.Struct, frozen=True, rename="camel", tag="State"):
-    """The whole state, with the version of the core that has it and what the node decides by. `observed`: the node's
-    kubelet decides by itself, and somebody tells what it did."""
+class WholeState(msgspec.Struct, frozen=True, rename="camel", tag="State"):
+    """The whole state, with the version of the core and the setup that the node decides by. `observed`: the node's
+    kubelet decides by itself, and the agent only reports what it did."""
 
     version: str
     setup: Setup
-    state: ToldState
+    state: StateMessage
     why: Why = "started"
     observed: bool = False
 
 
 class PodAdmitted(msgspec.Struct, frozen=True, rename="camel", tag="Admitted"):
-    """A pod was admitted, its containers started, and it has this. `plan`: what became of the plan for it."""
+    """A pod was admitted, its containers started, and `holding` is all that it has."""
 
     pod: Pod
     holding: Holding
-    plan: PlanFate = ""
+    plan: PlanOutcome = ""
 
 
 class PodRefused(msgspec.Struct, frozen=True, rename="camel", tag="Refused"):
-    """A pod was refused. `pod` is what was asked where the core decided; without it, the agent did so by itself."""
+    """A pod was refused. `pod` is set where the core refused it; without it the agent did, and the state is the
+    same."""
 
     uid: str
     reason: str
@@ -56,13 +57,13 @@ class PodRefused(msgspec.Struct, frozen=True, rename="camel", tag="Refused"):
 
 
 class PodRemoved(msgspec.Struct, frozen=True, rename="camel", tag="Removed"):
-    """A pod is gone, and what it had is free."""
+    """A pod is gone, and all that it held is free."""
 
     uid: str
 
 
 class PodResized(msgspec.Struct, frozen=True, rename="camel", tag="Resized"):
-    """The resize of a pod was decided on, and those that waited were tried again."""
+    """The resize of a pod got an outcome, and the resizes that were deferred were tried again."""
 
     pod: Pod
     outcome: str
@@ -70,18 +71,18 @@ class PodResized(msgspec.Struct, frozen=True, rename="camel", tag="Resized"):
 
 
 class DevicesChanged(msgspec.Struct, frozen=True, rename="camel", tag="DevicesChanged"):
-    """Device plugins list other devices: the resources that changed, and those that are known no more."""
+    """Device plugins list other devices: pools that changed, and resources that are `gone`."""
 
-    pools: dict[str, ToldPool] = {}
+    pools: dict[str, PoolMessage] = {}
     gone: tuple[str, ...] = ()
 
 
-NodeEvent: TypeAlias = StateTold | PodAdmitted | PodRefused | PodRemoved | PodResized | DevicesChanged
+NodeEvent: TypeAlias = WholeState | PodAdmitted | PodRefused | PodRemoved | PodResized | DevicesChanged
 
 
 class Stamped(msgspec.Struct, frozen=True, rename="camel", tag="Event", tag_field="kind"):
-    """An event in the journal, with the digests of the state after it: `allocation` without names, `named` with them.
-    A `StateTold` that was asked for has the sequence of the latest event."""
+    """An event with its place in the journal and the digests of the state after it: `allocation` without names, `named`
+    with them. A `WholeState` that was asked for has the sequence of the latest event."""
 
     epoch: int
     sequence: int
@@ -96,10 +97,10 @@ class Stamped(msgspec.Struct, frozen=True, rename="camel", tag="Event", tag_fiel
 
 
 def encode(stamped: Stamped) -> bytes:
-    """The event as JSON; the same event, the same bytes."""
-    return encoded(stamped)
+    """Encode an event as JSON; equal events give equal bytes."""
+    return to_json(stamped)
 
 
 def decode(data: bytes, *, limit: int = MOST_BYTES) -> Stamped:
-    """The event that was encoded. Raises `InputError` for anything else."""
-    return decoded(data, Stamped, limit=limit, what="event")
+    """Decode an event. Raises `InputError` for anything else, and for more than `limit` bytes."""
+    return from_json(data, Stamped, limit=limit, what="event")

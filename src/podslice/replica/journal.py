@@ -1,14 +1,14 @@
-"""The journal of one node, on its side: events in order, and what somebody needs who missed some.
+"""The journal of one node, on the node's side: its events in order, and what a reader needs that missed some.
 
-The owner of a node tells `Journal` what it did, with the state before and after (states are values, so that costs
-nothing). A change that nobody told of is found by comparing, and told as a whole state: nothing can get past.
+The owner of a node records each operation with the state before and after (states are immutable values, so keeping them
+costs nothing). A change that was not recorded is found by comparing states, and becomes a whole-state event.
 
     journal = Journal(node.rules, node.state, epoch=now_us, version="0.1.0")
-    journal.admitted(node.rules, before, node.state, pod, decision)    # or removed, refused, resized
+    journal.admitted(node.rules, before, node.state, pod, decision)    # or removal, refusal, resize
     journal.settle(node.rules, node.state)                             # whatever else changed
-    for stamped in journal.after(epoch, sequence): ...                 # what to send to who has these
+    for stamped in journal.after(epoch, sequence): ...                 # what to send to a reader of these
 
-Only the latest `kept` events are remembered; who is further behind gets the state.
+Only the latest `kept` events are remembered; a reader that is further behind gets the whole state.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from podslice.node.state import NodeState
 from podslice.replica.events import (
     DevicesChanged,
     NodeEvent,
-    PlanFate,
+    PlanOutcome,
     PodAdmitted,
     PodRefused,
     PodRemoved,
     PodResized,
     Stamped,
-    StateTold,
+    WholeState,
     Why,
 )
 from podslice.replica.setup import setup_of
-from podslice.replica.told_state import told, told_pod, told_pool
+from podslice.replica.state_message import pool_message, state_message, strip_pod
 
 
 class Journal:
-    """Events of one epoch of one node. `sequence` and `digest` are those of the latest. `observed`: see `StateTold`."""
+    """The events of one epoch of one node; `sequence` and `digest` are the latest event's. `observed` as in
+    `WholeState`."""
 
     def __init__(
         self,
@@ -60,34 +61,34 @@ class Journal:
         self._digester = Digester()
         self.digest: Digest = self._digester.of(state)
         self._ring: deque[Stamped] = deque(maxlen=kept)
-        self._ring.append(self._stamped(self._told("started")))
+        self._ring.append(self._stamp(self._whole_state("started")))
 
-    # What happened
+    # Recording
 
-    def admitted(
-        self, rules: NodeRules, before: NodeState, after: NodeState, pod: Pod, *, plan: PlanFate = ""
+    def record_admission(
+        self, rules: NodeRules, before: NodeState, after: NodeState, pod: Pod, *, plan: PlanOutcome = ""
     ) -> Stamped:
-        """A pod was admitted."""
+        """Record that the core admitted a pod."""
         self.settle(rules, before)
-        return self._append(PodAdmitted(told_pod(pod), holding_of(after, pod.metadata.uid), plan), after)
+        return self._append(PodAdmitted(strip_pod(pod), holding_of(after, pod.metadata.uid), plan), after)
 
-    def refused(
+    def record_refusal(
         self, rules: NodeRules, before: NodeState, after: NodeState, pod: Pod, *, reason: str, message: str
     ) -> Stamped:
-        """The core refused a pod."""
+        """Record that the core refused a pod."""
         self.settle(rules, before)
-        return self._append(PodRefused(pod.metadata.uid, reason, message, told_pod(pod)), after)
+        return self._append(PodRefused(pod.metadata.uid, reason, message, strip_pod(pod)), after)
 
-    def declined(self, uid: str, *, reason: str, message: str) -> Stamped:
-        """The agent refused a pod without asking the core."""
+    def record_agent_refusal(self, uid: str, *, reason: str, message: str) -> Stamped:
+        """Record that the agent refused a pod without asking the core."""
         return self._append(PodRefused(uid, reason, message), self._state)
 
-    def removed(self, rules: NodeRules, before: NodeState, after: NodeState, uid: str) -> Stamped:
-        """A pod is gone."""
+    def record_removal(self, rules: NodeRules, before: NodeState, after: NodeState, uid: str) -> Stamped:
+        """Record that a pod is gone."""
         self.settle(rules, before)
         return self._append(PodRemoved(uid), after)
 
-    def resized(
+    def record_resize(
         self,
         rules: NodeRules,
         before: NodeState,
@@ -97,15 +98,15 @@ class Journal:
         outcome: str,
         since: float | None = None,
     ) -> Stamped:
-        """A resize was decided on."""
+        """Record the outcome of a resize; `since` is when a deferred one was first asked for."""
         self.settle(rules, before)
-        return self._append(PodResized(told_pod(pod), outcome, since), after)
+        return self._append(PodResized(strip_pod(pod), outcome, since), after)
 
     def settle(self, rules: NodeRules, state: NodeState) -> None:
-        """The node is in this state; what led there and was not told is told now."""
+        """Record whatever changed since the last event; nothing where the node is still in that state."""
         if rules is self._rules and state == self._state:
             return
-        listed = self._relisted(state) if rules is self._rules else None
+        listed = self._devices_change(state) if rules is self._rules else None
         if listed is not None:
             self._append(listed, state)
             return
@@ -113,13 +114,14 @@ class Journal:
             self._rules, self._setup = rules, setup_of(rules, self._first)
         self._append(None, state)
 
-    def _relisted(self, state: NodeState) -> DevicesChanged | None:
-        """The event for a state in which device plugins list other devices and nothing else is new."""
+    def _devices_change(self, state: NodeState) -> DevicesChanged | None:
+        """Return the event for a state whose only change is what device plugins list; None for any other change."""
         old, new = self._state.device.pools, state.device.pools
-        changed = {name: told_pool(pool) for name, pool in new.items() if old.get(name) is not pool}
+        changed = {name: pool_message(pool) for name, pool in new.items() if old.get(name) is not pool}
         gone = tuple(sorted(old.keys() - new.keys()))
         if not (changed or gone):
             return None
+        # The pools are replaced on both sides, so that equality is about everything else.
         same = replace(state, device=replace(state.device, pools=old, file=self._state.device.file))
         before = replace(self._state, device=replace(self._state.device, pools=old))
         return DevicesChanged(changed, gone) if same == before else None
@@ -128,25 +130,25 @@ class Journal:
         self._state = state
         self.digest = self._digester.of(state)
         self.sequence += 1
-        stamped = self._stamped(event or self._told("changed"))
+        stamped = self._stamp(event or self._whole_state("changed"))
         self._ring.append(stamped)
         return stamped
 
-    def _stamped(self, event: NodeEvent) -> Stamped:
+    def _stamp(self, event: NodeEvent) -> Stamped:
         return Stamped(self.epoch, self.sequence, self.digest.allocation, self.digest.named, event)
 
-    # What others need
+    # Reading
 
-    def state_told(self) -> Stamped:
-        """The whole state as it is after the latest event."""
-        return self._stamped(self._told("asked"))
+    def whole_state(self) -> Stamped:
+        """Return the whole state as of the latest event."""
+        return self._stamp(self._whole_state("asked"))
 
-    def _told(self, why: Why) -> StateTold:
-        return StateTold(self.version, self._setup, told(self._state), why, self.observed)
+    def _whole_state(self, why: Why) -> WholeState:
+        return WholeState(self.version, self._setup, state_message(self._state), why, self.observed)
 
-    def after(self, epoch: int, sequence: int) -> tuple[Stamped, ...]:
-        """The events after one that somebody has; the state where they are not remembered any more, or where that one
-        is not of this journal."""
+    def events_after(self, epoch: int, sequence: int) -> tuple[Stamped, ...]:
+        """Return the events after one that a reader has. The whole state where they are not remembered any more, or
+        where that event is of another epoch."""
         if epoch != self.epoch or not self._ring[0].sequence - 1 <= sequence <= self.sequence:
-            return (self.state_told(),)
+            return (self.whole_state(),)
         return tuple(one for one in self._ring if one.sequence > sequence)

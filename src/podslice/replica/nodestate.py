@@ -1,7 +1,7 @@
-"""The NodeState object: what a node's agent last wrote of its state, for who starts and for when there is no stream.
+"""The NodeState object: the state that a node's agent last wrote, for a service that starts or has no stream.
 
-Cluster-scoped, with the name of the node. `status.state` is the event `State` of the journal, compressed; it is empty
-where it would be larger than an object should be, and then only a stream tells.
+Cluster-scoped, named after the node. `status.state` is the event `State` of the journal, compressed. It is empty where
+it would exceed `LARGEST`; then only the node's stream has the state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from podslice.reading.unpacking import unpack
-from podslice.replica.events import MOST_BYTES, Stamped, StateTold, decode, encode
+from podslice.replica.events import MOST_BYTES, Stamped, WholeState, decode, encode
 from podslice.values.errors import InputError
 
 NODE_STATES = "/apis/podslice.io/v1alpha1/nodestates"
@@ -26,7 +26,7 @@ ENCODING = "zlib+base64"
 
 
 class NodeStateStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """`status` of a NodeState: as of which event it is, the digests after it, and the state."""
+    """`status` of a NodeState: epoch and sequence of an event, the digests after it, and the state as of then."""
 
     epoch: int = 0
     sequence: int = 0
@@ -52,36 +52,36 @@ class _NamedObject(msgspec.Struct, frozen=True):
 
 
 class NamedState(NamedTuple):
-    """A NodeState as it was read. `told` is None where there is no state in it, and `problem` says why."""
+    """A NodeState object as it was read. `state` is None where it holds no state; `problem` has the reason."""
 
     node: str
-    told: Stamped | None
+    state: Stamped | None
     problem: str = ""
 
 
-def node_state(node: str) -> dict[str, Any]:
-    """The object as it is made, without a status."""
+def new_node_state(node: str) -> dict[str, Any]:
+    """Return the object to create, without a status."""
     return {"apiVersion": "podslice.io/v1alpha1", "kind": "NodeState", "metadata": {"name": node}}
 
 
-def status_of(told: Stamped) -> NodeStateStatus:
-    """The status that holds a whole state."""
-    assert isinstance(told.event, StateTold)
-    packed = base64.b64encode(zlib.compress(encode(told), 6)).decode()
+def build_status(stamped: Stamped) -> NodeStateStatus:
+    """Return the status that holds a whole state, or the problem where it is too large."""
+    assert isinstance(stamped.event, WholeState)
+    packed = base64.b64encode(zlib.compress(encode(stamped), 6)).decode()
     problem = f"the state takes {len(packed)} bytes, more than {LARGEST}" if len(packed) > LARGEST else ""
     return NodeStateStatus(
-        told.epoch,
-        told.sequence,
-        told.allocation,
-        told.named,
-        told.event.version,
+        stamped.epoch,
+        stamped.sequence,
+        stamped.allocation,
+        stamped.named,
+        stamped.event.version,
         state="" if problem else packed,
         problem=problem,
     )
 
 
-def node_of(data: bytes | bytearray | msgspec.Raw) -> str:
-    """Whose NodeState it is. Raises `InputError` for what is none."""
+def read_node_name(data: bytes | bytearray | msgspec.Raw) -> str:
+    """Return the name of the node of a NodeState. Raises `InputError` for another object."""
     try:
         return intern(msgspec.json.decode(data, type=_NamedObject).metadata.name)
     except (ValueError, RecursionError) as error:
@@ -89,8 +89,8 @@ def node_of(data: bytes | bytearray | msgspec.Raw) -> str:
 
 
 def read_node_state(data: bytes | bytearray | msgspec.Raw, read: Callable[[bytes], Stamped] = decode) -> NamedState:
-    """A NodeState object; `read` reads the event in it. Raises `InputError` for what is none; a state in it that cannot
-    be read is its `problem`."""
+    """Read a NodeState object; `read` decodes the event in it. Raises `InputError` for another object. A state that
+    cannot be decoded is the `problem` of the result."""
     try:
         found = msgspec.json.decode(data, type=_StateObject)
     except (ValueError, RecursionError) as error:
@@ -99,13 +99,13 @@ def read_node_state(data: bytes | bytearray | msgspec.Raw, read: Callable[[bytes
     if not status.state:
         return NamedState(node, None, status.problem[:300] or "has no state yet")
     try:
-        return NamedState(node, _told(status, read))
+        return NamedState(node, _read_state(status, read))
     except InputError as error:
         return NamedState(node, None, str(error))
 
 
-def _told(status: NodeStateStatus, read: Callable[[bytes], Stamped]) -> Stamped:
-    """Raises `InputError`."""
+def _read_state(status: NodeStateStatus, read: Callable[[bytes], Stamped]) -> Stamped:
+    """Unpack and decode `status.state`. Raises `InputError`."""
     if status.encoding != ENCODING:
         raise InputError(f"{status.encoding[:80]!r} is not {ENCODING}", path="status.encoding")
     try:
@@ -114,7 +114,7 @@ def _told(status: NodeStateStatus, read: Callable[[bytes], Stamped]) -> Stamped:
         raise InputError(f"cannot be unpacked: {error}", path="status.state") from None
     except InputError as error:
         raise error.at(path="status.state") from None
-    told = read(data)
-    if not isinstance(told.event, StateTold):
+    stamped = read(data)
+    if not isinstance(stamped.event, WholeState):
         raise InputError("is no state", path="status.state")
-    return told
+    return stamped

@@ -1,6 +1,6 @@
-"""What all replicas of a service share: rules by setup, common parts of states, and room for those that are asked.
+"""The values that all replicas of a service share: rules by setup, common parts of states, and a bound on warm states.
 
-An agent that lies can tell ever other machines; what is kept of them goes with its replica.
+An agent that lies can send ever new machines; their rules go with its replica, because they are only weakly held.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from podslice.node.holding import Digest, Digester
 from podslice.node.kubelet import Kubelet
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
-from podslice.replica.common import Common, Latest
-from podslice.replica.events import StateTold
-from podslice.replica.setup import Setup, SetupDigests, rules_from
-from podslice.replica.told_state import state_from
+from podslice.replica.events import WholeState
+from podslice.replica.setup import Setup, SetupDigests, build_rules
+from podslice.replica.shared_values import Latest, SharedValues
+from podslice.replica.state_message import build_state
 
 _MOST_DIGESTS = 16
 
 
 class Resting(Protocol):
-    """Something that can make itself small until it is asked for again."""
+    """A replica that can compress its state until it is read again."""
 
     def rest(self) -> None: ...
 
 
-class ReadyState(NamedTuple):
-    """A whole state as a replica takes it over: worked out from what was told, and nowhere else."""
+class PreparedState(NamedTuple):
+    """A whole state as a replica adopts it, computed from the message alone."""
 
     setup: SetupDigests
     rules: NodeRules
@@ -40,13 +40,15 @@ class ReadyState(NamedTuple):
 
 
 class Rulebook:
-    """Rules by setup, as long as a replica has them, and the `kept` that were asked for last; what else nodes have
-    `common`; and which replicas have their state at hand: the `warm` that were asked for last, all others rest.
+    """Rules by setup, shared values (`common`), and a bound on replicas with decoded states.
 
-    One that works beside another's event loop takes the rules that the `other` has."""
+    - `kept`: rules to hold beyond those that a replica uses, the latest ones.
+    - `warm`: replicas that keep their state decoded, those that were read last; all others rest.
+    - `other`: a rulebook whose rules this one uses too; for one that works in a thread beside the event loop.
+    """
 
     def __init__(self, *, kept: int = 4, warm: int = 64, other: Rulebook | None = None) -> None:
-        self.common = Common()
+        self.common = SharedValues()
         self._warmest = warm
         self._warm: OrderedDict[Resting, None] = OrderedDict()
         self._rules: WeakValueDictionary[SetupDigests, NodeRules] = WeakValueDictionary()
@@ -55,41 +57,42 @@ class Rulebook:
         self._other = other
 
     def rules(self, setup: Setup) -> NodeRules:
-        """The rules of a setup; equal setups have the same object. Raises as `rules_from`."""
+        """Return the rules of a setup; equal setups have the same object. Raises as `build_rules`."""
         key = self._digests_of(setup)
         found = self._rules.get(key)
         if found is None and self._other is not None:
             found = self._other._rules.get(key)
         if found is None:
-            found = self._rules[key] = rules_from(setup)
+            found = self._rules[key] = build_rules(setup)
             self._kept.append(found)
         return found
 
-    def ready(self, event: StateTold) -> ReadyState | str:
-        """What a replica takes over of a whole state: all the work there is. In words what is wrong with one that no
-        node can be in."""
+    def prepare(self, event: WholeState) -> PreparedState | str:
+        """Do all the work of adopting a whole state. Returns the problem in words for a state that no node can have."""
         try:
-            return self._ready(event)
+            return self._prepare(event)
         except Exception as error:  # a state that a node made up may break anything; only its own replica
             return f"{type(error).__name__}: {error}"[:500]
 
-    def _ready(self, event: StateTold) -> ReadyState:
+    def _prepare(self, event: WholeState) -> PreparedState:
         rules, digester = self.rules(event.setup), Digester()
-        state = state_from(event.state, rules, self.common.admission)
+        state = build_state(event.state, rules, self.common.admission)
         seen = Kubelet.of(rules, state).see_pods() if rules.predicates else state.seen
-        return ReadyState(self._digests_of(event.setup), rules, replace(state, seen=seen), digester.of(state), digester)
+        return PreparedState(
+            self._digests_of(event.setup), rules, replace(state, seen=seen), digester.of(state), digester
+        )
 
-    def taken(self, ready: ReadyState) -> ReadyState:
-        """What another rulebook has made ready, with the rules of this one: equal setups have the same object."""
+    def adopt(self, ready: PreparedState) -> PreparedState:
+        """Return a state that another rulebook prepared, with this one's rules for its setup."""
         return ready._replace(rules=self._rules.setdefault(ready.setup, ready.rules))
 
     def _digests_of(self, setup: Setup) -> SetupDigests:
-        """Of a setup that was asked for before they are known."""
+        """Return a setup's digests; cached by identity, because hashing a machine takes long."""
         known, digests = self._digests.get(id(setup), lambda: (setup, setup.digests))
         return digests if known is setup else setup.digests
 
-    def warm(self, replica: Resting) -> None:
-        """Somebody asks for its state; whoever has not been asked for longest rests."""
+    def keep_warm(self, replica: Resting) -> None:
+        """Note that the replica's state is read; the one that was read longest ago rests where there are too many."""
         warm = self._warm
         warm[replica] = None
         warm.move_to_end(replica)
@@ -97,5 +100,5 @@ class Rulebook:
             warm.popitem(last=False)[0].rest()
 
     def forget(self, replica: Resting) -> None:
-        """Nobody will ask for it."""
+        """Drop a replica that will not be read again."""
         self._warm.pop(replica, None)

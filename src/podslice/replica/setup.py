@@ -1,7 +1,7 @@
-"""What a node decides by, as a value that can be sent: from it another process makes the same rules.
+"""The setup of a node as a message: machine, configuration and devices, from which a reader builds equal rules.
 
-Nodes of the same machine and configuration have equal setups and share one `NodeRules` (`Rulebook`), so they also share
-whatever is remembered by rules.
+Nodes with equal machines and configurations have equal setups and share one `NodeRules` (`Rulebook`), and with it every
+cache that is keyed by rules.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from podslice.node.hotplug.machine_change import rules_on
 from podslice.node.node import Node
 from podslice.node.plugins.resolve import versions
 from podslice.node.rules import NodeRules
-from podslice.replica.plain import encoded, sparse
+from podslice.replica.json_values import to_json, to_plain
 from podslice.values.errors import InputError
 from podslice.values.quirks import PROFILES
 
 
 class Setup(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A node's machine, configuration and devices at its start, in the forms of their files. `changed` is the machine
-    as it is now, where it is another; `restored` names the state files the node began with, `plugins`
-    those of its policy with their versions."""
+    """Machine, configuration and devices of a node at its start, in the forms of their files.
+
+    - `changed`: the machine as it is now, where hotplug changed it.
+    - `restored`: names of the state files that the node started from.
+    - `plugins`: versions of the policy's plugins by name.
+    """
 
     machine: dict[str, Any]
     config: KubeletConfig
@@ -44,17 +47,17 @@ class Setup(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
     @property
     def digests(self) -> SetupDigests:
-        """What tells setups apart, by what is in them."""
+        """Digests of the contents, for comparing setups."""
         config = replace(self, machine={}, inventory=(), changed=None)
         return SetupDigests(
             _digest(msgspec.json.encode([self.machine, self.changed])),
-            _digest(encoded(config)),
-            _digest(msgspec.json.encode(sparse(self.inventory))),
+            _digest(to_json(config)),
+            _digest(msgspec.json.encode(to_plain(self.inventory))),
         )
 
 
 class SetupDigests(msgspec.Struct, frozen=True):
-    """Hexadecimal digests of a machine, of a configuration with all that belongs to it, and of an inventory."""
+    """Hexadecimal digests: of the machine, of the configuration with all other fields, and of the device inventory."""
 
     machine: str = ""
     config: str = ""
@@ -62,7 +65,8 @@ class SetupDigests(msgspec.Struct, frozen=True):
 
 
 def setup_of(rules: NodeRules, first: NodeRules | None = None) -> Setup:
-    """The setup of a node; `first` are the rules it started with, where its machine has changed since."""
+    """Return the setup of a node. `first` are the rules of its start, where its machine has changed since. Raises
+    `InputError` for quirks that no profile has."""
     at_start = first or rules
     profile = next((name for name, quirks in PROFILES.items() if quirks == rules.quirks), None)
     if profile is None:
@@ -81,8 +85,8 @@ def setup_of(rules: NodeRules, first: NodeRules | None = None) -> Setup:
     )
 
 
-def rules_from(setup: Setup) -> NodeRules:
-    """The rules. Raises `PodsliceError` for a setup with which no node starts."""
+def build_rules(setup: Setup) -> NodeRules:
+    """Build the rules of a setup. Raises `PodsliceError` for a setup with which no node starts."""
     node = Node(
         from_data(setup.machine, "setup.machine"),
         setup.config,
@@ -98,7 +102,8 @@ def rules_from(setup: Setup) -> NodeRules:
 
 
 def _check_plugins(rules: NodeRules, setup: Setup) -> None:
-    """Nobody answers for a node whose plugins are others, or decide by what does not leave it."""
+    """Raise `InputError` for a node whose plugins differ from ours, or read what is not in a `StateMessage`: then no
+    replica could decide as the node does."""
     for name, version in versions(rules.cpu.plugins).items():
         if version != setup.plugins.get(name):
             problem = f"{name} is version {setup.plugins.get(name)} on the node and {version} here"
@@ -110,7 +115,8 @@ def _check_plugins(rules: NodeRules, setup: Setup) -> None:
 
 
 def _machine(rules: NodeRules) -> dict[str, Any]:
-    """What of a machine decides: nodes that differ in their names only are equal. Plugins look at all of it."""
+    """Return the parts of a machine that decisions read, so that nodes differing only in names have equal setups. With
+    plugins all of it, because a plugin may read any part."""
     machine = rules.machine
     if rules.cpu.plugins is not None:
         return to_data(replace(machine, name="", description="", source="", warnings=()))

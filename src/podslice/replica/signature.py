@@ -1,8 +1,8 @@
-"""What of a pod decides whether a node admits it, without names: equal pods have one signature and share answers.
+"""Signatures: the parts of a pod that decide whether a node admits it. Pods with equal signatures share answers.
 
-The containers are in the order of their specification, and amounts count as they were written, because upstream reads
-some spellings otherwise than others. Names and UIDs decide nothing (a property test asks every profile); only where an
-annotation speaks of containers by name are their names part of the signature.
+Containers are in the order of their specification. Amounts count as written, because upstream treats some spellings of
+one quantity differently. Names and UIDs decide nothing (a property test checks every profile); only where an annotation
+names containers are their names part of the signature.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from podslice.scheduling.predicates import OS_LABEL
 from podslice.values.gates import FeatureGates
 
 SignatureKey: TypeAlias = "tuple[object, ...]"
-"""All that counts of a pod; equal for pods that every node answers alike."""
+"""The parts of a pod that count; equal for pods that every node answers alike."""
 _GATES = FeatureGates.from_overrides({})
 _ALL_MIXED = PodslicePolicy(mixed=MixedCPUs(free=1))
 
 
 class Wants(NamedTuple):
-    """What a pod could want for itself on some node: whole CPUs, memory of NUMA nodes, devices."""
+    """Whether a pod could get something exclusive on some node: whole CPUs, memory of NUMA nodes, devices."""
 
     cpus: bool
     memory: bool
@@ -38,7 +38,7 @@ class Wants(NamedTuple):
 
 
 class Signature:
-    """Pods that share answers. `number` is nobody else's, ever; `pod` is the first of them."""
+    """Pods that share answers. `number` is never used again; `pod` is the first of them."""
 
     __slots__ = ("__weakref__", "number", "pod", "wants")
 
@@ -52,7 +52,7 @@ class Signature:
 
 
 class Signatures:
-    """The latest signatures, at most `room`. One that is forgotten and comes again is another one."""
+    """The latest signatures, at most `room` after `drop_surplus`. A pod whose signature was dropped gets a new one."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -65,11 +65,12 @@ class Signatures:
         return len(self._known)
 
     def __getitem__(self, number: int) -> Pod:
-        """The pod of a signature that somebody has."""
+        """Return the pod of a signature that is still referenced."""
         return self._numbered[number].pod
 
     def of(self, pod: Pod) -> Signature:
-        """The signature of a pod as the API server stores it; of the same pod again it is asked more than once."""
+        """Return the signature of a pod as the API server stores it. The latest pod is remembered: one call of the
+        scheduler asks several times."""
         if self._latest[0] is pod and self._latest[1] is not None:
             return self._latest[1]
         found = self._of(pod)
@@ -81,20 +82,20 @@ class Signatures:
         found = self._known.get(key)
         if found is None:
             self._last += 1
-            found = self._known[key] = self._numbered[self._last] = Signature(self._last, pod, wants(pod))
+            found = self._known[key] = self._numbered[self._last] = Signature(self._last, pod, find_wants(pod))
         else:
             self._known.move_to_end(key)
         return found
 
-    def surplus(self) -> Iterator[Signature]:
-        """Those that are forgotten now, because there is no more room."""
+    def drop_surplus(self) -> Iterator[Signature]:
+        """Drop and return the signatures that were used longest ago, until `room` are left."""
         while len(self._known) > self._room:
             self._latest = None, None
             yield self._known.popitem(last=False)[1]
 
 
 def signature_key(pod: Pod) -> SignatureKey:
-    """What pods have in common that every node answers alike."""
+    """Return the key that pods have in common if every node answers them alike."""
     spec, metadata = pod.spec, pod.metadata
     annotations = metadata.annotations
     spoken = policy_annotations(annotations) if annotations else {}
@@ -115,8 +116,8 @@ def signature_key(pod: Pod) -> SignatureKey:
 
 
 def _claims(pod: Pod) -> tuple[object, ...]:
-    """What the scheduler says of a pod's claims: what they count for, and which extended resources they are for, by the
-    place of their container."""
+    """Return what the pod's status says of its claims: the resources they count for, and the extended resources they
+    provide, by position of the container."""
     status = pod.status
     made = status.extended_resource_claim_status
     if made is None and not status.node_allocatable_resource_claim_statuses:
@@ -129,8 +130,8 @@ def _claims(pod: Pod) -> tuple[object, ...]:
     )
 
 
-def wants(pod: Pod) -> Wants:
-    """What a pod could want for itself, whatever the node: asked where nothing is known of one."""
+def find_wants(pod: Pod) -> Wants:
+    """Return what a pod could get for itself on any node: for nodes of which nothing is known."""
     admission = admission_of(_ALL_MIXED, default_pod(pod, _GATES), _GATES)
     exclusive = bool(admission.cpus or admission.overflow) or any(one.exclusive_cpus for one in admission.containers)
     devices = any(is_extended_resource_name(name) for one in admission.containers for name in one.limits)

@@ -15,7 +15,7 @@ from podslice import Pod
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel
 from podslice.node.holding import Holding
-from podslice.replica.honour import admit_as
+from podslice.replica.planned_admission import admit_as_planned
 from tests.cluster.model.drawn import DrawnCluster, called
 
 POLICIES: tuple[PlanPolicy, ...] = ("compare", "honour", "observe")
@@ -79,7 +79,7 @@ class Life:
         name, pod = self.bound.pop(uid)
         node = self.cluster.nodes[name]
         plan = self.plans.pop(uid, None) if self.policy == "honour" else None
-        told = (node.admit(pod) if plan is None else admit_as(node, pod, plan).decision).admitted
+        told = (node.admit(pod) if plan is None else admit_as_planned(node, pod, plan).decision).admitted
         heard = self.model.admitted if told else self.model.refused
         self.binding_outcomes[heard(name, uid, node.state, self.now).fate] += 1
 

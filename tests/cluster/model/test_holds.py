@@ -11,7 +11,7 @@ from podslice import Node, Pod
 from podslice.cluster.model.holds import PlanPolicy
 from podslice.cluster.model.model import ClusterModel, Filtered, ModelLimits
 from podslice.node.holding import holding_of
-from podslice.replica.honour import admit_as
+from podslice.replica.planned_admission import admit_as_planned
 from tests.cluster.model.drawn import DrawnCluster
 from tests.cluster.model.lives import Life
 from tests.conftest import make_node, make_pod
@@ -223,7 +223,7 @@ def test_a_plan_of_the_service_before() -> None:
         plan = Node.of(node.rules, other.state)
         plan.admit(asked)
         moved = Node.of(node.rules, node.state)
-        assert admit_as(moved, asked, holding_of(plan.state, "p")).moved
+        assert admit_as_planned(moved, asked, holding_of(plan.state, "p")).moved
         assert model.admitted("n0", "p", moved.state, 1.0, as_planned=as_planned).fate == fate
 
 

@@ -106,7 +106,7 @@ def test_room() -> None:
     numbers = []
     for pod in pods:
         numbers.append(signatures.of(pod).number)
-        forgotten = [one.number for one in signatures.surplus()]
+        forgotten = [one.number for one in signatures.drop_surplus()]
         assert all(number in numbers for number in forgotten)
     assert len(signatures) == 3
     assert signatures.of(pods[4]).number == numbers[4]

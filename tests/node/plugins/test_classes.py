@@ -27,7 +27,7 @@ from podslice.machine.model import Machine, MaxFrequency, cpu_topology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.checkpoints import policy_state
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
-from podslice.replica.setup import rules_from, setup_of
+from podslice.replica.setup import build_rules, setup_of
 from podslice.values.cpuset import CPUSet, bits_of, parse_bits, union
 from tests.conftest import make_pod
 
@@ -282,10 +282,10 @@ def test_wrong_classes(classes: tuple[CPUClass, ...], assign: tuple[AssignRule, 
 def test_who_answers_for_classes() -> None:
     """Another process makes the same rules, with the machine's core types; not where rules look at pods."""
     one = node((AssignRule(("performance!",), qos=("Guaranteed",)),))
-    other = rules_from(setup_of(one.rules))
+    other = build_rules(setup_of(one.rules))
     assert cpus(Node.of(other, one.state), pod("a", "4")) == cpus(one, pod("a", "4")) == "2-5"
     with pytest.raises(Exception, match="do not leave the node"):
-        rules_from(setup_of(node(STRICT).rules))
+        build_rules(setup_of(node(STRICT).rules))
 
 
 @pytest.mark.parametrize("wish", ["", "low!"])

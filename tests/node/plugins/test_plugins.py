@@ -27,7 +27,7 @@ from podslice.plugins import (
     Remedy,
     Shortage,
 )
-from podslice.replica.setup import rules_from, setup_of
+from podslice.replica.setup import build_rules, setup_of
 from tests.conftest import make_pod
 from tests.node.plugins.helpers import TWO_NODES, Base, config, cpus_of, named, own
 
@@ -372,11 +372,11 @@ def test_another_process_has_the_same_plugins_or_does_not_answer() -> None:
     rules = named("pack-caches").rules
     setup = setup_of(rules)
     assert setup.plugins == {"pack-caches": "1"}
-    assert rules_from(setup).cpu.plugins is not None
+    assert build_rules(setup).cpu.plugins is not None
     other = replace(setup, plugins={"pack-caches": "0.9"})
     assert other.digests != setup.digests
     with pytest.raises(InputError, match=r"pack-caches is version 0.9 on the node and 1 here"):
-        rules_from(other)
+        build_rules(other)
     plain = setup_of(Node(from_synthetic(TWO_NODES), config()).rules)
     assert plain.plugins == {}
     spread = Node(
@@ -385,7 +385,7 @@ def test_another_process_has_the_same_plugins_or_does_not_answer() -> None:
         policy=PodslicePolicy(plugins=PluginRules((PluginEntry("neighbours", arguments={"groupLabel": "a"}),))),
     )
     with pytest.raises(InputError, match="which do not leave the node"):
-        rules_from(setup_of(spread.rules))
+        build_rules(setup_of(spread.rules))
 
 
 TWO_CARDS = replace(

@@ -13,7 +13,7 @@ from podslice.host.boot import Boot
 from podslice.host.state.store import NodeStore
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
-from podslice.replica.setup import rules_from, setup_of
+from podslice.replica.setup import build_rules, setup_of
 from podslice.values.cpuset import format_bits, parse_bits
 from tests.node.resize.helpers import guaranteed, pod
 
@@ -75,7 +75,7 @@ def test_as_after_a_restart(before: PodslicePolicy, after: PodslicePolicy) -> No
     made.change_policy(after)
     again = Node(MACHINE, CONFIG, policy=after, files=made.files)
     again.readmit(one.spec for one in made.view.pods.values())
-    replica = Node.of(rules_from(setup_of(made.rules, first)), made.state)
+    replica = Node.of(build_rules(setup_of(made.rules, first)), made.state)
     for cpus in (6, 2, 7, 14, 20, 30):
         state = made.state
         answers = {

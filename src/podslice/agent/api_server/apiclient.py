@@ -13,7 +13,7 @@ from podslice.agent.api_server.apiserver import Listing
 from podslice.agent.dra.publisher import SliceChange
 from podslice.api.pod.spec import from_dict
 from podslice.dra.objects import ResourceClaim
-from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, node_state
+from podslice.replica.nodestate import NODE_STATES, NodeStateStatus, new_node_state
 from podslice.service.http.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
 from podslice.service.http.leanhttp import with_query
 from podslice.service.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
@@ -264,7 +264,7 @@ class HTTPApiServer:
         except AnswerError as error:
             if error.code != 404:
                 raise
-            await self._connection.send("POST", NODE_STATES, msgspec.json.encode(node_state(node)))
+            await self._connection.send("POST", NODE_STATES, msgspec.json.encode(new_node_state(node)))
             await self._connection.send("PATCH", path, body, kind=MERGE, good=(200,))
 
 

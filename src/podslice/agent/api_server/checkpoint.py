@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.journal import NodeJournal
-from podslice.replica.nodestate import status_of
+from podslice.replica.nodestate import build_status
 from podslice.service.backoff import BackOff
 from podslice.service.podlist import ApiError
 
@@ -74,7 +74,7 @@ class Checkpoint:
                 continue
             due.written()
             try:
-                status = await asyncio.to_thread(status_of, journal.state_told())
+                status = await asyncio.to_thread(build_status, journal.whole_state())
                 await self._api.write_node_state(self._node, status)
             except ApiError as error:
                 self._trouble("nodeState", str(error))

@@ -23,7 +23,7 @@ from podslice.node.checkpoints.names import DEVICE_STATE_FILE, MANAGER_STATE_FIL
 from podslice.node.checkpoints.stand_ins import stand_ins
 from podslice.node.holding import holding_of
 from podslice.node.node import Node
-from podslice.replica.signature import wants
+from podslice.replica.signature import find_wants
 from podslice.service.podlist import KnownPod
 from podslice.values.errors import InputError, PodsliceError
 from podslice.values.go.gojson import CheckpointError
@@ -107,7 +107,7 @@ class ObservedKubelet:
         return node if self._node is None else Node.of(self._node.rules, node.state)
 
     def _waits(self, pod: Pod) -> bool:
-        found = wants(pod)
+        found = find_wants(pod)
         memory = found.memory and self._config.memory_manager_policy == "Static"
         return (found.cpus and self._config.cpu_manager_policy == "static") or found.devices or memory
 

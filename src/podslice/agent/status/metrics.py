@@ -28,7 +28,7 @@ from podslice.node.plugins.classes import CPUClasses
 from podslice.node.plugins.contract import POINTS
 from podslice.node.topology.manager import SCORED_MERGES
 from podslice.node.view import NodeView
-from podslice.replica.events import PlanFate
+from podslice.replica.events import PlanOutcome
 from podslice.values.cpuset import bits_of
 from podslice.values.reasons import is_out_of
 from podslice.values.series import Labels, Series, labels_text, series
@@ -72,7 +72,7 @@ def rejection_label(reason: str) -> str:
     return "OutOfExtendedResources" if is_out_of(reason) else "Other"
 
 
-def _counted(counts: Mapping[PlanFate, int], fate: PlanFate) -> float:
+def _counted(counts: Mapping[PlanOutcome, int], fate: PlanOutcome) -> float:
     return float(counts.get(fate, 0))
 
 
@@ -220,7 +220,7 @@ class Metrics:
             read=lambda: float(len(journal.streams)),
         )
         plans = self._gauge("podslice_plans", "Plans since the start, by what became of them.", "fate")
-        for fate in get_args(PlanFate)[1:]:
+        for fate in get_args(PlanOutcome)[1:]:
             plans.labels(fate).set_function(functools.partial(_counted, journal.binding_outcomes, fate))
 
     def _count(self, isolation: str) -> float:

@@ -29,7 +29,7 @@ from podslice.cluster.extender.messages import (
 )
 from podslice.cluster.placing import Placements
 from podslice.node.answers import PodHolding
-from podslice.replica.talk import PlanGiven, PlanWithdrawn
+from podslice.replica.stream_messages import PlanGiven, PlanWithdrawn
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.http.post_server import Handler, PostAnswer
 from podslice.service.podlist import ApiError

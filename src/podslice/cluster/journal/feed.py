@@ -7,7 +7,7 @@ import asyncio
 from podslice.cluster.journal.sources import ReplicaSource
 from podslice.cluster.placing import Placements
 from podslice.replica.events import Stamped
-from podslice.replica.replica import Applied
+from podslice.replica.replica import ApplyResult
 from podslice.service.clusterobjects import ScheduledNode
 
 _LOOK_SECONDS = 0.5
@@ -19,7 +19,7 @@ class JournalFeed:
     def __init__(self, placing: Placements, journals: ReplicaSource) -> None:
         self._placing, self._journals = placing, journals
 
-    def applied(self, node: str, stamped: Stamped, applied: Applied) -> None:
+    def applied(self, node: str, stamped: Stamped, applied: ApplyResult) -> None:
         """Take in an event after the node's replica did."""
         self._placing.journal(node, stamped, applied, self._journals.nodes[node].replica)
         self.heard(node)

@@ -29,13 +29,26 @@ from podslice.cluster.journal.pace import SHORTEST, BeatPace
 from podslice.cluster.journal.sources import JournalEvents
 from podslice.cluster.journal.toldsize import ToldSize
 from podslice.node.holding import Digest
-from podslice.replica.common import Common
 from podslice.replica.differences import differences
-from podslice.replica.events import Stamped, StateTold
-from podslice.replica.journalstream import FOLLOW, OPTIONS, SERVICE
-from podslice.replica.replica import Applied, Replica
-from podslice.replica.rulebook import ReadyState, Rulebook
-from podslice.replica.talk import Ask, Beat, Down, Hello, Pace, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
+from podslice.replica.events import Stamped, WholeState
+from podslice.replica.replica import ApplyResult, Replica
+from podslice.replica.rulebook import PreparedState, Rulebook
+from podslice.replica.shared_values import SharedValues
+from podslice.replica.stream_messages import (
+    FOLLOW,
+    OPTIONS,
+    SERVICE,
+    Ask,
+    Beat,
+    Down,
+    Hello,
+    Pace,
+    PlanGiven,
+    PlanWithdrawn,
+    Up,
+    decode_up,
+    encode_message,
+)
 from podslice.values.errors import InputError, PodsliceError
 
 T = TypeVar("T")
@@ -107,7 +120,7 @@ class ReadMessage(NamedTuple):
     """What an agent said, what was worked out of a whole state, and how many seconds that took."""
 
     message: Up
-    ready: ReadyState | str | None = None
+    ready: PreparedState | str | None = None
     took: float = 0.0
 
 
@@ -190,7 +203,7 @@ class Journals:
         entry = self.nodes.get(node)
         return entry is not None and entry.stream is not None
 
-    def seed(self, node: str, stamped: Stamped, ready: ReadyState | str | None = None) -> Applied | None:
+    def seed(self, node: str, stamped: Stamped, ready: PreparedState | str | None = None) -> ApplyResult | None:
         """What a NodeState object says of a node; nothing where its own stream says more. `ready`: what was worked out
         of it beside the loop."""
         entry = self._entry(node)
@@ -215,7 +228,7 @@ class Journals:
                 entry.stream.replaced.set()
 
     @property
-    def common(self) -> Common:
+    def common(self) -> SharedValues:
         """What states of nodes share."""
         return self._rulebook.common
 
@@ -231,7 +244,7 @@ class Journals:
         """Listen, and return the port. Raises `InputError` for an address that cannot be had or a bad certificate."""
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
         method = grpc.stream_stream_rpc_method_handler(
-            self._follow, request_deserializer=bytes, response_serializer=to_bytes
+            self._follow, request_deserializer=bytes, response_serializer=encode_message
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {FOLLOW: method}),))
         try:
@@ -283,7 +296,7 @@ class Journals:
             )
         ]
         self.events.heard(node)
-        wanted = entry.replica.wanted
+        wanted = entry.replica.missing
         stream.put(Ask(entry.replica.epoch, entry.replica.sequence, False) if wanted is None else Ask(*wanted))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -329,7 +342,7 @@ class Journals:
         """Take in what an agent says until it says no more. Raises `InputError`."""
         asked = _NEVER
         while (took := await self._take(node, entry, stream, context)) is not None:
-            wanted = entry.replica.wanted
+            wanted = entry.replica.missing
             if wanted is not None and self._clock() - asked > _ASK_SECONDS:
                 asked = self._clock()
                 stream.put(Ask(*wanted))
@@ -369,23 +382,23 @@ class Journals:
         began = time.perf_counter()
         message = _decoded(data, self._beside.common)
         told = message.event if isinstance(message, Stamped) else None
-        ready = self._beside.ready(told) if isinstance(told, StateTold) else None
+        ready = self._beside.prepare(told) if isinstance(told, WholeState) else None
         return ReadMessage(message, ready, max(time.perf_counter() - began, 1e-9))
 
     def _apply(
-        self, node: str, entry: NodeEntry, stamped: Stamped, size: int, ready: ReadyState | str | None = None
-    ) -> Applied:
+        self, node: str, entry: NodeEntry, stamped: Stamped, size: int, ready: PreparedState | str | None = None
+    ) -> ApplyResult:
         applied = entry.replica.apply(stamped, ready)
         if size:
             entry.size = entry.size or ToldSize()
         if entry.size is not None and not entry.size.add(stamped.event, size):
-            entry.replica.begin_again()
+            entry.replica.await_whole_state()
         entry.agrees = entry.replica.proven
         self._log(node, entry, applied)
         self.events.applied(node, stamped, applied)
         return applied
 
-    def _log(self, node: str, entry: NodeEntry, applied: Applied) -> None:
+    def _log(self, node: str, entry: NodeEntry, applied: ApplyResult) -> None:
         """A mismatch, and where both states part as soon as both are known."""
         lines: Iterable[str] = ()
         if applied.outcome == "mismatch":
@@ -401,7 +414,7 @@ class Journals:
     def _compare(self, entry: NodeEntry, beat: Beat) -> None:
         """A beat that does not meet the replica: events are missing, or it is not the node."""
         replica = entry.replica
-        entry.agrees = replica.meets(beat.epoch, beat.sequence, Digest(beat.allocation, beat.named))
+        entry.agrees = replica.matches(beat.epoch, beat.sequence, Digest(beat.allocation, beat.named))
 
     async def _write(self, stream: NodeStream, context: Any) -> None:
         while True:
@@ -427,11 +440,11 @@ def _gone() -> Exception:
     return ConnectionError("its token does not count any more")
 
 
-def _decoded(data: Any, common: Common | None = None) -> Up:
+def _decoded(data: Any, common: SharedValues | None = None) -> Up:
     """Raises `InputError`."""
     if not isinstance(data, bytes):
         raise InputError("ended before it began", path="message")
-    return up_from(data, common)
+    return decode_up(data, common)
 
 
 def _host(context: Any) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 from podslice.cluster.apiclient import ClusterApi, ObjectData
 from podslice.cluster.journal.journals import Journals
 from podslice.cluster.watching import ObjectTable, Trouble
-from podslice.replica.events import Stamped, StateTold
-from podslice.replica.nodestate import NODE_STATES, NamedState, node_of, read_node_state
-from podslice.replica.rulebook import ReadyState, Rulebook
+from podslice.replica.events import Stamped, WholeState
+from podslice.replica.nodestate import NODE_STATES, NamedState, read_node_name, read_node_state
+from podslice.replica.rulebook import PreparedState, Rulebook
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.podlist import ApiError
 from podslice.values.errors import InputError
@@ -26,13 +26,13 @@ _NOT_FOUND = 404
 
 
 class SeenState:
-    """A NodeState as it was last seen. `told` until it is taken in, with what was worked out of it."""
+    """A NodeState as it was last seen. `state` until it is taken in, with what was worked out of it."""
 
-    __slots__ = ("name", "ready", "told")
+    __slots__ = ("name", "ready", "state")
 
-    def __init__(self, node: str, told: Stamped | None, ready: ReadyState | str | None = None) -> None:
+    def __init__(self, node: str, state: Stamped | None, ready: PreparedState | str | None = None) -> None:
         self.name = node
-        self.told, self.ready = told, ready
+        self.state, self.ready = state, ready
 
 
 def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **options: Any) -> ObjectTable[SeenState]:
@@ -41,31 +41,31 @@ def node_states(api: ClusterApi, journals: Journals, *, trouble: Trouble, **opti
 
     async def read(data: ObjectData) -> SeenState:
         try:
-            name = node_of(data)
+            name = read_node_name(data)
             if journals.hears(name):
                 return SeenState(name, None)
             found, ready = await journals.beside(lambda rulebook: _worked_out(bytes(data), rulebook))
         except InputError as error:
             raise ApiError(str(error)) from None
-        if found.told is None:
+        if found.state is None:
             trouble(NODE_STATES, f"{found.node[:253]}: {found.problem}")
-        return SeenState(name, found.told, ready)
+        return SeenState(name, found.state, ready)
 
     def news(old: SeenState | None, new: SeenState | None) -> None:
-        if new is not None and new.told is not None:
-            journals.seed(new.name, new.told, new.ready)
-            new.told = new.ready = None
+        if new is not None and new.state is not None:
+            journals.seed(new.name, new.state, new.ready)
+            new.state = new.ready = None
 
     return ObjectTable(
         api, NODE_STATES, "", read=read, key=lambda seen: seen.name, news=news, trouble=trouble, **options
     )
 
 
-def _worked_out(data: bytes, rulebook: Rulebook) -> tuple[NamedState, ReadyState | str | None]:
+def _worked_out(data: bytes, rulebook: Rulebook) -> tuple[NamedState, PreparedState | str | None]:
     """Raises `InputError`."""
     found = read_node_state(data, rulebook.common.decode)
-    told = None if found.told is None else found.told.event
-    return found, rulebook.ready(told) if isinstance(told, StateTold) else None
+    event = None if found.state is None else found.state.event
+    return found, rulebook.prepare(event) if isinstance(event, WholeState) else None
 
 
 class GoneStates:

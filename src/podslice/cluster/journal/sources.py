@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from podslice.replica.events import Stamped
-from podslice.replica.replica import Applied, Replica
-from podslice.replica.talk import PlanGiven, PlanWithdrawn
+from podslice.replica.replica import ApplyResult, Replica
+from podslice.replica.stream_messages import PlanGiven, PlanWithdrawn
 from podslice.service.listeners import Listeners
 
 
@@ -15,7 +15,7 @@ class JournalEvents:
     """What a source of replicas announces; `cluster.wiring` says who hears it."""
 
     def __init__(self) -> None:
-        self.applied = Listeners[str, Stamped, Applied]()
+        self.applied = Listeners[str, Stamped, ApplyResult]()
         """The replica of this node has taken in an event (`replica.replica`)."""
         self.heard = Listeners[str]()
         """The stream of this node has begun or ended."""

@@ -14,7 +14,7 @@ from podslice.replica.events import (
     PodRefused,
     PodRemoved,
     PodResized,
-    StateTold,
+    WholeState,
 )
 
 MOST_TOLD = 2 * MOST_BYTES
@@ -32,7 +32,7 @@ class ToldSize:
 
     def add(self, event: NodeEvent, size: int) -> bool:
         """An event of so many bytes came. False where that is more than a replica may keep."""
-        if isinstance(event, StateTold):
+        if isinstance(event, WholeState):
             self._since = None
             self.total = size
         elif isinstance(event, PodAdmitted | PodResized):

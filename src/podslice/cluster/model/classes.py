@@ -166,7 +166,7 @@ class StateClasses:
     def signature(self, pod: Pod) -> Signature:
         """The signature of a pod."""
         found = self.signatures.of(pod)
-        for old in self.signatures.surplus():
+        for old in self.signatures.drop_surplus():
             for kind in self.kinds.values():
                 kind.forget(old)
         return found

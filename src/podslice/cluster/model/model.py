@@ -45,7 +45,7 @@ from podslice.node.holding import Holding
 from podslice.node.rules import NodeRules
 from podslice.node.state import NodeState
 from podslice.replica.signature import Signature
-from podslice.replica.uids import is_named, names_of
+from podslice.replica.uids import is_among, pack_uids
 
 __all__ = ["BindVerdict", "ClusterModel", "Fate", "Filtered", "ModelLimits", "Told"]
 
@@ -97,8 +97,8 @@ class ClusterModel:
         kind = self.classes.join(rules, state)
         self.classes.leave(node.kind)
         node.kind, node.base = kind, kind.answers.state_of(state)
-        node.owners = names_of(dict.fromkeys(_owners(state)))
-        for uid in [uid for uid in node.holds if is_named(uid, node.owners)]:
+        node.owners = pack_uids(dict.fromkeys(_owners(state)))
+        for uid in [uid for uid in node.holds if is_among(uid, node.owners)]:
             self._held.settle(uid, node.name)
             self._held.end(node, uid)
         node.replay(self.classes)
@@ -331,7 +331,7 @@ class ClusterModel:
             self._held.bind(hold)
             return
         self._held.drop(uid)
-        if node is None or is_named(uid, node.owners):
+        if node is None or is_among(uid, node.owners):
             return
         self._held.hold(uid, self.classes.signature(pod), name, now, group="", bound=True)
 

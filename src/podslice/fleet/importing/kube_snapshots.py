@@ -27,9 +27,9 @@ from podslice.machine.readers.form import from_data
 from podslice.node.checkpoints.names import POLICY_STATE_FILE
 from podslice.node.holding import digest
 from podslice.node.node import Node
-from podslice.replica.events import Stamped, StateTold
+from podslice.replica.events import Stamped, WholeState
 from podslice.replica.nodestate import read_node_state
-from podslice.replica.told_state import ToldPool, state_from
+from podslice.replica.state_message import PoolMessage, build_state
 from podslice.values.errors import InputError, PodsliceError
 
 LIVE_NODE, NODE_STATE = "LiveNode", "NodeState"
@@ -107,10 +107,10 @@ def _pod(
 
 def _read_node_state(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
     found = read_node_state(json.dumps(data).encode())
-    if found.told is None:
+    if found.state is None:
         return f"node {found.node or 'without a name'}: its NodeState cannot be used: {found.problem}"
     try:
-        return _restore_node(found.node, found.told)
+        return _restore_node(found.node, found.state)
     except PodsliceError as error:
         return f"node {found.node}: its NodeState cannot be used: {error}"
 
@@ -118,7 +118,7 @@ def _read_node_state(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str
 def _restore_node(name: str, stamped: Stamped) -> AgentSnapshot:
     """Return the snapshot of a node restored from its `NodeState`. Raises `PodsliceError`."""
     event = stamped.event
-    assert isinstance(event, StateTold)
+    assert isinstance(event, WholeState)
     setup = event.setup
     machine = from_data(setup.changed or setup.machine, "setup.machine")
     node = Node(
@@ -130,7 +130,7 @@ def _restore_node(name: str, stamped: Stamped) -> AgentSnapshot:
         predicates=False,
         cgroup_version=setup.cgroup_version,
     )
-    node.state = state_from(event.state, node.rules)
+    node.state = build_state(event.state, node.rules)
     problems = []
     if digest(node.state) != stamped.digest:
         problems.append(f"node {name}: its state is not what the agent's digests say; it is used as it was written")
@@ -156,7 +156,7 @@ def _pod_object(pod: Pod, node: str) -> dict[str, Any]:
     return _pod(metadata, spec, metadata.get("annotations") or {}, node)
 
 
-def _device_list(resource: str, pool: ToldPool) -> dict[str, Any]:
+def _device_list(resource: str, pool: PoolMessage) -> dict[str, Any]:
     devices = [
         {
             "id": name,

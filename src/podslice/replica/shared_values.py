@@ -1,8 +1,7 @@
-"""What the states of many nodes have in common, read once and shared.
+"""Values that the states of many nodes have in common, decoded once and shared.
 
-Nodes of one make say the same long setup, and pods of one deployment have the same specification. So the bytes of both
-are looked up before they are decoded: whoever has seen them takes the value that is there, and equal parts of thousands
-of states are one object.
+Equal machines send the same long setup, and pods of one Deployment have the same specification. Both are looked up by
+their bytes before they are decoded, so that equal parts of thousands of states are one object.
 
     common = Common()                      # one for a whole service; a `Rulebook` has it
     stamped = common.decode(data)          # as `events.decode`
@@ -22,11 +21,11 @@ from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import ObjectMeta, Pod, PodSpec, PodStatus
 from podslice.config.mixed import admission_of
 from podslice.config.policy import PodslicePolicy
-from podslice.replica.events import MOST_BYTES, NodeEvent, Stamped, StateTold, Why
-from podslice.replica.packing import PackedState, is_text, packed, unpacked
-from podslice.replica.plain import decoded, encoded
+from podslice.replica.events import MOST_BYTES, NodeEvent, Stamped, WholeState, Why
+from podslice.replica.json_values import from_json, to_json
 from podslice.replica.setup import Setup
-from podslice.replica.told_state import ToldState
+from podslice.replica.state_message import StateMessage
+from podslice.replica.state_packing import PackedState, is_text, pack_state, unpack_state
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -35,12 +34,12 @@ _MOST_SETUPS, _MOST_SPECS = 256, 8192
 _SETUP_BYTES, _SPEC_BYTES = 2 << 20, 1 << 20
 """Bytes of JSON whose values are kept; a value takes some ten times as much."""
 _LARGEST_SPEC = 64 << 10
-_MOST_LOOKS = 4
+_MOST_VIEWS = 4
 
 
 class Latest(Generic[K, V]):
-    """The values that were asked for last: at most so many, of keys of at most `budget` bytes together. `gone` hears of
-    values that are kept no longer."""
+    """A cache of the values that were used last: at most `most`, and at most `budget` bytes of keys (0: no limit).
+    `gone` is called with each value that is dropped."""
 
     def __init__(self, most: int, *, budget: int = 0, gone: Callable[[V], object] | None = None) -> None:
         self._most, self._budget, self._gone = most, budget, gone
@@ -48,7 +47,7 @@ class Latest(Generic[K, V]):
         self._bytes = 0
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made where it is not there."""
+        """Return the value of a key; call `make` where there is none."""
         found = self._known.get(key)
         if found is not None:
             self._known.move_to_end(key)
@@ -67,17 +66,17 @@ class Latest(Generic[K, V]):
 
 
 class SharedSpec:
-    """The specification of many pods, and how the managers see such a pod."""
+    """A specification that many pods have, and the managers' views of such a pod."""
 
-    __slots__ = ("looks", "spec")
+    __slots__ = ("spec", "views")
 
     def __init__(self, spec: PodSpec) -> None:
         self.spec = spec
-        self.looks: Latest[tuple[int, bool], tuple[Pod, Mapping[str, bool], AdmissionPod]] = Latest(_MOST_LOOKS)
+        self.views: Latest[tuple[int, bool], tuple[Pod, Mapping[str, bool], AdmissionPod]] = Latest(_MOST_VIEWS)
 
 
-class StateRead(StateTold, frozen=True, tag="State"):
-    """A whole state that came as bytes; `packed` is what to keep of it."""
+class ReadWholeState(WholeState, frozen=True, tag="State"):
+    """A whole state that was decoded from bytes; `packed` are those bytes, compressed, to keep at rest."""
 
     packed: PackedState = PackedState(b"")
 
@@ -88,7 +87,7 @@ class _RawPod(msgspec.Struct, frozen=True, rename="camel"):
     status: PodStatus = _NO_STATUS
 
 
-class _RawTold(msgspec.Struct, frozen=True, rename="camel", tag="State"):
+class _RawWholeState(msgspec.Struct, frozen=True, rename="camel", tag="State"):
     version: str
     setup: msgspec.Raw
     state: msgspec.Raw
@@ -109,9 +108,9 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 def _raw_state() -> type[msgspec.Struct]:
-    """`ToldState` with pods whose specifications are still bytes."""
+    """Return a type like `StateMessage` whose pods have specifications as undecoded bytes."""
     fields: list[Any] = []
-    for one in msgspec.structs.fields(ToldState):
+    for one in msgspec.structs.fields(StateMessage):
         kind = tuple[_RawPod, ...] if one.name == "pods" else one.type
         made = one.default_factory
         fields.append(
@@ -120,16 +119,16 @@ def _raw_state() -> type[msgspec.Struct]:
     return msgspec.defstruct("RawState", fields, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 
-def _uids(state: ToldState) -> list[str]:
+def _uids(state: StateMessage) -> list[str]:
     return [pod.metadata.uid for pod in state.pods]
 
 
 _RAW_STATE: Any = _raw_state()
-_STATE_FIELDS = tuple(one.name for one in msgspec.structs.fields(ToldState) if one.name != "pods")
+_STATE_FIELDS = tuple(one.name for one in msgspec.structs.fields(StateMessage) if one.name != "pods")
 
 
-class Common:
-    """See the module."""
+class SharedValues:
+    """The shared values of one service: setups, specifications of pods, and the managers' views of them."""
 
     def __init__(self) -> None:
         self._setups: Latest[bytes, Setup] = Latest(_MOST_SETUPS, budget=_SETUP_BYTES)
@@ -140,33 +139,34 @@ class Common:
         self._by_id.pop(id(shared.spec), None)
 
     def decode(self, data: bytes, *, limit: int = MOST_BYTES) -> Stamped:
-        """An event; see `events.decode`. Raises `InputError`."""
-        found = decoded(data, _RawStamped, limit=limit, what="event")
+        """Decode an event as `events.decode` does, with shared values. Raises `InputError`."""
+        found = from_json(data, _RawStamped, limit=limit, what="event")
         return Stamped(found.epoch, found.sequence, found.allocation, found.named, self._event(found.event))
 
     def _event(self, raw: msgspec.Raw) -> NodeEvent:
         path = "event.event"
-        if decoded(raw, _Kind, limit=MOST_BYTES, what=path).type != "State":
-            return decoded(raw, NodeEvent, limit=MOST_BYTES, what=path)  # type: ignore[arg-type]
-        told = decoded(raw, _RawTold, limit=MOST_BYTES, what=path)
-        setup, state = self.setup(told.setup), self.state(told.state)
-        data = bytes(told.state)
-        at_rest = packed(data, _uids(state)) if is_text(data) else self.pack(state)
-        return StateRead(told.version, setup, state, told.why, observed=told.observed, packed=at_rest)
+        if from_json(raw, _Kind, limit=MOST_BYTES, what=path).type != "State":
+            return from_json(raw, NodeEvent, limit=MOST_BYTES, what=path)  # type: ignore[arg-type]
+        whole = from_json(raw, _RawWholeState, limit=MOST_BYTES, what=path)
+        setup, state = self.setup(whole.setup), self.state(whole.state)
+        # The bytes that came are packed as they are; only where they hold a mark is the state encoded anew.
+        data = bytes(whole.state)
+        at_rest = pack_state(data, _uids(state)) if is_text(data) else self.pack(state)
+        return ReadWholeState(whole.version, setup, state, whole.why, observed=whole.observed, packed=at_rest)
 
     def setup(self, raw: msgspec.Raw) -> Setup:
-        """A setup; equal bytes, the same object. Raises `InputError`."""
-        return self._setups.get(bytes(raw), lambda: decoded(raw, Setup, limit=MOST_BYTES, what="event.event.setup"))
+        """Decode a setup; equal bytes give the same object. Raises `InputError`."""
+        return self._setups.get(bytes(raw), lambda: from_json(raw, Setup, limit=MOST_BYTES, what="event.event.setup"))
 
-    def state(self, raw: bytes | msgspec.Raw) -> ToldState:
-        """A state whose pods share equal specifications. Raises `InputError`."""
-        found = decoded(raw, _RAW_STATE, limit=MOST_BYTES, what="event.event.state")
+    def state(self, raw: bytes | msgspec.Raw) -> StateMessage:
+        """Decode a state; pods with equal specifications share one. Raises `InputError`."""
+        found = from_json(raw, _RAW_STATE, limit=MOST_BYTES, what="event.event.state")
         pods = tuple(Pod(self._spec(one.spec), one.metadata, one.status) for one in found.pods)
-        return ToldState(pods, *[getattr(found, name) for name in _STATE_FIELDS])
+        return StateMessage(pods, *[getattr(found, name) for name in _STATE_FIELDS])
 
     def _spec(self, raw: msgspec.Raw) -> PodSpec:
         def read() -> PodSpec:
-            return decoded(raw, PodSpec, limit=MOST_BYTES, what="event.event.state.pods[...].spec")
+            return from_json(raw, PodSpec, limit=MOST_BYTES, what="event.event.state.pods[...].spec")
 
         def share() -> SharedSpec:
             shared = SharedSpec(read())
@@ -179,8 +179,8 @@ class Common:
     def admission(
         self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], *, unmanaged: bool = False
     ) -> AdmissionPod:
-        """The managers' view of a pod; of pods with the very same specification it is worked out once, unless their
-        annotations have a say."""
+        """Return the managers' view of a pod. It is computed once per shared specification, unless annotations take
+        part (mixed CPUs) or the pod has a status."""
 
         def look() -> AdmissionPod:
             return admission_of(policy, pod, gates, unmanaged=unmanaged)
@@ -190,17 +190,18 @@ class Common:
         shared = self._by_id.get(id(pod.spec))
         if shared is None or shared.spec is not pod.spec:
             return look()
-        like, for_gates, found = shared.looks.get((id(gates), unmanaged), lambda: (pod, gates, look()))
+        # Keyed by identity, for speed: the gates are kept beside the view, so that an equal id is the same object.
+        like, for_gates, found = shared.views.get((id(gates), unmanaged), lambda: (pod, gates, look()))
         if for_gates is not gates:
             return look()
         return found if like is pod else replace(found, uid=pod.metadata.uid, spec=pod)
 
-    # States that nobody asks for
+    # States at rest
 
-    def pack(self, state: ToldState) -> PackedState:
-        """What is kept of a state."""
-        return packed(encoded(state), _uids(state))
+    def pack(self, state: StateMessage) -> PackedState:
+        """Compress a state, to keep while nothing asks for it."""
+        return pack_state(to_json(state), _uids(state))
 
-    def unpack(self, at_rest: PackedState) -> ToldState:
-        """The state again. Raises `InputError` for what is none."""
-        return self.state(unpacked(at_rest))
+    def unpack(self, at_rest: PackedState) -> StateMessage:
+        """Return the state of `pack`. Raises `InputError` for damaged bytes."""
+        return self.state(unpack_state(at_rest))

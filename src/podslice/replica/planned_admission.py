@@ -1,9 +1,9 @@
-"""A pod admitted on the CPUs and memory that a plan names: the node's own decision, moved.
+"""Admission of a pod on the CPUs and memory of a plan: the node decides, then moves the pod to the plan.
 
-The plan was made by an exact model, maybe on a node that held other pods than it does now, because pods start in
-another order than they were planned in. So the node decides by itself first. It moves the pod to what the plan names if
-that is free and in no respect worse than its own choice: as many CPUs for each container, on no more NUMA nodes,
-sockets, caches and cores, with as much memory. Whatever the policies promise then holds for the plan too.
+The plan comes from an exact model, which may have had other pods on the node than there are now, because pods start in
+another order than they were planned in. So the node decides by itself first. It moves the pod to the plan only if that
+is free and in no respect worse than its own choice: as many CPUs for each container, on no more NUMA nodes, sockets,
+caches and cores, with as much memory. Then every promise of the policies holds for the plan as well.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from podslice.node.topology.manager import TopologyState
 from podslice.values.cpuset import Bits, union
 
 
-class AsPlanned(NamedTuple):
-    """The node's answer, and whether the pod was moved to what the plan names."""
+class PlannedAdmission(NamedTuple):
+    """The node's decision, and whether the pod was moved to the plan."""
 
     decision: Decision
     moved: bool
 
 
-def admit_as(node: Node, pod: Pod, plan: Holding) -> AsPlanned:
-    """`Node.admit`, on what a plan names where that keeps every promise. Raises as `Node.admit`."""
+def admit_as_planned(node: Node, pod: Pod, plan: Holding) -> PlannedAdmission:
+    """Admit a pod as `Node.admit` does, then move it to the plan where that is as good. Raises as `Node.admit`."""
     decision = node.admit(pod)
     if not decision.admitted:
-        return AsPlanned(decision, False)
+        return PlannedAdmission(decision, False)
     state, uid = node.state, decision.uid
     own = holding_of(state, uid)
     if own == plan or not is_as_good(node.rules, state, own, plan):
-        return AsPlanned(decision, False)
-    moved = _moved(node.rules, state, uid, plan)
+        return PlannedAdmission(decision, False)
+    moved = _move(node.rules, state, uid, plan)
     if holding_of(moved, uid) != plan:
-        return AsPlanned(decision, False)
+        return PlannedAdmission(decision, False)
     node.state = moved
-    return AsPlanned(node.as_held(decision), True)
+    return PlannedAdmission(node.as_held(decision), True)
 
 
 def is_as_good(rules: NodeRules, state: NodeState, own: Holding, plan: Holding) -> bool:
-    """True when what the plan names is free or the pod's own, and in no respect worse than what it has."""
+    """Whether the plan's resources are free or the pod's own, and in no respect worse than what it has."""
     if len(own.containers) != len(plan.containers) or not rules.cpu.static:
         return False
     had, wanted = _sets(own), _sets(plan)
@@ -61,41 +61,43 @@ def is_as_good(rules: NodeRules, state: NodeState, own: Holding, plan: Holding) 
     before, after = [one or 0 for one in had], [one or 0 for one in wanted]
     if min(after) < 0 or union(after) & ~((state.cpu.default | union(before)) & ~rules.cpu.reserved):
         return False
-    if not _overlap_alike(before, after) or not _as_narrow(rules.cpu.topology, before, after):
+    if not _overlap_equally(before, after) or not _are_as_narrow(rules.cpu.topology, before, after):
         return False
     pairs = zip(own.containers, plan.containers, strict=True)
-    alike = all(_like(*pair) for pair in pairs) and _memory_like(own.blocks, plan.blocks)
-    return alike and _aligned_alike(rules.cpu.topology, own, plan)
+    alike = all(_is_no_worse(*pair) for pair in pairs) and _has_no_worse_memory(own.blocks, plan.blocks)
+    return alike and _are_as_aligned(rules.cpu.topology, own, plan)
 
 
 def _sets(holding: Holding) -> list[Bits | None]:
     return [holding.bubble, *(one.cpus for one in holding.containers)]
 
 
-def _overlap_alike(before: list[Bits], after: list[Bits]) -> bool:
-    """True when every set, and every two sets together, are as large as they were: init containers and the pod's own
-    CPUs are shared as before."""
+def _overlap_equally(before: list[Bits], after: list[Bits]) -> bool:
+    """Whether every set, and the overlap of every two sets, has its size of before: init containers and pod-level CPUs
+    then share CPUs as the node decided."""
     places = list(combinations_with_replacement(range(len(before)), 2))
     return all((before[a] & before[b]).bit_count() == (after[a] & after[b]).bit_count() for a, b in places)
 
 
-def _as_narrow(topology: CPUTopology, before: Iterable[Bits], after: Iterable[Bits]) -> bool:
-    """True when no set is spread over more of anything than it was."""
+def _are_as_narrow(topology: CPUTopology, before: Iterable[Bits], after: Iterable[Bits]) -> bool:
+    """Whether no set touches more NUMA nodes, sockets, caches or cores than before."""
     kinds = topology.numa_nodes, topology.sockets, topology.uncore_caches, topology.cores
     return all(
-        _touched(kind, new) <= _touched(kind, old) for old, new in zip(before, after, strict=True) for kind in kinds
+        _count_touched(kind, new) <= _count_touched(kind, old)
+        for old, new in zip(before, after, strict=True)
+        for kind in kinds
     )
 
 
-def _touched(parts: Mapping[int, Bits], cpus: Bits) -> int:
+def _count_touched(parts: Mapping[int, Bits], cpus: Bits) -> int:
     return sum(1 for part in parts.values() if part & cpus)
 
 
-def _like(own: ContainerHolding, plan: ContainerHolding) -> bool:
-    return own.devices == plan.devices and _memory_like(own.blocks, plan.blocks)
+def _is_no_worse(own: ContainerHolding, plan: ContainerHolding) -> bool:
+    return own.devices == plan.devices and _has_no_worse_memory(own.blocks, plan.blocks)
 
 
-def _memory_like(own: tuple[Block, ...] | None, plan: tuple[Block, ...] | None) -> bool:
+def _has_no_worse_memory(own: tuple[Block, ...] | None, plan: tuple[Block, ...] | None) -> bool:
     if own is None or plan is None:
         return own is plan
     if [(one.type, one.size) for one in own] != [(one.type, one.size) for one in plan]:
@@ -103,9 +105,9 @@ def _memory_like(own: tuple[Block, ...] | None, plan: tuple[Block, ...] | None) 
     return numa_nodes(plan).bit_count() <= numa_nodes(own).bit_count()
 
 
-def _aligned_alike(topology: CPUTopology, own: Holding, plan: Holding) -> bool:
-    """True when CPUs and memory together are on no more NUMA nodes, of every container and of the pod; where devices
-    are beside them, on the same ones."""
+def _are_as_aligned(topology: CPUTopology, own: Holding, plan: Holding) -> bool:
+    """Whether CPUs and memory together are on no more NUMA nodes, for each container and for the pod. With devices they
+    must be on the same ones, because devices do not move."""
     had, wanted = _nodes(topology, own), _nodes(topology, plan)
     if any(one.devices for one in own.containers) and had != wanted:
         return False
@@ -121,8 +123,9 @@ def _nodes(topology: CPUTopology, holding: Holding) -> list[Bits]:
     ]
 
 
-def _moved(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeState:
-    """The pod has what the plan names, in all ledgers; memory only where there is room."""
+def _move(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeState:
+    """Return the state in which the pod has the plan's resources, in all ledgers. Memory moves only where there is
+    room; the caller compares."""
     names = [container.name for container in state.pods[uid].containers]
     containers = dict(zip(names, plan.containers, strict=True))
     cpus = {name: one.cpus for name, one in containers.items() if one.cpus is not None}
@@ -133,14 +136,14 @@ def _moved(rules: NodeRules, state: NodeState, uid: str, plan: Holding) -> NodeS
         state,
         cpu=state.cpu.relocate(uid, cpus, plan.bubble),
         memory=state.memory.restore_pods({uid: memory}, pod_level=rules.memory.pod_level),
-        topology=_aligned(rules, state.topology, uid, containers),
+        topology=_realign(rules, state.topology, uid, containers),
     )
 
 
-def _aligned(
+def _realign(
     rules: NodeRules, topology: TopologyState, uid: str, containers: Mapping[str, ContainerHolding]
 ) -> TopologyState:
-    """The affinities of containers that have something of their own are where that is now."""
+    """Return the topology state with the affinity of each container on the NUMA nodes of its plan."""
     for name, held in containers.items():
         hint = topology.affinities.get(uid, {}).get(name)
         nodes = rules.cpu.topology.numa_nodes_of(held.cpus or 0) | numa_nodes(held.blocks or ())

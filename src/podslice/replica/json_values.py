@@ -1,8 +1,8 @@
-"""Values of the core as JSON and back, exactly: what comes out decides as what went in.
+"""Exact JSON for values of the core: decisions on a decoded value are those on the original.
 
-Fields that have their default are left out, so an event is a few hundred bytes. A quantity is its text where the text
-says all that decides (pod-level-resources 1.1), else the list of its parts. Numbers have any size: sets of CPUs and of
-NUMA nodes are numbers. What comes in comes from elsewhere: bounded, and every problem is an `InputError`.
+Fields with their default are left out, so an event is a few hundred bytes. A quantity is its text where the text holds
+all that decides (pod-level-resources 1.1), else the list of its parts. Integers have any size, because sets of CPUs and
+NUMA nodes are integers. Input comes from other machines: it is bounded, and every problem is an `InputError`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 _KINDS = [int, str, int, bool]
 
 
-def encoded(value: msgspec.Struct) -> bytes:
-    """A struct as JSON; the same value, the same bytes."""
-    return msgspec.json.encode(sparse(value))
+def to_json(value: msgspec.Struct) -> bytes:
+    """Encode a struct as JSON; equal values give equal bytes."""
+    return msgspec.json.encode(to_plain(value))
 
 
-def sparse(value: Any) -> Any:
-    """Plain data of a value, without fields that have their default."""
+def to_plain(value: Any) -> Any:
+    """Return a value as plain data, without fields that have their default."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, msgspec.Struct):
@@ -35,12 +35,12 @@ def sparse(value: Any) -> Any:
         for name, written, default in _fields(type(value)):
             one = getattr(value, name)
             if one is not default and not (type(one) is type(default) and one == default):
-                plain[written] = sparse(one)
+                plain[written] = to_plain(one)
         return plain
     if isinstance(value, dict):
-        return {key: sparse(one) for key, one in value.items()}
+        return {key: to_plain(one) for key, one in value.items()}
     if isinstance(value, (tuple, list)):
-        return [sparse(one) for one in value]
+        return [to_plain(one) for one in value]
     return _quantity(value) if isinstance(value, Quantity) else value
 
 
@@ -49,8 +49,8 @@ _PLAIN = frozenset((str, int, bool, float, type(None)))
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Name, name in JSON and default of each field; asked once for each type, for it looks at all annotations again
-    each time."""
+    """Return name, name in JSON and default of each field. Cached, because `msgspec.structs.fields` evaluates all
+    annotations at each call."""
     return tuple((field.name, field.encode_name, _default(field)) for field in msgspec.structs.fields(kind))
 
 
@@ -69,8 +69,8 @@ def _parts(value: Quantity) -> tuple[int, str, int, bool, str | None]:
     return value.nano, value.format, value.scale, value.small, value.text
 
 
-def decoded(data: bytes, kind: type[T], *, limit: int, what: str) -> T:
-    """A struct of that kind from JSON. `what` is its name for people. Raises `InputError` for anything else, and for
+def from_json(data: bytes, kind: type[T], *, limit: int, what: str) -> T:
+    """Decode a struct of this kind from JSON. `what` names it in errors. Raises `InputError` for anything else, and for
     more than `limit` bytes."""
     if len(data) > limit:
         raise InputError(f"{len(data)} bytes are too many", path=what, remedy=f"at most {limit}")

@@ -13,8 +13,8 @@ from podslice import Node
 from podslice.node.decide import decide
 from podslice.node.holding import Holding, digest, holding_of
 from podslice.replica.events import PodAdmitted
-from podslice.replica.honour import admit_as
 from podslice.replica.journal import Journal
+from podslice.replica.planned_admission import admit_as_planned
 from podslice.replica.replica import Replica
 from podslice.replica.rulebook import Rulebook
 from podslice.values.cpuset import parse_bits
@@ -41,7 +41,7 @@ def test_two_pods_in_the_other_order_get_what_was_planned() -> None:
         plans[uid] = planned(model, uid)
         model.admit(make_pod(uid, ("c", "2")))
     for uid in ("p2", "p1"):
-        admit_as(node, make_pod(uid, ("c", "2")), plans[uid])
+        admit_as_planned(node, make_pod(uid, ("c", "2")), plans[uid])
     assert {uid: holding_of(node.state, uid) for uid in plans} == plans
     assert digest(node.state) == digest(model.state)
 
@@ -51,7 +51,7 @@ def test_the_answer_names_what_the_pod_was_given() -> None:
     node = make_node()
     before = node.shared_cpus
     plan = with_cpus(planned(node, "p"), "10,11")
-    answer = admit_as(node, make_pod("p", ("c", "2")), plan)
+    answer = admit_as_planned(node, make_pod("p", ("c", "2")), plan)
     assert answer.moved
     assert str(answer.decision.containers[0].cpus) == "10-11"
     assert node.shared_cpus == before - answer.decision.containers[0].cpus
@@ -75,9 +75,9 @@ def test_a_plan_that_breaks_a_promise_is_declined(cpus: str, why: str) -> None:
     """What the plan names is not taken where it is not free, or worse than what the node would give."""
     node = make_node()
     other = with_cpus(planned(node, "other"), "4,5")
-    assert admit_as(node, make_pod("other", ("c", "2")), other).moved
+    assert admit_as_planned(node, make_pod("other", ("c", "2")), other).moved
     free = planned(node, "p")
-    answer = admit_as(node, make_pod("p", ("c", "2")), with_cpus(planned(node, "p"), cpus))
+    answer = admit_as_planned(node, make_pod("p", ("c", "2")), with_cpus(planned(node, "p"), cpus))
     assert not answer.moved, why
     assert holding_of(node.state, "p") == free
 
@@ -86,7 +86,7 @@ def test_a_refused_pod_stays_refused() -> None:
     """No plan gives a pod what the node has not."""
     node = make_node()
     plan = planned(node, "p")
-    answer = admit_as(node, make_pod("p", ("c", "64")), plan)
+    answer = admit_as_planned(node, make_pod("p", ("c", "64")), plan)
     assert not answer.decision.admitted
     assert node.pods == ()
 
@@ -113,7 +113,7 @@ def test_random_plans_keep_every_invariant_and_the_replica_follows(seed: int) ->
         life.happen()
     node = Node.of(life.node.rules, life.node.state)
     journal = Journal(node.rules, node.state, epoch=1, version=VERSION)
-    replica.apply(journal.state_told())
+    replica.apply(journal.whole_state())
     moved = 0
     for number in range(8):
         pod = make_pod(f"n{number}", ("c", rng.choice(["1", "2", "3"])), ("d", rng.choice(["1", "500m"])))
@@ -121,13 +121,13 @@ def test_random_plans_keep_every_invariant_and_the_replica_follows(seed: int) ->
         if rng.random() < 0.4 and elsewhere.admitted:
             other.remove(pod.metadata.uid)
         before = node.state
-        answer = admit_as(node, pod, holding_of(other.state, pod.metadata.uid))
+        answer = admit_as_planned(node, pod, holding_of(other.state, pod.metadata.uid))
         if not answer.decision.admitted:
             node.state = before
             continue
         moved += answer.moved
         fate = "honoured" if answer.moved else "declined"
-        applied = replica.apply(journal.admitted(node.rules, before, node.state, pod, plan=fate))
+        applied = replica.apply(journal.record_admission(node.rules, before, node.state, pod, plan=fate))
         assert applied.outcome in ("equal", "adopted"), applied.why
         assert replica.digest == digest(node.state)
         _Ledger(node).ledger_balance()
@@ -138,12 +138,12 @@ def test_a_replica_follows_a_plan_that_was_used() -> None:
     """The event says that the plan was used, and the replica uses it too."""
     node, replica = make_node(), Replica(Rulebook(), {VERSION})
     journal = Journal(node.rules, node.state, epoch=1, version=VERSION)
-    replica.apply(journal.state_told())
+    replica.apply(journal.whole_state())
     plan, before, pod = with_cpus(planned(node, "p"), "10,11"), node.state, make_pod("p", ("c", "2"))
-    assert admit_as(node, pod, plan).moved
-    event = journal.admitted(node.rules, before, node.state, pod, plan="honoured")
+    assert admit_as_planned(node, pod, plan).moved
+    event = journal.record_admission(node.rules, before, node.state, pod, plan="honoured")
     assert isinstance(event.event, PodAdmitted)
     assert replica.apply(event).outcome == "equal"
     another = Replica(Rulebook(), {VERSION})
-    another.apply(Journal(node.rules, before, epoch=1, version=VERSION).state_told())
+    another.apply(Journal(node.rules, before, epoch=1, version=VERSION).whole_state())
     assert another.apply(replace(event, event=replace(event.event, plan="declined"))).outcome == "mismatch"

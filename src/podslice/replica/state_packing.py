@@ -1,8 +1,8 @@
-"""A node's state at rest: what it says as compressed bytes, in which pods are only their places.
+"""A node's state at rest: its JSON compressed, with pods' UIDs replaced by their places.
 
-UIDs cannot be compressed, so they are beside the rest, once (`uids.names_of`). A state names its pods again and again,
-nearly always in the same order, so what stands for a UID is mostly "the one after the last one": the same bytes each
-time, of which a compressor needs hardly any.
+UIDs are random, so they do not compress; they are stored once, beside the rest (`uids.pack_uids`). A state names its
+pods many times, nearly always in the same order. So the token for a UID is mostly "the one after the last": equal bytes
+each time, which the compressor reduces to almost nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from podslice.reading.unpacking import unpack
-from podslice.replica.uids import names_of, uids_in
+from podslice.replica.uids import pack_uids, unpack_uids
 from podslice.values.errors import InputError
 
 _WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"4","memory":"8Gi"},"limits":\
@@ -30,40 +30,42 @@ _WORDS = b"""{"pods":[{"spec":{"containers":[{"name":"c","resources":{"requests"
 "\xfe\x01":{"c":[{"numaAffinity":[1],"type":"memory","size":6442450944}]}},"containers":{"\xfe\x01":{"\xfe\0_c_0":"c"}}},\
 "affinities":{"\xfe\x01":{"c":{"mask":1,"preferred":true}},"\xfe\x01":{"c":{"mask":2,"preferred":true}}},"containers":\
 {"\xfe\x01":{"\xfe\0_c_0":"c"}}}"""
-"""What most states say, so that one of them is packed into a third less. Packed states are never stored."""
+"""A dictionary for zlib with the text of usual states: a packed state gets a third smaller. It may change freely,
+because packed states never leave the process."""
 _MOST_UNPACKED = 16 << 20
-"""Bytes of a state; a journal's events have at most 4 MiB."""
+"""Most bytes of an unpacked state; an event of a journal has at most 4 MiB."""
 _LEVEL = 3
-"""A sixth less time than 6, for an eighth more bytes."""
+"""Level of zlib: a sixth less time than level 6, for an eighth more bytes."""
 _RAW = -15
-"""A window of 32 KiB without a head and a sum: nothing travels."""
+"""zlib's code for a window of 32 KiB without header and checksum: the bytes stay in this process."""
 
 _UUID = re.compile(rb'("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})')
-"""With the quotation mark before it: there are fewer of these than of digits."""
+"""A UUID after its quotation mark: searching for the mark first is faster, because digits are more frequent."""
 _FIRST, _LATER = b"\xff", b"\xfe"
-"""No text has these bytes. Before a character they stand for a UID: when it is first named by its place among those of
-the node's pods, later by how many names after the last one it was named first."""
+"""Marks that UTF-8 text never contains. `_FIRST` and a character: the first mention of a UID, as its place among the
+node's UIDs. `_LATER` and a character: a further mention, as the distance to the last one in the order of first
+mentions."""
 _MARKED = re.compile(b"([\xfe\xff])([\\x00-\\x7f]|[\xc2-\xdf].|[\xe0-\xef]..)", re.DOTALL)
 _MOST_PLACES = 0xD800
 
 
 class PackedState(msgspec.Struct, frozen=True, gc=False):
-    """A state as compressed bytes: what is kept of a node of which nothing is asked. In them the UIDs of its pods,
-    which are beside it, are only places."""
+    """A state as compressed bytes, kept of a node while nothing asks for its state. `uids` are its pods' UIDs
+    (`pack_uids`), to which the tokens in `data` refer."""
 
     data: bytes
     uids: bytes = b""
 
 
 def is_text(data: bytes) -> bool:
-    """False for bytes that no text has, and that would be taken for places."""
+    """Whether the bytes contain no mark, so that `pack_state` may take them."""
     return _FIRST not in data and _LATER not in data
 
 
-def packed(data: bytes, uids: Iterable[str]) -> PackedState:
-    """A state's JSON, `is_text`, at rest; `uids` are those of its pods."""
-    names = names_of(uids)
-    places = {_quoted(uid): at for at, uid in enumerate(uids_in(names)[:_MOST_PLACES])}
+def pack_state(data: bytes, uids: Iterable[str]) -> PackedState:
+    """Compress a state's JSON, which must be `is_text`; `uids` are those of its pods."""
+    names = pack_uids(uids)
+    places = {_quote(uid): at for at, uid in enumerate(unpack_uids(names)[:_MOST_PLACES])}
     ranks: dict[bytes, int] = {}
     last, count = 0, len(places)
     later = [b'"' + _LATER + chr(step).encode() for step in range(count)]
@@ -82,13 +84,13 @@ def packed(data: bytes, uids: Iterable[str]) -> PackedState:
     return PackedState(packing.compress(b"".join(parts)) + packing.flush(), names)
 
 
-def unpacked(state: PackedState) -> bytes:
-    """The JSON again. Raises `InputError` for what is none."""
+def unpack_state(state: PackedState) -> bytes:
+    """Return the JSON of a packed state. Raises `InputError` for damaged bytes."""
     try:
         data = unpack(state.data, _MOST_UNPACKED, wbits=_RAW, zdict=_WORDS)
     except InputError as error:
         raise error.at(path="state") from None
-    names = uids_in(state.uids)
+    names = unpack_uids(state.uids)
     ranked: list[bytes] = []
     last, count = 0, min(len(names), _MOST_PLACES)
 
@@ -108,5 +110,5 @@ def unpacked(state: PackedState) -> bytes:
         raise InputError("names a pod by a place that there is not", path="state") from None
 
 
-def _quoted(uid: str) -> bytes:
+def _quote(uid: str) -> bytes:
     return b'"' + uid.encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
-"""A `NodeState` as a value that can be sent, and the state that is made of it on the other side.
+"""Messages for a `NodeState` and its device pools, and the way back to a state on the receiving side.
 
-Everything that decides later is in it. What can be worked out again is not (`seen`, the managers' view of pods), and
-neither is what nobody but the node needs: images, labels, what plugins answered.
+A message holds everything that later decisions read. It leaves out what the receiver can compute (`seen`, the managers'
+view of pods) and what only the node needs: images, labels, answers of device plugins.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _MOST_DEVICES = 1 << 16
 _MOST_POOLS = 1024
 
 
-class ToldPool(msgspec.Struct, frozen=True, rename="camel"):
-    """A `DevicePool`: `ids` by position, the sets as bits of positions, `numa` by position; `plugin` what it offers."""
+class PoolMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """A `DevicePool`. `ids` are device ids; the sets are bits over positions in `ids`; `numa` has the NUMA ids of a
+    device by its position; `plugin` has the options that the device plugin registered."""
 
     ids: tuple[str, ...] = ()
     known: Bits = 0
@@ -55,21 +56,22 @@ class ToldPool(msgspec.Struct, frozen=True, rename="camel"):
     numa: dict[int, tuple[int, ...]] = {}
 
 
-ToldRecords = dict[str, dict[str, dict[str, tuple[Bits, dict[int, list[str]]]]]]
-"""What containers hold of resources: the devices as bits, and by NUMA id."""
+RecordsMessage = dict[str, dict[str, dict[str, tuple[Bits, dict[int, list[str]]]]]]
+"""Devices of containers, by pod UID, container and resource: as bits over the pool's positions, and as device ids by
+NUMA id."""
 
 
-class ToldState(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """All of a `NodeState` that decides; see the module."""
+class StateMessage(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The fields of a `NodeState` that decisions read."""
 
     pods: tuple[Pod, ...] = ()
     statuses: dict[str, dict[str, RuntimeContainer]] = {}
     unmanaged: tuple[str, ...] = ()
     cpu: CPUState = CPUState()
     memory: MemoryState = MemoryState()
-    pools: dict[str, ToldPool] = {}
+    pools: dict[str, PoolMessage] = {}
     used: dict[str, Bits] = {}
-    records: ToldRecords = {}
+    records: RecordsMessage = {}
     reusable: dict[str, dict[str, Bits]] = {}
     running: tuple[tuple[str, str], ...] = ()
     affinities: dict[str, dict[str, Hint]] = {}
@@ -82,8 +84,8 @@ class ToldState(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     sources_ready: bool = True
 
 
-def told_pod(pod: Pod) -> Pod:
-    """A pod as the core reads it; what does not decide is left out."""
+def strip_pod(pod: Pod) -> Pod:
+    """Return the pod without labels, annotations and images that no decision reads."""
     metadata = pod.metadata
     kept = ObjectMeta(
         metadata.name,
@@ -105,24 +107,25 @@ def _without_image(container: Container) -> Container:
     return replace(container, image="", image_pull_policy="")
 
 
-def told(state: NodeState) -> ToldState:
-    """A state, to be sent."""
+def state_message(state: NodeState) -> StateMessage:
+    """Return the message for a state."""
     device, waiting = state.device, state.resizes
-    return ToldState(
-        pods=tuple(told_pod(pod.spec) for pod in state.pods.values()),
+    return StateMessage(
+        pods=tuple(strip_pod(pod.spec) for pod in state.pods.values()),
         statuses=state.statuses,
         unmanaged=tuple(sorted(state.unmanaged)),
         cpu=state.cpu,
         memory=state.memory,
-        pools={resource: told_pool(pool) for resource, pool in device.pools.items()},
+        pools={resource: pool_message(pool) for resource, pool in device.pools.items()},
         used=device.used,
-        records=_told_records(device.records),
+        records=_records_message(device.records),
         reusable=device.reusable,
         running=tuple(sorted(device.running)),
         affinities=state.topology.affinities,
         containers=state.topology.containers,
         resizes=tuple(
-            PendingResize(told_pod(one.allocated), told_pod(one.desired), one.since) for one in waiting.pending.values()
+            PendingResize(strip_pod(one.allocated), strip_pod(one.desired), one.since)
+            for one in waiting.pending.values()
         ),
         deferred=tuple(sorted(waiting.deferred)),
         granted=state.granted,
@@ -132,9 +135,9 @@ def told(state: NodeState) -> ToldState:
     )
 
 
-def told_pool(pool: DevicePool) -> ToldPool:
-    """A pool, to be sent."""
-    return ToldPool(
+def pool_message(pool: DevicePool) -> PoolMessage:
+    """Return the message for a device pool."""
+    return PoolMessage(
         pool.ids,
         pool.known,
         pool.with_topology,
@@ -147,7 +150,7 @@ def told_pool(pool: DevicePool) -> ToldPool:
     )
 
 
-def _told_records(records: Records) -> ToldRecords:
+def _records_message(records: Records) -> RecordsMessage:
     return {
         uid: {
             name: {resource: (held.devices, held.by_node) for resource, held in held_by.items()}
@@ -158,110 +161,114 @@ def _told_records(records: Records) -> ToldRecords:
 
 
 class AdmissionPods(Protocol):
-    """Makes an `AdmissionPod` of a pod, as `admission_of` does."""
+    """Builds the managers' view of a pod, as `admission_of` does."""
 
     def __call__(
         self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], /, *, unmanaged: bool
     ) -> AdmissionPod: ...
 
 
-def state_from(said: ToldState, rules: NodeRules, admission: AdmissionPods = admission_of) -> NodeState:
-    """The state that was told, on a node of these rules. Raises `InputError` for what no node can be in."""
-    check_sets(said)
-    unmanaged = frozenset(said.unmanaged)
+def build_state(message: StateMessage, rules: NodeRules, admission: AdmissionPods = admission_of) -> NodeState:
+    """Build the state of a message for a node with these rules. Raises `InputError` for a state that no node can
+    have."""
+    check_sets(message)
+    unmanaged = frozenset(message.unmanaged)
     pods = {
         pod.metadata.uid: admission(rules.policy, pod, rules.gates, unmanaged=pod.metadata.uid in unmanaged)
-        for pod in said.pods
+        for pod in message.pods
     }
-    records = _records(said.records)
-    pools = {resource: pool_of(one, rules.machine_nodes) for resource, one in said.pools.items()}
-    pending = {one.desired.metadata.uid: one for one in said.resizes}
+    records = _records(message.records)
+    pools = {resource: build_pool(one, rules.machine_nodes) for resource, one in message.pools.items()}
+    pending = {one.desired.metadata.uid: one for one in message.resizes}
     return NodeState(
         pods=pods,
-        statuses=said.statuses,
+        statuses=message.statuses,
         unmanaged=unmanaged,
-        cpu=said.cpu,
-        memory=said.memory,
-        device=DeviceState(pools, said.used, records, records, said.reusable, frozenset(said.running)),
-        topology=TopologyState(said.affinities, said.containers),
-        resizes=Waiting(pending, frozenset(said.deferred)),
-        granted=said.granted,
-        conditions=said.conditions,
-        leftovers=said.leftovers,
-        sources_ready=said.sources_ready,
+        cpu=message.cpu,
+        memory=message.memory,
+        device=DeviceState(pools, message.used, records, records, message.reusable, frozenset(message.running)),
+        topology=TopologyState(message.affinities, message.containers),
+        resizes=Waiting(pending, frozenset(message.deferred)),
+        granted=message.granted,
+        conditions=message.conditions,
+        leftovers=message.leftovers,
+        sources_ready=message.sources_ready,
         seen=Seen(),
     )
 
 
-def pool_of(said: ToldPool, machine_nodes: tuple[int, ...]) -> DevicePool:
-    """The pool that was told."""
+def build_pool(message: PoolMessage, machine_nodes: tuple[int, ...]) -> DevicePool:
+    """Build the device pool of a message."""
     on_node: dict[int, Bits] = {}
-    for place, nodes in said.numa.items():
+    for place, nodes in message.numa.items():
         for node in nodes:
             on_node[node] = on_node.get(node, 0) | 1 << place
     return DevicePool(
         machine_nodes,
         Coverage(on_node, machine_nodes),
-        said.ids,
-        said.known,
-        said.with_topology,
-        said.healthy,
-        said.unhealthy,
-        said.registered,
-        None if said.plugin is None else plugin_of(said.plugin),
-        said.stopped_at,
-        {name: place for place, name in enumerate(said.ids)},
-        said.numa,
+        message.ids,
+        message.known,
+        message.with_topology,
+        message.healthy,
+        message.unhealthy,
+        message.registered,
+        None if message.plugin is None else build_plugin(message.plugin),
+        message.stopped_at,
+        {name: place for place, name in enumerate(message.ids)},
+        message.numa,
     )
 
 
-def plugin_of(options: PluginOptions) -> SimulatedPlugin:
-    """A plugin that stands for one elsewhere. Which devices that one prefers is not known before it is asked; this one
-    prefers the lowest ids."""
+def build_plugin(options: PluginOptions) -> SimulatedPlugin:
+    """Build a stand-in for a device plugin of another machine. Its GetPreferredAllocation answers the lowest ids,
+    because the real plugin's preference is not known here."""
     plugin = SimulatedPlugin(preferred_allocation=options.get_preferred_allocation_available)
     plugin.options = options
     return plugin
 
 
-def _records(said: ToldRecords) -> Records:
+def _records(message: RecordsMessage) -> Records:
     nothing = AllocateResponse()
     return {
         uid: {
             name: {resource: Held(devices, by_node, nothing) for resource, (devices, by_node) in held_by.items()}
             for name, held_by in named.items()
         }
-        for uid, named in said.items()
+        for uid, named in message.items()
     }
 
 
-def check_sets(said: ToldState) -> None:
-    """Raises `InputError` where a set has members that no machine has; whoever walks through a set ends then."""
-    cpu = said.cpu
+def check_sets(message: StateMessage) -> None:
+    """Raise `InputError` for a set with members that no machine has.
+
+    Sets are integers of any size, so without this bound a sender could make every walk over a set endless.
+    """
+    cpu = message.cpu
     sets = [cpu.default, cpu.offline, *cpu.bubbles.values(), *cpu.reusable.values(), *cpu.bubble_loans.values()]
     for tables in (cpu.assignments, cpu.written):
         sets += [one for named in tables.values() for one in named.values()]
-    sets += [bits_of(_small(loans)) for named in cpu.loans.values() for loans in named.values()]
-    sets += [hint.mask or 0 for named in said.affinities.values() for hint in named.values()]
-    sets += [mask for tables in said.memory.reusable.values() for mask in tables]
+    sets += [bits_of(_check_cpus(loans)) for named in cpu.loans.values() for loans in named.values()]
+    sets += [hint.mask or 0 for named in message.affinities.values() for hint in named.values()]
+    sets += [mask for tables in message.memory.reusable.values() for mask in tables]
     if any(not 0 <= one < 1 << MAX_CPUS for one in sets):
         raise InputError("has a set with members that no machine has", path="state.cpu")
-    _check_devices(said)
+    _check_devices(message)
 
 
-def _small(numbers: Iterable[int]) -> Iterable[int]:
+def _check_cpus(numbers: Iterable[int]) -> Iterable[int]:
     for one in numbers:
         if not 0 <= one < MAX_CPUS:
             raise InputError(f"CPU {str(one)[:20]} is on no machine", path="state.cpu.loans")
         yield one
 
 
-def _check_devices(said: ToldState) -> None:
-    check_number(len(said.pools))
-    bounds = {resource: 1 << len(pool.ids) for resource, pool in said.pools.items()}
-    for resource, pool in said.pools.items():
+def _check_devices(message: StateMessage) -> None:
+    check_pool_count(len(message.pools))
+    bounds = {resource: 1 << len(pool.ids) for resource, pool in message.pools.items()}
+    for resource, pool in message.pools.items():
         check_pool(pool, resource)
-    held = [*said.used.items(), *(one for named in said.reusable.values() for one in named.items())]
-    for named in said.records.values():
+    held = [*message.used.items(), *(one for named in message.reusable.values() for one in named.items())]
+    for named in message.records.values():
         for resources in named.values():
             held += [(resource, devices) for resource, (devices, _) in resources.items()]
     for resource, devices in held:
@@ -269,14 +276,14 @@ def _check_devices(said: ToldState) -> None:
             raise InputError("has devices that its pool has not", path=f"state.records[{resource[:80]}]")
 
 
-def check_number(pools: int) -> None:
-    """Raises `InputError` for more resources than a node has."""
+def check_pool_count(pools: int) -> None:
+    """Raise `InputError` for more resources than a node can have."""
     if pools > _MOST_POOLS:
         raise InputError(f"has {pools} resources, more than any node", path="state.pools")
 
 
-def check_pool(pool: ToldPool, resource: str) -> None:
-    """Raises `InputError` for a pool whose sets do not fit its ids."""
+def check_pool(pool: PoolMessage, resource: str) -> None:
+    """Raise `InputError` for a pool whose sets do not fit its ids."""
     most, path = 1 << len(pool.ids), f"state.pools[{resource[:80]}]"
     if len(pool.ids) > _MOST_DEVICES or len(set(pool.ids)) != len(pool.ids):
         raise InputError("has too many devices, or one twice", path=path)
