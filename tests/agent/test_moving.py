@@ -756,7 +756,7 @@ async def settled(world: Elastic) -> bool:
         ({"state": None}, "expected text, got nothing"),
         ({"more": 1}, "object contains unknown field `more`"),
         ({"moves": [{"uid": "a"}]}, "object missing required field `namespace`"),
-        ({"lent": [{}]}, "does not say what is lent of every move"),
+        ({"lent": [{}]}, "has another number of entries than moves"),
     ],
 )
 def test_requests_that_make_no_sense(change: dict[str, Any], error: str) -> None:

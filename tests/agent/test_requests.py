@@ -126,7 +126,7 @@ def test_an_older_agent_knows_no_requests(tmp_path: Path) -> None:
     """It says its status and hangs up, which is no answer."""
 
     async def test(path: str) -> None:
-        with pytest.raises(InputError, match="knows no requests"):
+        with pytest.raises(InputError, match="takes no requests"):
             await asyncio.to_thread(lambda: list(ask(path, {"request": "echo"})))
 
     async def older(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

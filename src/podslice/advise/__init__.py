@@ -1,1 +1,1 @@
-"""Questions about a node beside its decisions: why, what would help, what is wrong, what if."""
+"""Questions about a node beside its decisions: explanations, fixes, checks, comparisons and plans."""

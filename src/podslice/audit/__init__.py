@@ -1,1 +1,1 @@
-"""Check whether a node does what its state files say, without a kubelet or an agent."""
+"""Compare a node with its state files, without a kubelet or an agent."""

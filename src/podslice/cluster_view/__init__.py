@@ -1,1 +1,1 @@
-"""Ask a running `podslice cluster`, and show its answers."""
+"""Put questions to a running `podslice cluster`, and print its answers."""

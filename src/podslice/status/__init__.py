@@ -1,1 +1,1 @@
-"""`podslice status`: what the agent on this node does."""
+"""`podslice status`: the state of the agent on this node."""

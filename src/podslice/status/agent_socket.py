@@ -40,8 +40,8 @@ def ask(path: str, request: Mapping[str, Any], *, patience: float = 30.0) -> Ite
             yield data
     if not answered:
         # An agent that knows no requests sends its status, and no line of an answer.
-        problem = "it went away before it had answered" if not lines.begun else "what answers knows no requests"
-        raise InputError(problem, source=path, remedy="look at podslice status, or at the agent's log")
+        problem = "it ended before its answer did" if not lines.begun else "what answers takes no requests"
+        raise InputError(problem, source=path, remedy="see podslice status, or the agent's log")
 
 
 def _read(line: bytes, path: str) -> dict[str, Any]:
@@ -75,7 +75,9 @@ def _exchange(path: str, request: bytes, *, patience: float) -> Iterator[bytes]:
                 yield chunk
     except ConnectionResetError:
         raise InputError(
-            "it hung up without an answer", source=path, remedy="look at its log; an older agent knows no requests"
+            "it hung up without an answer",
+            source=path,
+            remedy="see its log; an older agent takes no requests",
         ) from None
     except OSError as error:
         raise InputError(

@@ -73,7 +73,7 @@ def read_request(data: Mapping[str, Any]) -> MoveRequest:
     if len(request.moves) > MOST_MOVES:
         raise InputError(f"has {len(request.moves)} moves, at most {MOST_MOVES} are carried out", path="moves")
     if request.lent and len(request.lent) != len(request.moves):
-        raise InputError("does not say what is lent of every move", path="lent")
+        raise InputError("has another number of entries than moves", path="lent")
     return request
 
 

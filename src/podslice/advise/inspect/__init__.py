@@ -1,1 +1,1 @@
-"""Show what Kubernetes makes of a pod's resources, on one page (docs/inspect.md)."""
+"""Show what Kubernetes derives from a pod's resources, on one page (docs/inspect.md)."""

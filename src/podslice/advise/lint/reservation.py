@@ -80,8 +80,8 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "reservation-on-device-node",
         INFO,
         "CPUs are reserved on a NUMA node with devices",
-        "A pod with a device wants CPUs of the device's NUMA node; those that are reserved there it can never have, "
-        "while another node has fewer devices.",
+        "A pod that is aligned with a device needs CPUs of the device's NUMA node. It can never have those that are "
+        "reserved there, while another node has fewer devices.",
         _on_device_node,
         MACHINE,
     ),

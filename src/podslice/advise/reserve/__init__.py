@@ -1,1 +1,1 @@
-"""Advise what a node keeps for its system, and on which CPUs and NUMA nodes (docs/reserve.md)."""
+"""Advise on a node's reservation for its system: how much, on which CPUs and NUMA nodes (docs/reserve.md)."""

@@ -97,7 +97,7 @@ FORMULAS: dict[str, Formula] = {
 DEFAULT = "max"
 """The CPU of `gke` and the memory of `eks`, which hold on machines of any size; or the measured amounts, where they are
 larger."""
-_MEASURE = "--measured DIR names the state directory of an agent whose policy has said reservation.measure for a day"
+_MEASURE = "--measured DIR names the state directory of an agent whose policy has had reservation.measure for a day"
 MEASURED = "measured"
 """The measured use of the system of this very node."""
 NAMES = (DEFAULT, *FORMULAS)

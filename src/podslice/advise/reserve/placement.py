@@ -148,7 +148,7 @@ def _notes(site: Site, rule: str, count: int, cpus: Bits) -> Iterator[str]:
             f"--placement {ISOLATE_AWARE} stays away from them"
         )
     if not any(site.devices.values()) and rule == DEVICE_FREE:
-        yield "no device is known: --devices FILE, or --sysfs, says which NUMA nodes have some"
+        yield "no device is known: --devices FILE, or --sysfs, gives the devices of each NUMA node"
 
 
 def divide_memory(total: int, cpus: Mapping[int, int], sizes: Mapping[int, int]) -> dict[int, int]:
