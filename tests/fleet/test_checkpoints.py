@@ -273,7 +273,7 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
 WORKER = """
 import sys, time
 from podslice.fleet.workers import checkpoint_file, pool
-offer = checkpoint_file.CellKeeper.offer
+offer = checkpoint_file.CheckpointFile.offer
 def waits(one, take):
     if not checkpoint_file._STOPPING.asked:
         print("runs", flush=True)
@@ -282,7 +282,7 @@ def waits(one, take):
     print("is to stop", flush=True)
     sys.stdin.readline()
     offer(one, take)
-checkpoint_file.CellKeeper.offer = waits
+checkpoint_file.CheckpointFile.offer = waits
 pool._begin_worker()
 pool.simulate(pool.Task({scenario!r}, {folder!r}, {key!r}, checkpoint={path!r}, identity={identity!r}))
 """

@@ -13,9 +13,9 @@ from podslice.cli.main import cli
 from podslice.fleet.engine.streams import stream
 from podslice.fleet.traces.columns import amount, find_format, read_mapping
 from podslice.fleet.traces.rows import MAX_LINE
-from podslice.fleet.traces.sample import sample_rows
 from podslice.fleet.traces.trace import TraceNode, TracePod, open_trace
 from podslice.fleet.traces.trace_facts import describe
+from podslice.fleet.traces.trace_load import sample_rows
 from podslice.fleet.traces.trace_write import write_trace
 from podslice.values.errors import InputError
 from tests.read_documents import read_document

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from podslice.cli.output import OUTPUT, emit
-from podslice.fleet.commands.shown import print_summary
+from podslice.fleet.commands.summary_table import print_summary
 from podslice.fleet.documents import comparison
 from podslice.fleet.report.comparing import criteria_with
 from podslice.fleet.report.measures import CRITERIA

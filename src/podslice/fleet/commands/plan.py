@@ -63,6 +63,7 @@ def plan(
 
     Exit codes: 0 found, 1 the nodes of the scenario are not enough, 2 bad input.
     """
+    # Before the imports below, which load numpy.
     need_numpy()
     from podslice.fleet.scenario.plan import PlanTerms, group_cells, plan_nodes
 

@@ -83,6 +83,7 @@ class RunProgress:
             self.finish(key)
             return
         self._initial.setdefault(key, share)
+        # A cell that begins anew on another worker does not go backwards.
         self._shares[key] = max(share, self._shares.get(key, 0.0))
         self.tick()
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from podslice.cli.output import print_warnings, prose_width, quiet_option
 from podslice.fleet.commands.progress import PROGRESS, RunProgress, span_text
-from podslice.fleet.commands.shown import print_summary
+from podslice.fleet.commands.summary_table import print_summary
 from podslice.fleet.scenario.cells import FleetCell, Study
 from podslice.fleet.scenario.needs import need_numpy
 from podslice.fleet.scenario.scenario_file import load_scenario
@@ -68,6 +68,7 @@ def run(
 
     Exit codes: 0 done, 1 a configuration does not start on a class of nodes, 2 bad input, 130 interrupted.
     """
+    # Before the imports below, which load numpy.
     need_numpy()
     from podslice.fleet.scenario.run import assumptions, copy_inputs, identity, plan_run, resolved_yaml
 

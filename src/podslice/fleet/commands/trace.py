@@ -15,9 +15,9 @@ from podslice.cli.output import OUTPUT, emit, prose_width, with_options
 from podslice.fleet.documents import TraceCheck, TraceDescription, TraceProblem
 from podslice.fleet.engine.streams import stream
 from podslice.fleet.traces.columns import read_mapping
-from podslice.fleet.traces.sample import sample_rows
 from podslice.fleet.traces.trace import OpenTrace, TraceNode, TracePod, open_trace
 from podslice.fleet.traces.trace_facts import PodListFacts, TraceFacts, describe
+from podslice.fleet.traces.trace_load import sample_rows
 from podslice.fleet.traces.trace_write import write_trace
 from podslice.render.ansi import echo, style
 from podslice.render.prose import counted, wrapped

@@ -72,6 +72,7 @@ def _mean_distance(one: FleetClass, nodes: Bits) -> int:
         for other in chosen:
             assumed = _LOCAL if first == other else _REMOTE
             total += assumed if row is None else row[places[other]]
+    # All ordered pairs, each node with itself too: a pod on one node has the local distance.
     return 1000 * total // len(chosen) ** 2 if chosen else 1000 * _LOCAL
 
 

@@ -71,6 +71,7 @@ def take_checkpoint(queue: PodQueue, notes: Notes) -> bytes:
     nrt = None
     if queue.nrt is not None:
         seen = [states.add(live.kinds[node], state) for node, state in enumerate(queue.nrt.seen)]
+        # States on their way to the scheduler may be older than any node's present state.
         coming = [(at, node, states.add(live.kinds[node], state)) for at, node, state in queue.nrt.coming]
         nrt = [seen, coming]
     data = {
@@ -165,6 +166,7 @@ def _decode_holding(cpus: Any, blocks: Any, devices: Any) -> PodHolding:
 
 
 def _decode_event(event: FleetEvent) -> FleetEvent:
+    # The enum was encoded as its integer.
     return event._replace(kind=EventKind(event.kind))
 
 
@@ -190,6 +192,7 @@ def _encode(value: Any) -> Any:
     if value is None or kind in (bool, str, bytes):
         return value
     if isinstance(value, (int, np.integer)):
+        # msgpack encodes neither numpy's integers nor those of more than 64 bits, such as CPU masks.
         return int(value) if -(1 << 63) <= value < 1 << 63 else ["i", f"{value:x}"]
     if kind is array:
         return ["a", value.tobytes()]

@@ -74,6 +74,7 @@ class Clock:
 
     def schedule(self, at: int, kind: EventKind, number: int) -> None:
         """Add an event."""
+        # Ends and node events; arrivals were counted at the start.
         if kind <= EventKind.NODES:
             self._ahead += 1
         heappush(self._heap, (at, kind, number))

@@ -171,6 +171,7 @@ class PodDomains:
         found = [one for term in own.far if (one := self._count_matching(own, term))]
         for other in self._with_rules:
             placement = self._placements[other]
+            # Required anti-affinity is symmetric upstream: the terms of running pods keep this one away too.
             found += [self._count(term.topology_key, [other]) for term in placement.far if term.matches(placement, own)]
         return tuple(dict.fromkeys(found))
 
@@ -181,6 +182,7 @@ class PodDomains:
         found = [(weight, one) for weight, term in own.preferred if (one := self._count_matching(own, term))]
         for other in self._with_rules:
             placement = self._placements[other]
+            # Upstream scores required affinity of running pods too, with a weight of its own.
             theirs = [*placement.preferred, *[(_REQUIRED_AFFINITY_WEIGHT, term) for term in placement.near]]
             found += [
                 (weight, self._count(term.topology_key, [other]))
@@ -288,6 +290,7 @@ class PodDomains:
     def set_present(self, node: int, *, present: bool) -> None:
         """Mark a node as present or absent."""
         self.present[node] = present
+        # Domains without any present node do not count for the global minimum.
         self._eligible.clear()
 
 
@@ -302,6 +305,7 @@ def _spread_scores(soft: Sequence[_Spread], nodes: Ints) -> Ints:
         # Upstream counts the filtered nodes for the hostname key, and distinct values for any other one.
         size = int(counted.sum()) if is_host else len(np.unique(domains[counted]))
         raw += one.count.counts_on(nodes) * log(size + 2) + (one.constraint.max_skew - 1)
+    # Go's math.Round of a number that is not negative.
     scores = np.floor(raw + 0.5).astype(np.int64)
     if not counted.any():
         return np.zeros(len(nodes), dtype=np.int64)

@@ -99,6 +99,7 @@ class Notes:
         queue, options = self._queue, self._options
         horizon = max(self._now, options.until_ms)
         self.pass_time(horizon)
+        # Pods that still loop have their attempts up to the horizon counted before the last sample.
         queue.finish(horizon)
         self.sample(horizon)
         if self.fragments is not None:
@@ -188,6 +189,7 @@ class Notes:
     def _nodes(self) -> tuple[NodeColumns, dict[str, int]]:
         queue, columns = self._queue, self._queue.live.columns
         numbers: dict[int, int] = {}
+        # Numbered again in the order of nodes: the engine's numbers depend on which answers were computed first.
         state = array("q", [numbers.setdefault(one, len(numbers)) for one in columns.state.tolist()])
         found = StrandedCPUs(queue, self._options.metrics).measure()
         shared = measure_shared_pools(queue.live)

@@ -32,6 +32,7 @@ def replacement_delay(owner: Owner, refused: int, delay: int) -> int | None:
     if owner == "job":
         return None if refused > _JOB_LIMIT else min(_JOB_FIRST_MS << (refused - 1), _JOB_MOST_MS)
     if owner == "daemonset":
+        # The shift is bounded, or thousands of refusals would make integers of as many bits.
         return min(_DAEMON_FIRST_MS << min(refused - 1, 20), _DAEMON_MOST_MS)
     return None
 

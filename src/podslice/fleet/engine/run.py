@@ -52,6 +52,7 @@ def run_cell(
     report = progress or _report_nothing
     report(_progress_of(clock, len(workload), changes))
     for count, event in enumerate(clock):
+        # Events at the very end still happen.
         if 0 <= options.until_ms < event.at:
             break
         notes.pass_time(event.at)

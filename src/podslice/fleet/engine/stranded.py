@@ -55,6 +55,7 @@ class StrandedCPUs:
         key = state.number, min(free, self.assignable(node))
         if key not in self._gives:
             answers = self._live.classes[kind]
+            # From the top: where only whole cores are given away a larger pod may fit and a smaller one not.
             sizes = (cpus for cpus in range(key[1], 0, -1) if answers.can_place(state, cpus))
             self._gives[key] = next(sizes, 0)
         return self._gives[key]
@@ -85,6 +86,7 @@ class StrandedCPUs:
         expected = blind = 0
         for shape, pods in self._queue.popular:
             if shape not in might:
+                # Sums alone already keep the shape out, so it counts for both; the difference is what a kubelet adds.
                 blind += pods * own
                 expected += pods * own
             elif self._live.ask(node, shape, NEVER).holding is None:

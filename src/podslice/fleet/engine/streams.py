@@ -19,6 +19,7 @@ T = TypeVar("T")
 def stream(seed: int, purpose: Purpose) -> Random:
     """Return a generator for one purpose. Use only its `random` and `getrandbits`: Python documents that these stay the
     same."""
+    # Not `hash`, which differs from process to process.
     return Random(int.from_bytes(sha256(f"{seed}/{purpose}".encode()).digest(), "big"))
 
 

@@ -48,6 +48,7 @@ def read_devices(
         own = places.setdefault(entry.resource, {})
         if not isinstance(entry.by_node, list):
             for node, ids in (entry.by_node or {}).items():
+                # Kubelets write -1 for devices without a NUMA node.
                 own |= {name: (*own.get(name, ()), node) if node >= 0 else () for name in ids or ()}
     numbered: dict[str, dict[str, str]] = {}
     resources, spread = [], []

@@ -110,6 +110,7 @@ def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "")
 def _copies(folder: Path, nodes: Sequence[Mapping[str, Any]], names: Names) -> dict[str, bytes]:
     """Return reduced copies of the files of each node, by the name of the copy. Raises `InputError`."""
     found: dict[str, bytes] = {}
+    # Dumps have the reduced names already, folders the real ones.
     known = {names.of(name): name for name in _names_in(folder)}
     for new in map(name_of, nodes):
         old = known.get(new)
@@ -228,6 +229,7 @@ def _write_text(path: Path, text: str) -> None:
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Ordinary permissions and no fsync: an import can be repeated.
         write_atomically(path, data, RealFiles(mode=0o666, durable=False))
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

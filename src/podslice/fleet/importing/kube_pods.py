@@ -76,6 +76,7 @@ def pods_of(objects: Iterable[Mapping[str, Any]], nodes: frozenset[str], since: 
         except InputError as error:
             problems.append(f"pod {name} cannot be read: {error}")
             continue
+        # Pods that ended before the history begins have no length left.
         if one.length:
             found.append(one)
     if apart:

@@ -53,6 +53,7 @@ def place_in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Seque
     if found is None:
         return None
     state = empty
+    # In the pods' own order, as a kubelet would have admitted them.
     for place, node in sorted(zip(order, found, strict=True)):
         taken = _take(rules, state, units[place], node)
         if taken is None:
@@ -101,6 +102,7 @@ class _ZoneSearch:
 
     def _place(self, number: int) -> bool:
         if number == len(self._units):
+            # Memory may remain: exporters round it.
             return all(name == MEMORY or amount == 0 for zone in self._left.values() for name, amount in zone.items())
         self._steps += 1
         if self._steps > _MOST_STEPS:

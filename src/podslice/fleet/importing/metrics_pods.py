@@ -62,6 +62,7 @@ class _Grid:
 
     def follows(self, at: int, before: int) -> bool:
         """Whether no moment is missing between two."""
+        # Up to one and a half steps apart count as consecutive.
         return 2 * (at - before) <= 3 * self._step or bisect_left(self.moments, at) <= bisect_right(
             self.moments, before
         )
@@ -153,6 +154,7 @@ class _Reader:
         fields = life.containers.setdefault((bool(amount["init"]), container), {"requests": {}, "limits": {}})
         known = fields[amount["field"]].get(resource, 0.0)
         life.changed |= min(values) != max(values)
+        # A resize changes the amount; the largest decides, and a line reports it.
         fields[amount["field"]][resource] = max(known, *values)
 
     def _add_times(self, one: MetricSeries, life: _Life) -> None:

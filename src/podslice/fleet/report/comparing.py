@@ -57,6 +57,7 @@ def mean_over(values: Sequence[float]) -> MeanOver | None:
     if not values:
         return None
     count = len(values)
+    # Exact sums: the same bytes in any order of seeds.
     mean = math.fsum(values) / count
     if count == 1:
         return MeanOver(mean, None)
@@ -98,6 +99,7 @@ def _merit(candidate: Configuration, measure: str) -> float:
     found = candidate.mean(measure)
     if found is None:
         return 0.0
+    # To a tenth, or noise would decide before the next criterion is asked.
     rounded = round(found.mean, 1)
     return rounded if BY_NAME[measure].less else -rounded
 

@@ -51,6 +51,7 @@ def compute_figures(summary: Mapping[str, int], popular: int, fragmented: int | 
     timed = s["ended"] > 0
     span = s["measured_ms"]
     by_gpu = s["asked_gpu_milli"] > 0
+    # GPUs where any pod asks for them, as FGD measures, else CPUs.
     kind = "gpu" if by_gpu else "cpu"
     own = s["owners_on_one_numa"] + s["owners_across_numa"]
     assignable = s["assignable_cpus"]

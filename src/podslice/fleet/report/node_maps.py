@@ -105,6 +105,7 @@ def node_maps(study: Study, cell: FleetCell, outcome: CellOutcome, run: str) -> 
         "names": list(outcome.nodes),
         "nodes": nodes,
     }
+    # Names are the user's: `</script>` in one must not end the element.
     text = json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")
     return [
         h.p[h.label(for_="map-node")["Node, or click one above: "], h.select("#map-node")],

@@ -240,6 +240,7 @@ def _write_csv(path: Path, table: TableForm, rows: Iterator[tuple[Any, ...]]) ->
         writer.writerow(table.columns)
         writer.writerows(rows)
         file.flush()
+        # Detached, or the wrapper would close the files beneath it when it is collected.
         file.detach()
         if compressed is not None:
             compressed.close()

@@ -72,6 +72,7 @@ class FleetCell(NamedTuple):
     def key(self) -> str:
         """The cell's name, also of its files."""
         parts = (self.alternative, self.configuration, self.scheduler, self.transform, f"s{self.seed}")
+        # No name may contain `~` (`scenario_file`), so that a key can be split again.
         return "~".join(parts)
 
     @property
@@ -258,6 +259,7 @@ class Study:
 
     def _mark_absent(self, node: FleetNode) -> FleetNode:
         """Return the node as absent where an event adds it later."""
+        # A node that an event adds is absent before.
         added = any(event.add is not None and fnmatchcase(node.name, event.add) for event in self.scenario.node_events)
         return node._replace(absent=True) if added else node
 
@@ -324,6 +326,7 @@ class Study:
             ties=scheduler.ties,
             retry=scenario.refusals.retry,
             tries=scenario.refusals.tries,
+            # Without a delay a loop would have endless attempts at one moment.
             delay_ms=max(milliseconds(scenario.refusals.delay, "refusals.delay"), 1),
             limit=scenario.refusals.limit,
             preemption=scenario.preemption in (True, "on"),

@@ -67,6 +67,7 @@ def encode(outcome: CellOutcome) -> bytes:
     pods, nodes = result.pods, result.nodes
     data = {
         "version": VERSION,
+        # Integrals over months exceed 64 bits.
         "summary": {name: str(value) for name, value in result.summary.items()},
         "series": {name: _encode_column(column) for name, column in result.series.items()},
         "refusals": [list(one) for one in result.refusals],

@@ -34,6 +34,7 @@ def _settings_key(study: Study, cell: FleetCell, *, scoped: bool) -> bytes:
     """Return all settings of a cell's kubelets as bytes."""
     configs = study.configs(cell)
     if not scoped:
+        # Compared with one scope, as the scope makes no difference here.
         configs = {kind: replace(one, topology_manager_scope="container") for kind, one in configs.items()}
     entry = study.scenario.kubelets[cell.kubelet]
     # Pods that a dump has on its nodes are placed differently with the configuration they ran with, so each

@@ -320,6 +320,7 @@ def _points(traces: FGDTraces, curves: Mapping[FGDRun, Curve], workload: str, po
         theirs, mine = [value_at(one, percent) for one in published], [value_at(one, percent) for one in ours]
         spread, own = variance(theirs), variance(mine) if len(mine) > 1 else 0.0
         count, others = len(mine), len(theirs)
+        # With one seed of ours only the artifact's variance remains.
         pooled = ((count - 1) * own + (others - 1) * spread) / (count + others - 2)
         band = max(_LEAST_BAND, _ERRORS * sqrt(pooled * (1 / count + 1 / others)))
         yield FGDPoint(

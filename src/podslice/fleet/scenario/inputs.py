@@ -29,6 +29,7 @@ class Inputs:
         found = self.folder / name
         if not found.exists() and not Path(name).is_absolute():
             packaged = Path(str(files("podslice.fleet") / "data")) / name
+            # Only files of the package itself, not of its neighbours.
             if ".." not in Path(name).parts and packaged.is_file():
                 found = packaged
         if not found.exists():

@@ -85,6 +85,7 @@ def class_from_entry(name: str, entry: MachineClass, inputs: Inputs) -> NodeClas
     """Return the class of an entry of the scenario's `machines`. Raises `InputError`."""
     where = f"machines.{name}.from"
     text, alternatives, why = entry.machine, dict(entry.alternatives), ""
+    # A description in JSON or XML may contain `#` itself.
     if "#" in text and not text.lstrip().startswith(("{", "<")):
         table, _, key = text.partition("#")
         row = Assumptions(inputs.path(table, where=where)).row(key)

@@ -39,6 +39,7 @@ def replay_node(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
     pods = outcome.result.pods
     mine = [pod for pod in range(len(outcome.shape)) if pods.node[pod] == number and pods.bound[pod] >= 0]
     events = sorted(
+        # Ends sort before bindings of the same moment, as in the engine's clock.
         [(pods.bound[pod], 1, pod) for pod in mine]
         + [(pods.ended[pod], 0, pod) for pod in mine if pods.ended[pod] >= 0]
     )

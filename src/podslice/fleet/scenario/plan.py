@@ -242,6 +242,7 @@ def _size_cell(study: Study, cell: FleetCell, terms: PlanTerms, report: Callable
     for kind in alone:
         rest = [node for node in order if kinds[node] != kind]
         own = [node for node in order if kinds[node] == kind]
+        # Beside other classes even none of this one may be enough; alone at least one node is needed.
         kept, odd = find_least_nodes(partial(_is_class_enough, trials, made, rest, own), len(own), -1 if rest else 0)
         lines += [f"{count} nodes of class {names[kind]} contradict {kept}" for count in odd]
         fewer.append((names[kind], len(own) - kept))

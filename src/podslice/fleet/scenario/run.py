@@ -28,6 +28,7 @@ from podslice.render.prose import counted
 from podslice.values.errors import InputError
 from podslice.version import running_version
 
+# Limits of the inputs sent to remote workers and copied into a run, in bytes.
 _MOST_SENT = 256 << 20
 _MOST_KEPT = 64 << 20
 _MOST_NAMED = 3
@@ -252,6 +253,7 @@ def copy_inputs(study: Study, store: RunStore) -> None:
     kept = 0
     for name, path in sorted(study.inputs.named.items()):
         place = Path(name)
+        # A copy must stay inside the folder of the run.
         if place.is_absolute() or ".." in place.parts or not path.is_file():
             continue
         kept += path.stat().st_size

@@ -15,7 +15,7 @@ from podslice.fleet.scenario.scenario import (
     WorkloadEntry,
 )
 from podslice.fleet.scenario.strict import Number, milliseconds, quantity
-from podslice.fleet.traces.made_up import LONGEST_LOG, gap_of_rate
+from podslice.fleet.traces.synthetic import LONGEST_LOG, gap_of_rate
 from podslice.values.errors import InputError
 
 _MOST_SIDECARS = 100

@@ -96,6 +96,7 @@ def find_least_nodes(enough: Callable[[int], bool], most: int, short: int = 0) -
     if not ask(most):
         raise NotEnoughError
     high = bisect_first(short, most, ask)
+    # Bisection assumed that more nodes are never worse: a few neighbours are tried to see whether that holds here.
     odd = [count for count in range(max(short + 1, high - 1 - _PROBES), high - 1) if ask(count)]
     odd += [count for count in range(high + 1, min(most, high + _PROBES) + 1) if not ask(count)]
     return high, tuple(odd)
@@ -120,6 +121,7 @@ def order_by_weight(order: Sequence[int], kinds: Sequence[int], weights: Mapping
     gone = dict.fromkeys(going, 0)
     first: list[int] = []
     while any(going.values()):
+        # Exact fractions: rounding would decide between classes that are equally far.
         kind = min(
             (kind for kind in going if going[kind]), key=lambda one: (Fraction(gone[one] + 1, weights[one]), one)
         )

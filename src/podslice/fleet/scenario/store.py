@@ -49,6 +49,7 @@ class RunStore:
             raise InputError(f"cannot be made: {error.strerror}", source=str(self.folder)) from None
         remove_temporaries(self.folder, "*")
         remove_temporaries(self.cells, "*")
+        # The identity comes before everything else: a folder without one is unused, or no run.
         self.write(IDENTITY, _json(identity))
         self.write(SCENARIO, scenario.encode())
 

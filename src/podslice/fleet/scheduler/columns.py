@@ -121,6 +121,7 @@ class Columns:
                 self._groups[group][node] += sign
         self.domains.book(node, shape, sign)
         self.log.add(node)
+        # Compaction renumbers all loads; memos notice it by the generation.
         if loads.is_full:
             self.load = loads.compact(self.load)
 

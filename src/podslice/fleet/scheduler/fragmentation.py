@@ -47,6 +47,7 @@ class GPUFragmentation:
         millis = sorted({shape.gpu_milli for shape, _ in usual if shape.gpus}) or [1]
         self._millis: Ints = np.array(millis, dtype=np.int64)[:, None]
         self._pods: Ints = np.array([pods for _, pods in usual], dtype=np.int64)
+        # A shape without GPUs never fits, so that all idle GPUs count for it.
         self._cpus: Ints = np.array([shape.cpu_request if shape.gpus else _NEVER for shape, _ in usual], dtype=np.int64)
         self._numbers: Ints = np.array([shape.gpus for shape, _ in usual], dtype=np.int64)
         self._which: Ints = np.array(

@@ -18,6 +18,7 @@ from podslice.scheduling.predicates import CPU, MEMORY, PODS
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+# Half of the range of 64 bits, so that adding booked amounts cannot wrap.
 _NOTHING = -(1 << 62)
 """Request of a resource that a pod does not request: any free amount is enough."""
 GPU_KINDS = 5
@@ -119,6 +120,7 @@ class LoadTable:
             left, kinds = self.gpus[load], self.kinds[load]
             if gpus:
                 wanted = self.shapes[shape]
+                # The row belongs to the old load, which other nodes still have.
                 left, kinds = left.copy(), kinds.copy()
                 left[list(gpus)] -= sign * wanted.gpu_milli
                 kinds[gpu_kind(wanted)] += sign

@@ -122,9 +122,11 @@ def _zones(one: FleetClass, state: FleetState) -> list[Zone]:
         if node.id in state.machine and rules.memory.policy == "Static":
             zone |= {name: table.free for name, table in (state.machine[node.id].memory_map or {}).items()}
         else:
+            # Without the Static policy the Memory Manager allocates nothing: all memory of the zone is free.
             zone[MEMORY] = node.memory
         for (name, pool), used in zip(one.state.device.pools.items(), state.used, strict=True):
             free = [device for device in iter_bits(pool.healthy & ~used) if node.id in pool.numa.get(device, ())]
+            # A resource whose devices have no NUMA nodes is in no zone, and the filter then ignores it.
             if any(pool.numa.values()):
                 zone[name] = len(free)
         zones.append(zone)

@@ -200,6 +200,7 @@ class FGD(_LoadPolicy):
         if not wanted.gpus:
             return gpus
         fitting = gpus >= wanted.gpu_milli
+        # The first fitting GPUs of each node, all nodes at once.
         taken = fitting & (fitting.cumsum(axis=1) <= wanted.gpus)
         return gpus - taken * wanted.gpu_milli
 
@@ -231,6 +232,7 @@ def make_policy(
     """Return the policy of a cell; `models`: number of the GPU model by class."""
     name = options.policy
     if name in ("first-fit", "random"):
+        # Random draws the GPU of a share as well.
         return AllEqual(loads, draws if name == "random" else None)
     if name == "fgd":
         return FGD(loads, fragmentation, models)

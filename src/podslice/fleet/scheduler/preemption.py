@@ -73,6 +73,7 @@ class VictimFinder:
         allowed = columns.open_nodes(shape, ALL)
         if allowed is not None:
             could &= allowed
+        # Nothing helped at that position of the log: only nodes that changed since can help now.
         since = self._hopeless.pop(shape, None)
         if since is not None:
             changed: Bools = np.zeros(columns.count, dtype=np.bool_)

@@ -125,6 +125,7 @@ class PodQueue:
         if self._is_certainly_refused(shape):
             self.loops.set_idle(shape)
             return
+        # The attempt of this moment is made below, not counted.
         self._leave_loop(pod, self.clock.now.at - 1)
         self._try(pod)
         if self.loops.is_scheduled(shape):
@@ -240,6 +241,7 @@ class PodQueue:
         own = self.workload.node[pod]
         ties = self._best_nodes(shape) if own == NEVER else self._own_node(shape, own)
         if not len(ties):
+            # Bounded by `limit`: a pod whose kubelet refuses it all the same and its victims would take turns for ever.
             may_preempt = self.options.preemption and own == NEVER and self.pods.refused[pod] < self.options.limit
             if not (may_preempt and self._preempt(pod, shape)):
                 self._wait(pod, shape)
@@ -331,6 +333,7 @@ class PodQueue:
         if pods.first_bound[pod] == NEVER:
             pods.first_bound[pod] = now
         length = self.workload.length[pod]
+        # Lengths run from the binding: a pod that waited ends as much later.
         if length != NEVER:
             pods.end_due[pod] = now + length
             self.clock.schedule(now + length, EventKind.END, pod)
@@ -394,6 +397,8 @@ class PodQueue:
         nodes = self._possible_nodes(shape)
         if not self._is_refused_by(shape, nodes):
             return False
+        # With delayed sums, or complete states that a refusal changes, no change can be ruled out: the shape is not
+        # watched.
         if self.nrt is None and self.live.states[int(nodes[0])].named is None:
             self.watch.watch(shape, nodes)
         return True
@@ -459,6 +464,7 @@ class PodQueue:
             self.clock.schedule(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
         if room and self.waiting:
             self.clock.schedule(now, EventKind.ROOM, node)
+        # One event serves all nodes that change at this moment.
         if self._served != now and not self._constrained.isdisjoint(self.waiting):
             self._served = now
             self.clock.schedule(now, EventKind.ROOM, self.live.columns.count)

@@ -24,6 +24,7 @@ _LEAST, _MOST = np.minimum.reduce, np.maximum.reduce
 """Reductions over a column; the columns' own methods do the same more slowly."""
 _FEW = 32
 """Up to so many loads are scored together without looking for duplicates, which would cost more."""
+# Upstream's minFeasibleNodesToFind, minFeasibleNodesPercentageToFind, and the adaptive 50 - nodes / 125 percent.
 _FEWEST_NODES, _LEAST_PERCENT, _MOST_PERCENT, _NODES_PER_PERCENT = 100, 5, 50, 125
 _TAINT_WEIGHT = 3
 Scores: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
@@ -189,6 +190,7 @@ class FleetScheduler:
 
     def best_nodes(self, shape: int) -> Ints:
         """Return the best nodes for a pod, one of which it goes to; empty where it fits nowhere."""
+        # Neither taints nor other pods matter: the best nodes are read off the remembered scores.
         if self.scans_all_nodes and self.is_plain(shape):
             scores = self.table.scores_of(shape, ALL)
             most = scores.max(initial=NO_FIT)
@@ -236,6 +238,7 @@ class FleetScheduler:
         """Return the next feasible nodes from where the last search ended, up to the limit, and their scores."""
         start, last = self.start, min(self.start + self._feasible_limit, self.columns.count)
         scores = self.table.scores_of(shape, slice(start, last))
+        # The common case: all of the next nodes are feasible, and no search is needed.
         if last - start == self._feasible_limit and _LEAST(scores) >= 0:
             self.start = last % self.columns.count
             return np.arange(start, last), scores
@@ -253,6 +256,7 @@ class FleetScheduler:
                 fitting = (scores >= 0).nonzero()[0][:lacking]
                 found.append((fitting + first, scores[fitting]))
                 lacking -= len(fitting)
+                # Doubling parts: where few nodes are feasible a scan of the cluster takes few steps.
                 first, size = end, 2 * size
         nodes, best = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
         if not lacking:

@@ -227,6 +227,7 @@ def amount(text: str, times: Decimal) -> int | None:
         raise ValueError(f"{abbreviate(text)} is not a number") from None
     if not value.is_finite():
         raise ValueError(f"{abbreviate(text)} is not a number")
+    # Checked before the conversion: `1e999999` would become an integer of a million digits.
     if value.adjusted() > _MOST_DIGITS or abs(value * times) > MAX_AMOUNT:
         raise ValueError(f"{abbreviate(text)} is out of range")
     return int((value * times).to_integral_value(ROUND_CEILING))

@@ -36,8 +36,8 @@ from podslice.fleet.scenario.scenario import (
 from podslice.fleet.scenario.strict import milliseconds, quantity
 from podslice.fleet.scheduler.placement import NAME_LABEL
 from podslice.fleet.traces.columns import Column, check_column
-from podslice.fleet.traces.made_up import arrivals_of, draw_exponential, draw_length
 from podslice.fleet.traces.reading import Reader, constraints_of, manifest_shape
+from podslice.fleet.traces.synthetic import arrivals_of, draw_exponential, draw_length
 from podslice.fleet.traces.trace import TracePod, open_trace
 from podslice.fleet.traces.trace_load import Capacity, arrival_in, inflate, select_window
 from podslice.node.node import with_default_uid
@@ -90,6 +90,7 @@ def build_workload(
             pods += maker.of_trace(entry, capacity)
         if len(pods) > _MOST_PODS:
             raise InputError(f"makes more than {_MOST_PODS} pods", path=f"workload[{index}]")
+    # Stable: pods of one moment stay in the order of their entries.
     pods.sort(key=lambda pod: pod.arrival)
     return _columns(pods)
 
@@ -99,6 +100,7 @@ def _columns(pods: Sequence[_ScheduledPod]) -> Workload:
     shapes: list[FleetShape] = []
     column = array("q")
     for pod in pods:
+        # Equal pods share one shape object, whose identity is cheaper to look up than its value.
         number = numbers.get(id(pod.shape))
         if number is None:
             number = numbers[id(pod.shape)] = len(shapes)
@@ -174,6 +176,7 @@ class _PodMaker:
         elif entry.order == "size":
             rows.sort(key=lambda row: (-row.gpus * row.gpu_milli, -row.cpu, -row.memory))
         timed = any(row.arrival is not None for row in rows) and (entry.inflate is None or entry.inflate.to is None)
+        # The moments are those of the trace in any order; which pod arrives at which depends on `order`.
         arrivals = sorted(arrival_in(row, begin) for row in rows) if timed else []
         if entry.inflate is not None:
             rows, arrivals = inflate(rows, arrivals, entry.inflate, capacity, stream(self.seed, "inflate"))

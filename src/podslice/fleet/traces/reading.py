@@ -75,6 +75,7 @@ class Reader:
         cpu = round(row.cpu * scale.get("cpu", 1.0)) if scale else row.cpu
         memory = round(row.memory * scale.get("memory", 1.0)) if scale else row.memory
         milli, devices = self._gpus(row)
+        # A Guaranteed pod needs a memory limit above zero, which some rows do not have.
         return ReadAmounts(round_cpus(cpu, self._reading), max(memory, _LEAST_MEMORY), milli, devices)
 
     def _gpus(self, row: TracePod) -> tuple[int, int]:
@@ -131,6 +132,7 @@ def round_cpus(cpu: int, reading: Reading) -> int:
     if rule == "ceil":
         return up
     if rule == "round":
+        # Small requests keep their amount: rounded to zero they would be none.
         return (cpu + _CPU // 2) // _CPU * _CPU or cpu
     return cpu
 
@@ -155,6 +157,7 @@ def _sidecar_fields(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
         ]
     }
     if sidecars.written == "pod-level":
+        # The pod's budget is rounded up, so that the pod can own whole CPUs.
         total = -(-(app.cpu + cpu * sidecars.count) // _CPU) * _CPU
         budget = {"cpu": f"{total}m", "memory": str(app.memory + memory * sidecars.count)}
         added["resources"] = {"requests": budget, "limits": budget}

@@ -106,6 +106,7 @@ def _csv_rows(reader: Any, source: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for row in reader:
             if row:
+                # A row with quoted line breaks has the number of its last line.
                 yield reader.line_num, row
     except csv.Error as error:
         raise InputError(f"line {reader.line_num} is not CSV: {error}", source=source) from None

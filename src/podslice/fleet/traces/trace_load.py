@@ -1,14 +1,17 @@
-"""Select the pods of a trace that arrive: those in a window of its time, and copies or draws of them up to a load."""
+"""Select rows of a trace: pods in a window of its time, copies or draws of them up to a load, and uniform samples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from podslice.fleet.engine.streams import draw_below
 from podslice.fleet.scenario.scenario import Inflate, Reading
 from podslice.fleet.scenario.strict import milliseconds
 from podslice.fleet.traces.trace import TracePod
+
+T = TypeVar("T")
 
 
 class Capacity(NamedTuple):
@@ -58,6 +61,7 @@ def inflate(
     load = sum(map(asked, found))
     while load > limit and found:
         load -= asked(found.pop(draw_below(chance, len(found))))
+    # Pods without the resource would be drawn for ever.
     if not any(map(asked, pool)):
         return found, arrivals
     while True:
@@ -84,3 +88,14 @@ def _multiply(
     whole, part = divmod(times, 1.0)
     places = [place for place in range(len(rows)) for _ in range(int(whole) + (chance.random() < part))]
     return [rows[place] for place in places], [arrivals[place] for place in places] if arrivals else []
+
+
+def sample_rows(chance: Random, items: Iterable[T], count: int) -> list[T]:
+    """Return `count` of the items in their own order, all of them where there are no more (reservoir sampling)."""
+    kept: list[tuple[int, T]] = []
+    for number, item in enumerate(items):
+        if len(kept) < count:
+            kept.append((number, item))
+        elif (place := draw_below(chance, number + 1)) < count:
+            kept[place] = (number, item)
+    return [item for _, item in sorted(kept, key=lambda pair: pair[0])]

@@ -73,6 +73,7 @@ class CheckpointFile:
         """Return the saved run, empty for none, and a line about a checkpoint that cannot be used."""
         try:
             head, _, body = read_limited(str(self._path), _LARGEST).partition(b"\n")
+            # The first line says what the rest is, so that a checkpoint of another run is never unpacked.
             about = json.loads(head)
             digest = about.pop("sha256")
             if about != self._about:

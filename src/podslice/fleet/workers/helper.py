@@ -72,6 +72,7 @@ def _end_with_parent(asker: socket.socket) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    # An orderly exit, which removes the temporary folder; the default action of the signal would not.
     sys.exit(1)
 
 
@@ -79,6 +80,7 @@ def main() -> None:
     """Serve standard input; output of the work goes to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    # A descriptor of its own: the work may read or close standard input.
     asker = socket.socket(fileno=os.dup(0))
     os.dup2(2, 1)
 

@@ -49,6 +49,7 @@ class HelperProcess:
         `BrokenExecutor` where the process is gone."""
         loop = asyncio.get_running_loop()
         try:
+            # The helper keeps the files of its last task; most tasks are of one scenario.
             if files.digest and files.digest != self._files:
                 await loop.sock_sendall(self._sock, pack(("files", files.data)))
                 self._files = files.digest

@@ -187,6 +187,7 @@ def local_executor(workers: int) -> Iterator[LocalExecutor]:
     try:
         yield executor
     except BaseException:
+        # `ProcessPoolExecutor` has no public way to end running tasks.
         processes, manager = list((executor._processes or {}).values()), executor._executor_manager_thread
         executor.shutdown(wait=False, cancel_futures=True)
         _end_processes(processes)

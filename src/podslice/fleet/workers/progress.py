@@ -102,6 +102,7 @@ def report_through(writer: Connection) -> None:
 
     def report(key: str, share: float) -> None:
         with suppress(OSError):
+            # A line is shorter than PIPE_BUF, so that lines of several workers never mix.
             os.write(writer.fileno(), f"{share:.4f} {key}\n".encode())
 
     set_reporter(report)

@@ -48,6 +48,7 @@ def _evenly(step: int) -> Iterator[int]:
 def _poisson(mean: float, chance: Random) -> Iterator[int]:
     at = 0.0
     while True:
+        # `random` may be 0 but never 1: the complement always has a logarithm.
         at -= mean * math.log(1.0 - chance.random())
         yield round(at)
 
