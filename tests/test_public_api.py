@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -64,3 +65,16 @@ def test_unknown_names() -> None:
     """A name that does not exist is an AttributeError, as of any module."""
     with pytest.raises(AttributeError, match="no attribute 'Nodes'"):
         _ = podslice.Nodes
+
+
+def test_tests_import_no_private_names() -> None:
+    """A test uses what a module offers: a private name may go with the next change."""
+    private = [
+        f"{path.name}: {node.module}.{one.name}"
+        for path in Path(__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("podslice")
+        for one in node.names
+        if one.name.startswith("_") and not one.name.startswith("__")
+    ]
+    assert private == []

@@ -8,7 +8,7 @@ import pytest
 
 from podslice.agent.runtime.runtimes import warnings_of
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.agent.status.local import _pods
+from podslice.agent.status.local import pod_statuses
 from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import GIB, World, in_world, pod_level
 from tests.conftest import make_pod
@@ -138,7 +138,7 @@ def test_status_says_who_is_refused_and_why(tmp_path: Path) -> None:
         sandbox = await world.fake.run_pod("alone", cgroup_parent="/kubepods/podalone")
         with pytest.raises(RPCError):
             await world.fake.create_container(sandbox, "wide", shares=40960, quota=4000000, memory=GIB)
-        pods = {pod.name: pod for pod in _pods(world.owner)}
+        pods = {pod.name: pod for pod in pod_statuses(world.owner)}
         (whole,), (single,) = pods["big"].refusals, pods["alone"].refusals
         assert (whole.container, whole.reason) == ("", "TopologyAffinityError")
         assert "Free for exclusive use: 31" in whole.why

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.cgroups.reconcile import Reconciler
-from podslice.agent.status.local import _pods
+from podslice.agent.status.local import pod_statuses
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.service.proto import nri_pb2 as nri
 from podslice.values.cpuset import parse_bits
@@ -46,16 +46,16 @@ def test_a_resized_container_keeps_its_cpus_and_has_a_limit(tmp_path: Path, mill
         assert (container.cpus, container.quota) == (before, milli * 100)
         assert [(pod, name) for pod, name, _ in world.notes.resizes] == [("default/a", "app")]
         assert text in world.notes.resizes[0][2]
-        assert text in next(_pods(world.owner)).findings[0]
+        assert text in next(pod_statuses(world.owner)).findings[0]
         tree.add("kubepods/poda/sandbox-a-app", cpuset_cpus=before, cpu_max="max 100000", memory_max=str(GIB))
         Reconciler(world.owner, CgroupTree(tree.root)).run()
         assert tree.text("kubepods/poda/sandbox-a-app", "cpu.max") == f"{milli * 100} 100000"
         await world.restart()
         assert (container.cpus, container.quota) == (before, milli * 100)
-        assert len(next(_pods(world.owner)).findings) == 1
+        assert len(next(pod_statuses(world.owner)).findings) == 1
         await world.fake.update_container(identity, cpu(2000))
         assert (container.cpus, container.quota) == (before, -1)
-        assert next(_pods(world.owner)).findings == ()
+        assert next(pod_statuses(world.owner)).findings == ()
         assert len(world.notes.resizes) == 2
         world.check()
 
@@ -94,10 +94,10 @@ def test_a_resized_pod_keeps_its_cpus_and_its_limit(tmp_path: Path, milli: int, 
             loop.run()
         assert tree.text("kubepods/podp", "cpu.max") == f"{milli * 100} 100000"
         assert [(pod, name) for pod, name, _ in world.notes.resizes] == [("default/p", "")]
-        assert f"{milli // 1000} CPUs" in next(_pods(world.owner)).findings[0]
+        assert f"{milli // 1000} CPUs" in next(pod_statuses(world.owner)).findings[0]
         tree.add("kubepods/podp", cpu_max="400000 100000")
         loop.run()
         assert tree.text("kubepods/podp", "cpu.max") == own
-        assert next(_pods(world.owner)).findings == ()
+        assert next(pod_statuses(world.owner)).findings == ()
 
     in_world(tmp_path, test, pod_level())

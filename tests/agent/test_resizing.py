@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from podslice.agent.moves.moverules import ThreadMasks
 from podslice.agent.runtime.ttrpc import RPCError
-from podslice.agent.status.local import _pods
+from podslice.agent.status.local import pod_statuses
 from podslice.api.pod.spec import Pod
 from podslice.config.policy import PodslicePolicy
 from podslice.node.effects.cpu_weight import milli_cpu_to_shares, shares_to_runtime_weight
-from podslice.status.command import _rows
+from podslice.status.command import status_rows
 from podslice.values.cpuset import parse_bits
 from tests import clock
 from tests.agent.elastic import ELASTIC, Elastic, asked, elastic, kill_at
@@ -77,11 +77,11 @@ def test_status_knows_what_was_promised(tmp_path: Path) -> None:
         world.source.add(app("a", "64"))
         with pytest.raises(RPCError):
             await world.update("a-app", 64_000)
-        (pod,) = _pods(world.owner)
+        (pod,) = pod_statuses(world.owner)
         (container,) = pod.containers
         assert (container.cpus, container.baseline) == ("2-5", "2-3")
         assert pod.findings[0].startswith("resize infeasible: ")
-        assert _rows(pod, wide=False)[0][-1] == "promised 2-3"
+        assert status_rows(pod, wide=False)[0][-1] == "promised 2-3"
 
     in_elastic(tmp_path, test)
 
@@ -391,7 +391,7 @@ def test_a_resize_that_nobody_was_asked_about_is_made_up_for(tmp_path: Path) -> 
         world.kernel.files["kubepods/poda"]["cpu.max"] = "400000 100000"
         world.reconciler.run()
         assert world.kernel.files["kubepods/poda"]["cpu.max"] == "max 100000"
-        assert [pod.findings for pod in _pods(world.owner)] == [(), ()]
+        assert [pod.findings for pod in pod_statuses(world.owner)] == [(), ()]
         world.agrees()
 
     in_elastic(tmp_path, test)

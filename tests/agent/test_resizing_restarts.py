@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from podslice.agent.status.local import _pods
+from podslice.agent.status.local import pod_statuses
 from podslice.api.pod.spec import Pod, ResizePolicy, map_containers
 from tests.agent.elastic import Elastic, asked, elastic
 from tests.agent.helpers import GIB, pod_level
@@ -63,7 +63,7 @@ def test_a_restart_without_room(tmp_path: Path) -> None:
         await world.restart_container("a", "app", 6000)
         assert (world.owned("a"), world.cpus("a-app"), world.resizing.pending) == ("2-5", "2-5", 1)
         assert [one.result for one in world.notes.news] == ["deferred"]
-        (finding,) = next(iter(_pods(world.owner))).findings
+        (finding,) = next(iter(pod_statuses(world.owner))).findings
         assert finding.startswith("resize deferred: ")
         await asyncio.sleep(3600)
         await world.resizing.retry()
@@ -117,7 +117,7 @@ def test_nobody_hears_of_a_resize_that_is_made_up_for(tmp_path: Path) -> None:
         world.set("a-app", asked(4000, memory=GIB))
         world.start()
         assert world.notes.resizes == []
-        assert [pod.findings for pod in _pods(world.owner)] == [()]
+        assert [pod.findings for pod in pod_statuses(world.owner)] == [()]
         await world.resizing.retry()
         assert [(one.result, one.text) for one in world.notes.news] == [("applied", "app: 2-3 -> 2-5")]
         world.source.add(app("a", "3"))

@@ -19,7 +19,7 @@ from podslice.cluster.model.room import Room
 from podslice.cluster.page.history import FragmentationHistory
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Node
-from podslice.status.command import _ago
+from podslice.status.command import format_age
 from podslice.values.cpuset import parse_bits
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
@@ -174,8 +174,8 @@ def test_ages_are_never_negative(wall: WallClock, jump: float) -> None:
     """Something that began in what is now the future is as old as nothing."""
     began = time.time()
     wall.moved = jump
-    assert not _ago(began).startswith("-")
-    assert (_ago(began) == "0s ago") == (jump < 0)
+    assert not format_age(began).startswith("-")
+    assert (format_age(began) == "0s ago") == (jump < 0)
 
 
 @pytest.mark.parametrize("jump", JUMPS)

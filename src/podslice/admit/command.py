@@ -115,7 +115,7 @@ def admit(
             print_answers(answers)
             echo("")
         if decisions or claims is None:
-            _print(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
+            print_admissions(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
     elif output == "nrt":
         from podslice.node_objects.nrt import node_topology
 
@@ -156,9 +156,10 @@ def _report(
     return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus, tuple(resizes), tuple(answers))
 
 
-def _print(
+def print_admissions(
     node: Node, decisions: list[Decision], resizes: list[Resized], profile: str, *, wide: bool, show_map: bool
 ) -> None:
+    """Print the decisions as a table, the reasons of refusals, and with `show_map` the map of the node."""
     from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 

@@ -65,7 +65,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
     echo(wrapped(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()), prose_width()) + "\n")
     wide = output == "wide"
-    rows = [row for pod in status.pods for row in _rows(pod, wide=wide)]
+    rows = [row for pod in status.pods for row in status_rows(pod, wide=wide)]
     more = ["POD UID", "CONTAINER ID", "CGROUP"] * wide
     print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", "", *more], rows)
     _show_claims(status.claims)
@@ -107,7 +107,7 @@ def _show_refusals(pods: Iterable[PodReport]) -> None:
         for refusal in pod.refusals:
             who = f"{pod.namespace}/{pod.name} {refusal.container}".strip()
             state = "waits" if refusal.waits_for else "rejected" if refusal.rejected else "refused"
-            ago = f" ({_ago(refusal.since)})" if refusal.since else ""
+            ago = f" ({format_age(refusal.since)})" if refusal.since else ""
             colour = "yellow" if refusal.waits_for else "red"
             echo("\n" + style(state, fg=colour) + f" {who}{ago}: {refusal.reason}: {refusal.message}")
             if refusal.why:
@@ -123,14 +123,14 @@ def _show_rejected(pods: Iterable[RejectedPod]) -> None:
     shown = list(pods)[-_MOST_REJECTED:]
     for pod in shown:
         who = f"{pod.namespace}/{pod.name}"
-        echo("\n" + style("failed", fg="red") + f" {who} ({_ago(pod.since)}): {pod.reason}: {pod.message}")
+        echo("\n" + style("failed", fg="red") + f" {who} ({format_age(pod.since)}): {pod.reason}: {pod.message}")
         if pod.why:
             echo(f"  {pod.why}")
         if pod.fix:
             echo(f"  What would help: {pod.fix}")
 
 
-def _ago(since: float) -> str:
+def format_age(since: float) -> str:
     """Return the time since something began, as kubectl prints it."""
     # The agent's clock is this machine's, but it may have been set back since.
     seconds = max(0, int(time.time() - since))
@@ -146,7 +146,8 @@ def _headline(status: AgentStatus) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _rows(pod: PodReport, *, wide: bool) -> list[list[str]]:
+def status_rows(pod: PodReport, *, wide: bool) -> list[list[str]]:
+    """Return the table rows of a pod: one for itself, then one for each container."""
     name = f"{pod.namespace}/{pod.name}"
     note = style("refused", fg="red") if pod.refused else ""
     if not pod.containers:

@@ -11,7 +11,7 @@ from podslice.machine.model import CPUTopology
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.cpu.picking.balance import Balance, Deal
 from podslice.node.cpu.picking.bounded import BoundedSearch
-from podslice.node.cpu.picking.combinations import Combinations, _overwrite_by_next
+from podslice.node.cpu.picking.combinations import Combinations, overwrite_by_next
 from podslice.node.cpu.picking.distribute import Distributor
 from podslice.node.cpu.picking.packed import Accumulator, Packer
 from podslice.node.topology.search import SearchBudget
@@ -66,9 +66,9 @@ def test_every_state_of_four_nodes() -> None:
 def test_the_next_combination_overwrites_a_perfect_one() -> None:
     """A remembered combination reads as its successor exactly where the two share storage upstream
     (cpu-topology 4.8)."""
-    assert _overwrite_by_next((0, 1, 2, 3), 8) == (0, 1, 2, 4)
-    assert _overwrite_by_next((0, 1, 2, 7), 8) == (0, 1, 2, 7)
-    assert _overwrite_by_next((0, 1, 2), 8) == (0, 1, 2)
+    assert overwrite_by_next((0, 1, 2, 3), 8) == (0, 1, 2, 4)
+    assert overwrite_by_next((0, 1, 2, 7), 8) == (0, 1, 2, 7)
+    assert overwrite_by_next((0, 1, 2), 8) == (0, 1, 2)
 
 
 def test_many_nodes_end_soon() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from podslice import KubeletConfig, Machine, Node
-from podslice.admit.command import _print
+from podslice.admit.command import print_admissions
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Decision
@@ -85,7 +85,7 @@ def test_the_command_line_prints_it() -> None:
     decision = decide(40, 79)
     node = Node(machine(2), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
     with CliRunner().isolation() as (out, *_):
-        _print(node, [decision], [], "podslice", wide=False, show_map=False)
+        print_admissions(node, [decision], [], "podslice", wide=False, show_map=False)
         text = out.getvalue().decode()
     assert "x/p not proven to be the best there is: the best NUMA nodes for the pod's resources together" in text
 

@@ -64,7 +64,7 @@ def status_of(owner: Owner, drifts: Iterable[Drift], **facts: Any) -> AgentStatu
         **facts,
         safe_mode=owner.safe_mode,
         pools=_pools(owner),
-        pods=tuple(_pods(owner)),
+        pods=tuple(pod_statuses(owner)),
         drift=tuple(drifts),
         conditions=tuple(_conditions(owner)),
         claims=tuple(_claims(owner)),
@@ -124,7 +124,8 @@ def _pools(owner: Owner) -> Pools | None:
     )
 
 
-def _pods(owner: Owner) -> Iterator[PodReport]:
+def pod_statuses(owner: Owner) -> Iterator[PodReport]:
+    """Yield the state of each pod, ordered by namespace and name."""
     for uid, pod in sorted(owner.pods.items(), key=lambda item: str(item[1].identity)):
         containers = (
             ContainerReport(

@@ -130,7 +130,7 @@ class Combinations:
             if best_found.score != 0:
                 best = _overwrite(best, len(numas))
             else:
-                best = _overwrite_by_next(best, len(numas))
+                best = overwrite_by_next(best, len(numas))
         return Choice(tuple(numas[i] for i in best), tuple(numas[candidates[i]] for i in remainder))
 
     def _score(self, nodes: list[int]) -> Scored | None:
@@ -215,7 +215,7 @@ def _overwrite(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
     return positions[:kept] + tuple(range(length - (size - kept), length))
 
 
-def _overwrite_by_next(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
+def overwrite_by_next(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
     """Return a remembered combination as it reads when only its successor was enumerated after it (cpu-topology
     4.8)."""
     size = len(positions)
