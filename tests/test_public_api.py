@@ -8,6 +8,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
