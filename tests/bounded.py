@@ -14,9 +14,9 @@ _COMMAND = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
 from podslice.cli.main import main
-from podslice.cli.main import _COMMANDS
+from podslice.cli.main import COMMANDS
 import importlib, podslice.api.manifests.manifest, podslice.host.machine_files
-importlib.import_module(_COMMANDS[{command!r}].module)
+importlib.import_module(COMMANDS[{command!r}].module)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + {growth}, used + {growth}))
 sys.argv = ["podslice", {command!r}, *sys.argv[1:]]

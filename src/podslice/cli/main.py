@@ -14,7 +14,7 @@ from podslice.interrupts import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 from podslice.values.errors import PodsliceError
 
-_COMMANDS = {
+COMMANDS = {
     "admit": LazyCommand("podslice.admit.command", "Decide where pods land on a node, and show it."),
     "agent": LazyCommand("podslice.agent.command", "Run the node agent."),
     "audit": LazyCommand("podslice.audit.command", "Compare a node's cgroups with its state files."),
@@ -45,7 +45,7 @@ _COMMANDS = {
 
 
 @top_group(
-    _COMMANDS,
+    COMMANDS,
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, cases differ), 2 bad input.",
 )
 @click.option("--version", "ask_version", is_flag=True, help="Print the version and exit.")

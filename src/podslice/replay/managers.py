@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 def run(case: Json, quirks: Quirks) -> Json:
     """The complete result of one history."""
-    history = _History(case, quirks)
+    history = RecordedHistory(case, quirks)
     result: Json = {"name": case["name"], "start": history.start()}
     operations = []
     for operation in case.get("ops") or ():
@@ -54,7 +54,7 @@ def run(case: Json, quirks: Quirks) -> Json:
     return result
 
 
-class _History:
+class RecordedHistory:
     def __init__(self, case: Json, quirks: Quirks) -> None:
         self.case = case
         self.quirks = quirks

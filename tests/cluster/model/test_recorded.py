@@ -9,7 +9,7 @@ import pytest
 
 from podslice.api.pod.spec import pod_from_dict
 from podslice.cluster.model.model import ClusterModel
-from podslice.replay.managers import _History
+from podslice.replay.managers import RecordedHistory
 from podslice.replay.run import Json, read_cases
 from podslice.values.quirks import KUBELET_1_36
 
@@ -20,7 +20,7 @@ PARTS = 4
 def verdicts(case: Json, recorded: Json) -> list[tuple[bool, bool]]:
     """Of each new pod that wants something for itself: what the filter says before it comes, and what the kubelet said
     when it came."""
-    history, found = _History(case, KUBELET_1_36), []
+    history, found = RecordedHistory(case, KUBELET_1_36), []
     if not history.start().get("ok"):
         return []
     for operation, outcome in zip(case["ops"], recorded.get("ops") or (), strict=False):

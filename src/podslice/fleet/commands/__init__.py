@@ -6,7 +6,7 @@ import click
 
 from podslice.cli.group import LazyCommand, lazy_group
 
-_COMMANDS = {
+COMMANDS = {
     "import": LazyCommand("podslice.fleet.commands.import_", "Make a scenario of a live cluster."),
     "init": LazyCommand("podslice.fleet.commands.init", "Write a scenario that runs as it is."),
     "compare": LazyCommand("podslice.fleet.commands.compare", "Compare the configurations of runs."),
@@ -19,7 +19,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=lazy_group(_COMMANDS))
+@click.group(cls=lazy_group(COMMANDS))
 def fleet() -> None:
     """Simulate and compare whole clusters whose nodes refuse pods as a kubelet does.
 

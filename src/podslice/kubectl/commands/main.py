@@ -12,7 +12,7 @@ from podslice.kubectl.commands.options import cluster_options
 from podslice.render.ansi import echo
 
 NAME = "kubectl podslice"
-_COMMANDS = {
+COMMANDS = {
     "audit": LazyCommand("podslice.kubectl.commands.audit", "Compare the nodes' cgroups with their state."),
     "defrag": LazyCommand(
         "podslice.kubectl.commands.defrag", "Make room on a node by moving containers that run there."
@@ -34,7 +34,7 @@ _COMMANDS = {
 
 
 @top_group(
-    _COMMANDS,
+    COMMANDS,
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, findings), 2 bad input, or nobody answers.",
 )
 @cluster_options
