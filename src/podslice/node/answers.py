@@ -170,6 +170,7 @@ class ValueAnswers:
         self._numbers = numbers
         self._tables: dict[tuple[int, object], tuple[NUMANodeState, object]] = {}
         """The tables of NUMA nodes, with what is in them, by that."""
+        # Weak, so that states no node is in are dropped.
         self._states: WeakValueDictionary[tuple[object, ...], FleetState] = WeakValueDictionary()
         self._pods = pods
         self._asked: dict[int, tuple[AdmissionPod, str]] = {}
@@ -247,6 +248,7 @@ class ValueAnswers:
         """Return the tables with equal ones replaced by one object, however many states have it."""
         if not ledger:
             return machine, ledger
+        # Nothing but sharing is lost by forgetting them.
         if len(self._tables) > _MOST_TABLES:
             self._tables.clear()
         shared = {
@@ -263,6 +265,7 @@ class ValueAnswers:
         refused = self._reason(state, admission) or refused
         if refused:
             return NodeAnswer(state, None, refused)
+        # Only plain init containers change anything at a start: they end, and free their memory.
         if any(container.plain_init for container in admission.containers):
             self._start_containers(admission)
         return self._answer_after(state)
@@ -540,6 +543,7 @@ class AnswerMemo:
         known = self._young.get(key)
         if known is None:
             known = self._old.get(key)
+            # An answer in use moves to the young half, so the old half can be dropped as a whole.
             if known is not None:
                 self._keep(key, known)
         return known

@@ -152,6 +152,7 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
         intent = intents.get(pod.metadata.uid)
         if intent is not None:
             granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
+            # Both sides of a move fit the grant, so the one that the files hold is tried first.
             sides = intent.sides[::-1] if intent.move and _is_moved(node.state, granted.uid, intent) else intent.sides
             had = next((one for one in sides if _has_what_it_asks(granted, one, pod_scope=pod_scope)), None)
             if had is not None:

@@ -172,6 +172,7 @@ class Kubelet:
     @classmethod
     def of(cls, rules: NodeRules, state: NodeState, cache: NodeCache | None = None) -> Kubelet:
         """Return a kubelet that runs with these rules in this state; without `cache` it has no files yet."""
+        # Without `__init__`, which starts managers on files: deciding makes a kubelet for each state.
         made = cls.__new__(cls)
         made._rules = rules
         made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
@@ -262,6 +263,7 @@ class Kubelet:
             cgroup_version=self.cgroup_version,
             policy=policy,
         )
+        # Whether a kubelet could start with the policy is found out by starting one.
         started.start()
         self._apply_rules(carry_over(self.rules, started.rules))
 
@@ -430,6 +432,7 @@ class Kubelet:
         manager.remove_stale()
         before, counted = self.state, context.metrics
         others = (others or self.others(uid)) if judged and self.predicates else None
+        # Notes are about the latest admission; a rehearsal may not replace them.
         notes = context.ended_early, context.unaligned
         context.metrics = counted.copy()
         context.begin()
@@ -575,6 +578,7 @@ class Kubelet:
 
     def _count_resources(self) -> Counted:
         pools = self.manager.device.state.pools
+        # Pools are replaced, never changed, so identity tells whether they are the same.
         if self._resources is None or self._resources.pools is not pools:
             report = device_capacity(pools)
             found = node_resources(
@@ -604,6 +608,7 @@ class Kubelet:
         context = self.manager.context
         before = context.active
         context.deactivate(uid)
+        # The predicates' view belongs to exactly one table of pods.
         if self.seen.active is before:
             self.seen = self.seen.without(uid, context.active)
         self.statuses = drop(self.statuses, uid)
@@ -776,10 +781,12 @@ class Kubelet:
             self._queue.gates = context.gates
         context.active = old.context.active
         self.files = dict(self.files)
+        # Until all running pods are readmitted, nothing may count as gone.
         context.sources_ready = False
         running = {
             (uid, name) for uid, named in self.statuses.items() for name, status in named.items() if status.running
         }
+        # A start that failed read no devices; those of the kubelet before it still count.
         if was_running:
             self._device_content = old.device.content()
         self.manager.start(self.files, self.container_ids(), devices=self._device_content, running=running)

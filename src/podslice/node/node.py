@@ -228,6 +228,7 @@ class Node:
         admission = self.kubelet.admission(pod)
         refusal = self.kubelet.decide(admission)
         if refusal is not None:
+            # What a refused pod of profile `kubelet-1.36` got stays until the next clean-up, which comes now.
             if not self.kubelet.undoes_refusals:
                 self.kubelet.manager.remove_stale()
             return self._refusal_decision(admission, refusal)
@@ -331,6 +332,7 @@ class Node:
         allocated = [self._with_granted(pod) for pod in wanted]
         refused: list[Decision] = []
         take(kubelet, allocated, on_refusal=lambda pod, refusal: refused.append(self._refusal_decision(pod, refusal)))
+        # From here on, what the files hold for pods that were not readmitted is free.
         kubelet.sources_ready()
         kubelet.manager.remove_stale()
         for desired, granted in zip(wanted, allocated, strict=True):
@@ -339,6 +341,7 @@ class Node:
         return refused
 
     def _with_granted(self, pod: Pod) -> Pod:
+        # Stand-ins have no record of a grant: they request what they own.
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
         return allocated_pod(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
@@ -382,6 +385,7 @@ class Node:
         kubelet = self.kubelet
         now, gates = kubelet.active[uid], kubelet.manager.context.gates
         pod = self.view.as_admitted(now) if now.ignored else now
+        # The pod's cgroups date from before the gate was turned off.
         if pod is not now:
             gates = with_pod_level(gates)
         memory = kubelet.node_resources().allocatable.get("memory")

@@ -45,6 +45,7 @@ def readmit(kubelet: Kubelet, pods: Iterable[Pod] | None = None, *, on_refusal: 
     kubelet.manager.context.sources_ready = False
     running = in_order(kubelet, (pod.spec for pod in kubelet.active.values()) if pods is None else pods)
     _take_running(kubelet, running)
+    # Pods count again one by one: a pod does not count for those readmitted before it.
     kubelet.seen, kubelet.to_readmit = Seen(), frozenset(pod.metadata.uid for pod in running)
     answers = []
     for pod in running:

@@ -39,6 +39,7 @@ def eviction_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> di
     over the containers'. Without the quirk the effective requests count.
     """
     total = _hidden_by_pod_level(pod, gates) if quirks.eviction_pod_level_hides_containers else _effective(pod, gates)
+    # Overhead counts only beside a request.
     for name, amount in (pod.spec.overhead or {}).items():
         if not total.get(name, ZERO).is_zero():
             total[name] = total[name].add(amount)

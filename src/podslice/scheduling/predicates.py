@@ -146,6 +146,7 @@ def insufficient_resources(
     if pods + 1 > allocatable.get(PODS, 0):
         lacking.append(InsufficientResource(PODS, 1, pods, allocatable.get(PODS, 0)))
     for name, wanted in requests.items():
+        # A resource that is not requested never refuses, even if the node is overcommitted in it.
         if wanted > allocatable.get(name, 0) - used.get(name, 0) and wanted > 0 and name != PODS:
             lacking.append(InsufficientResource(name, wanted, used.get(name, 0), allocatable.get(name, 0)))
     return sorted(lacking, key=_place) if len(lacking) > 1 else lacking
@@ -373,6 +374,7 @@ def general_predicates(
     if refusal is not None:
         return Verdict(refusal)
     allocatable = amounts(node.allocatable) if node.amounts is None else node.amounts
+    # Devices of a plugin that is away are not allocatable, but pods hold them still.
     for name, amount in (devices_in_use or {}).items():
         if amount > allocatable.get(name, -1):
             allocatable = {**allocatable, name: amount}

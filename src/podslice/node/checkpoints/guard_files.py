@@ -146,6 +146,7 @@ def plan_files(files: Iterable[GuardedFile], saved: Mapping[str, SavedFile], *, 
             if ours and not same(file.text, before, form):
                 writes.append(FileWrite(file.path, _restore_text(before, form, online), True))
             continue
+        # Both texts are stored before the write: after a crash either may be in the file.
         may_be = (text,) if known is None or not ours else tuple(dict.fromkeys((*known.written, text)))
         during[file.path] = SavedFile(file.path, form, before, may_be, file.guard)
         after[file.path] = SavedFile(file.path, form, before, (text,), file.guard)

@@ -170,6 +170,7 @@ def encode(
     for uid, loans in sorted(state.loans.items()):
         promised = {name: state.promised(uid, name) for name in sorted(loans)}
         originals[uid] = {name: format_bits(cpus) for name, cpus in promised.items()}
+        # An ascending order is not written: readers assume it where there is none.
         mingled = {
             name: [*iter_bits(cpus), *loans[name]] for name, cpus in promised.items() if _is_out_of_order(loans[name])
         }

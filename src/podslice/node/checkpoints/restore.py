@@ -107,10 +107,13 @@ def validate_cpu_state(
     8.6). It may name CPUs that are `offline`. Raises `StartError`."""
     everything = topology.all_cpus & ~reserved if strict else topology.all_cpus
     default = state.default
+    # As upstream, pod CPUs do not count here: with them alone they stay, and overlap the new default set (cpu-topology
+    # 11.16).
     if not default:
         if state.assignments:
             raise _invalid_cpu("default cpuset cannot be empty")
         return state.with_default(everything)
+    # A file fails in both directions when `strict-cpu-reservation` is switched (cpu-topology 8.6, step 2).
     if strict:
         if reserved & default:
             raise _invalid_cpu(
@@ -259,6 +262,7 @@ def _equal(stored: MachineState, expected: MachineState, node: int, *, tables_ma
             return False
         if not tables_may_miss:
             _check_group(stored, mine, name)
+        # Only sums over a group must agree; single nodes of it may differ (memory-device 1.14).
         for field in ("free", "reserved"):
             if _group_sum(stored, mine, name, field) != _group_sum(expected, mine, name, field):
                 return False

@@ -118,5 +118,6 @@ def _requirements(own: dict[str, Quantity], *, guaranteed: bool, shared: bool) -
     if not guaranteed or (shared and "cpu" not in own):
         own = {name: amount for name, amount in own.items() if name not in ("cpu", "memory")}
         return ResourceRequirements(requests=own, limits=own) if own else ResourceRequirements()
+    # A Guaranteed container needs both; the one that it does not own gets a token amount.
     total = {"cpu": _SOME_CPU, "memory": _SOME_MEMORY} | own
     return ResourceRequirements(requests=total, limits=total)

@@ -73,6 +73,7 @@ def _dump_containers(containers: dict[str, str] | None) -> str:
 
 
 def _dump_bubble(cpus: Bits) -> str:
+    # The set of pod entries is dumped as a map, CPU by CPU; elsewhere CPU lists are text (cpu-topology 8.4).
     elements = " ".join(f"{cpu}:{{}}" for cpu in iter_bits(cpus))
     return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elements}]}}}}"
 
@@ -94,6 +95,7 @@ def encode(checkpoint: CPUCheckpoint, version: str) -> bytes:
 
 def _members(policy_name: str, default: str, entries: str, pod_entries: str) -> str:
     text = f'"policyName":{dump_string(policy_name)},"defaultCpuSet":{dump_string(default)}'
+    # Go's `omitempty` leaves out empty maps, which have no text here.
     if entries:
         text += f',"entries":{entries}'
     return f'{text},"podEntries":{pod_entries}' if pod_entries else text

@@ -27,9 +27,11 @@ def cpu_topology_hints(
     preferred when it spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.
     """
     nodes = topology.numa_nodes
+    # By all CPUs, not by free ones: where no free mask is this small, no hint is preferred (cpu-topology 7.3).
     smallest = topology.fewest_numa_nodes(count)
     alignment = _alignment(topology, smallest) if align_by_socket else None
     missing = count - reusable.bit_count()
+    # A mask's CPUs are the sum over its nodes, so one count per node replaces upstream's count per mask.
     total = singles = 0
     free = {}
     for node, cpus in nodes.items():

@@ -196,6 +196,8 @@ class CPUManager:
             try:
                 self._check_shared_pool(pod)
             except AdmissionError:
+                # Upstream does not report the reason here: the pod is refused as not aligned (cpu-topology 7.2, step
+                # 4).
                 return {"cpu": []}
         held = 0
         for container in pod.containers:
@@ -266,6 +268,7 @@ class CPUManager:
         # Upstream checks SMT alignment even for CPUs that the container holds already (quirk `smt_check_before_state`).
         if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
+        # Upstream returns an assignment as it is, whatever the container requests now (cpu-topology 6.2, step 5).
         if held is not None:
             resizer = self.rules.resizer
             if resizer is None or held.bit_count() >= container.exclusive_cpus:
@@ -394,6 +397,7 @@ class CPUManager:
         self.state = state
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
+        # A core with a reserved CPU can never be given away as a whole.
         free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
@@ -423,6 +427,7 @@ class CPUManager:
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
         reusable = self.state.reusable.get(uid, 0)
         left = reusable | cpus if container.plain_init else reusable & ~cpus
+        # Reuse is within one pod, and pods are admitted one at a time: other pods' entries are dropped.
         self.state = self.state.with_reusable({uid: left} if left else {})
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
@@ -516,6 +521,7 @@ class CPUManager:
 
     def remove_stale(self) -> None:
         """Release what containers that are no longer active hold (cpu-topology 6.1)."""
+        # While pod sources are still reporting, pods that run may be missing from the active ones.
         if self.name not in self.context.leftovers or not self.context.sources_ready:
             return
         if self.state.reusable:
@@ -584,6 +590,7 @@ class CPUManager:
         pod = self.context.active.get(uid)
         if pod is not None and self.rules.classes is not None:
             cpu_plugins.count_fallback(self, self.rules.classes, pod, container)
+        # Such a container does not start on its assignment, so what was written differs from it.
         if pod is not None and (pod.mixed or pod.hides_smt) and self.state.assignment(uid, container) is not None:
             self.state = self.state.write(uid, container, self.affinity(uid, container))
 
@@ -604,6 +611,7 @@ class CPUManager:
                 continue
             self.note_container(status.pod, status.container, status.id)
             wanted = self.affinity(status.pod, status.container)
+            # Compared with what was last sent, so that an unchanged container costs no call to the runtime.
             if wanted and wanted != self.state.written.get(status.pod, {}).get(status.container, 0):
                 updates.append((status.id, wanted))
                 self.state = self.state.write(status.pod, status.container, wanted)

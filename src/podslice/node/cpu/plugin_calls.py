@@ -81,6 +81,7 @@ class PluginCalls:
     def node(self, state: CPUState) -> CPUNode:
         """Return the node as plugins see it. Owners and pods are left out where no plugin reads them: only then can
         answers be shared between nodes."""
+        # Nodes that differ only in names or owners must look the same to plugins that read neither.
         owners = (state, self.context.active) if self.profile.sees_owners else (None, None)
         return CPUNode(
             self.profile.machine,
@@ -184,6 +185,7 @@ def propose_all(
         proposal = _proposal(calls, pod, container, count, affinity, state)
         found[name] = proposal.pick
         total += proposal.score
+        # Later containers of the pod are picked from what the earlier ones leave.
         if len(containers) > 1 and container is not None:
             state = _give(state, pod, container, proposal.pick.cpus)
     return found, total
@@ -201,6 +203,7 @@ def _proposal(
     pool = free | (state.reusable.get(pod.uid, 0) if container is not None else 0)
     ask = calls.ask(pod, container, count)
     left = calls.filter(ask, pool, state)
+    # The pool would suffice, so the filters are the reason; otherwise the pick refuses with upstream's text.
     if left.bit_count() < count <= pool.bit_count():
         raise _filtered_error(calls.rules.classes, ask, left, pool)
     proposal = calls.propose(ask, left, affinity.mask, state)
@@ -284,6 +287,7 @@ def grant(manager: Manager, pod: AdmissionPod, container: AdmissionContainer, cp
     granted = Grant(ask, calls.effects(ask, cpus, state, state.memos.get(pod.uid, {}).get(container.name, {})))
     memos = {plugin: effects.memo for plugin, effects in granted.effects if effects.memo}
     state = replace(state, grants=put_in(state.grants, pod.uid, container.name, granted))
+    # An empty note replaces an old one too.
     if memos or container.name in state.memos.get(pod.uid, {}):
         left = put_in(state.memos, pod.uid, container.name, memos)
         state = replace(state, memos=left if memos else drop_in(state.memos, pod.uid, container.name))

@@ -85,6 +85,7 @@ def empty_memory_pool(pod: AdmissionPod, quirks: Quirks | None = None) -> EmptyP
     except AdmissionError:
         running = [container.name for container in pod.containers if not container.plain_init]
         taken = {name: sum(amounts[one].get(name, 0) for one in running) for name in request}
+        # The manager's check stops at the first resource by name; so does this.
         name = next(name for name in sorted(request) if taken[name] >= request[name])
         owners = tuple((one, amounts[one][name]) for one in running if amounts[one].get(name))
         return EmptyPool(name, request[name], owners, tuple(one for one in amounts if not amounts[one]))

@@ -33,6 +33,7 @@ class ResizePicker:
             spread=options.distribute_cpus_across_cores,
             uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
         )
+        # Where a cache is a whole NUMA node, looking for caches finds nothing that NUMA nodes do not.
         self._caches = options.prefer_align_cpus_by_uncorecache and any(
             cpus & ~cache
             for cpus in topology.numa_nodes.values()
@@ -145,6 +146,7 @@ class ResizePicker:
             return {node: cpus for node, cpus in numa_nodes.items() if self._within(cpus, mask)}
         usable = anchor | pool
         chosen = {node: cpus for node, cpus in numa_nodes.items() if cpus & anchor}
+        # Nodes of the anchor come first whatever they have free: their CPUs stay.
         others = sorted(numa_nodes.keys() - chosen, key=lambda node: (-(numa_nodes[node] & usable).bit_count(), node))
         for node in others:
             if (union(chosen.values()) & usable).bit_count() >= count:

@@ -216,6 +216,7 @@ class CPUState(msgspec.Struct, frozen=True):
         while left:
             free = self.default | union(self.of_pod(uid).cpus for uid in left)
             alone = _first_without_room(free, left)
+            # All that are left fit together, although one may take what another gives up.
             if alone is None:
                 return self._restore(left, free & ~union(had.cpus for had in left.values()) & ~self.offline)
             del left[alone]
@@ -352,6 +353,7 @@ class CPUState(msgspec.Struct, frozen=True):
             name: tuple(others.get(cpu, cpu) for cpu in loaned) for name, loaned in self.loans.get(pod, {}).items()
         }
         bubbles, reusable, bubble_loans = (
+            # The same exchange in every set keeps slices inside their pod CPUs.
             put(table, pod, _swap(table[pod], others)) if pod in table else table
             for table in (self.bubbles, self.reusable, self.bubble_loans)
         )
@@ -465,6 +467,7 @@ def has_exclusive_cpus(
 def pod_has_exclusive_cpus(pod: AdmissionPod, held: Mapping[str, Bits]) -> bool:
     """Whether all, or without pod-level resources any, containers own CPUs, which decides the CFS quota of the pod
     cgroup and sandbox; `held` are the assignments of the pod's containers."""
+    # Containers that share still need the pod's quota, so all must own CPUs; else one owner may not be throttled.
     if pod.managed:
         return all(isolation(pod, one, held.get(one.name)) in OWNING for one in pod.containers)
     return any(held.get(one.name) for one in pod.containers)

@@ -243,6 +243,8 @@ class DeviceManager:
         """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a
         reason."""
         if self.state.reusable:
+            # Upstream drops the other pods' entries before it knows whether this pod requests devices (memory-device
+            # 2.7, step 1).
             self.state = self.state.with_reusable(keep_pods(self.state.reusable, (pod.uid,)))
         requests = self._unclaimed_requests(container) if container.claimed else self._requests(container)
         if not requests:
@@ -256,6 +258,7 @@ class DeviceManager:
                 if self._allocate_resource(pod, container, resource, count, mine):
                     taken = True
         except AdmissionError:
+            # Upstream keeps what earlier resources of the container got until the pod is gone (memory-device 2.7).
             if not self.context.quirks.failed_container_keeps_devices:
                 self.state = before
             raise
@@ -299,6 +302,8 @@ class DeviceManager:
             self.state = self.state.recount()
             raise AdmissionError(_PLUGIN_FAILED, error=str(error)) from None
         if response is None:
+            # Unlike the errors above, upstream does not recount here: the devices stay marked (memory-device 2.7, step
+            # 3).
             raise AdmissionError(_EMPTY_RESPONSE)
         if chosen & ~pool.known:
             self._crash_if_upstream(resource, chosen & ~pool.known)
@@ -389,6 +394,7 @@ class DeviceManager:
         if before:
             self._pre_start(pod.uid, container.name, requests)
         held = self.state.of(pod.uid, container.name)
+        # As upstream, a pod that is no longer active gets nothing new (memory-device 2.10, step 1.b).
         if requests.keys() - held.keys() and pod.uid in self.context.active:
             self.allocate(pod, container, affinity)
         if not before:

@@ -66,6 +66,7 @@ class RunOptions(msgspec.Struct, frozen=True):
         devices: dict[str, DeviceNode] = {}
         names: dict[str, None] = {}
         for response in responses:
+            # The right operand wins, so what an earlier resource set stays.
             envs = response.envs | envs
             annotations = response.annotations | annotations
             mounts = {mount.container_path: mount for mount in response.mounts} | mounts

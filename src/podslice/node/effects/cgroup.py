@@ -63,6 +63,7 @@ def pod_cgroup(
     if qos != BEST_EFFORT:
         shares = milli_cpu_to_shares(requests.get("cpu", ZERO).milli_value())
         if qos == GUARANTEED or declares_limit(pod, "cpu", pod_level=pod_level):
+            # Without the gate the quota is computed for 100 ms, although the configured period is written.
             counted = period if gates["CustomCPUCFSQuotaPeriod"] else DEFAULT_PERIOD_US
             quota = milli_cpu_to_quota(limits.get("cpu", ZERO).milli_value(), counted)
             quota = quota if enforce_cpu_limits else NO_QUOTA
@@ -102,6 +103,7 @@ def pod_cgroup_path(uid: str, qos: str, *, systemd: bool = True) -> str:
     if not systemd:
         return "/".join(("", *filter(None, (_ROOT, parent, f"pod{uid}"))))
     path, name = f"/{_ROOT}.slice", _ROOT
+    # systemd reads `-` in a slice's name as a level of the tree, so upstream writes a UID with `_`.
     for part in filter(None, (parent, f"pod{uid.replace('-', '_')}")):
         name = f"{name}-{part}"
         path = f"{path}/{name}.slice"

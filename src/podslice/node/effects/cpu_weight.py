@@ -48,6 +48,7 @@ def shares_to_runtime_weight(shares: int) -> int:
         return MIN_WEIGHT
     if shares >= MAX_SHARES:
         return MAX_WEIGHT
+    # The runtimes' quadratic through the logarithms; 1024 shares become weight 100.
     power = math.log2(shares)
     return math.ceil(math.pow(10, (power * power + 125 * power) / 612 - 7 / 34))
 

@@ -35,6 +35,7 @@ def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: 
     for position, container in enumerate(containers):
         score = _score(_memory_request(container) + share, memory_capacity)
         if position < inits and is_restartable_init(container):
+            # A sidecar must not be killed before the app container that requests least.
             score = min(score, sidecar_most)
         scores.append(_clamp(score))
     return scores

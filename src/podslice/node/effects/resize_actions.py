@@ -89,6 +89,7 @@ class Actuation(msgspec.Struct, frozen=True):
         written_limits = (self.actuated.pod_level.limits if self.actuated.pod_level else None) or {}
         for container in resizable_containers(self.allocated, self.gates):
             written = self.actuated.containers.get(container.name)
+            # A container that does not run gets the new values when it starts.
             if written is None or container.name not in self.observed.running:
                 continue
             then = effective(container, limits)

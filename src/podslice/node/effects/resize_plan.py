@@ -129,6 +129,7 @@ def plan_resize(resize: PodResize, announce: Callable[[LinuxValues], Sandbox], q
 
     `announce` makes the runtime's message from the values of the pod's cgroup.
     """
+    # Nothing is written when any limit cannot fall: a part of a resize would stay otherwise.
     error = memory_check(resize, quirks)
     if error:
         return ResizePlan(error=error)
@@ -206,6 +207,7 @@ class _ResourcePlanner:
             yield from self._write("cpu.weight", str(shares_to_weight(shares)), cpu_shares=shares)
 
     def _write(self, file: str, content: str, **values: int | None) -> Iterator[Step]:
+        # Made before the values change: a failed write takes the announcement back with the old values.
         undo = NotifyRuntime(self.resource, self.announce(self.state))
         self.state = replace(self.state, **values)
         yield NotifyRuntime(self.resource, self.announce(self.state))

@@ -110,6 +110,7 @@ class LostCPUs:
     def _try_growth(self, pod: AdmissionPod, without: CPUState, near: Bits) -> CPUState | None:
         """Return the state in which the pod grew from what is left to it, on its former NUMA nodes if possible; None
         where the managers refuse. Nothing changes."""
+        # Only nearby CPUs are offered first, so the manager's own choice stays near.
         close = replace(without, default=without.default & near)
         got = self._try_admission(pod, close) if close.default not in (0, without.default) else None
         return got or self._try_admission(pod, without)
@@ -143,6 +144,7 @@ class LostCPUs:
                 room &= cpu.eligible_cpus(pod, names)
             except AdmissionError:
                 return 0
+        # The shared pool must not become empty.
         spare = room.bit_count() - (0 if cpu.state.default & ~room else 1)
         for wanted in range(min(count, spare), 0, -1):
             if wanted % unit:

@@ -159,6 +159,7 @@ class MachineChange:
 
     def _follow_owners(self, before: CPUState) -> Iterator[MachineConsequence]:
         for pod in self._lost.owners():
+            # Urgent owners are helped under every policy: their containers would run on the CPUs of all others.
             if self._policy.lost_cpus == "replace" or self._lost.is_urgent(pod):
                 self._lost.replace(pod)
         for pod in self._manager.context.active.values():

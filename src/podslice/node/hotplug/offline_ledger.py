@@ -27,6 +27,7 @@ def ledger_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> C
     if not filed or filed & ~rules.topology.all_cpus & ~listed_offline:
         return state
     strict = rules.options.strict_cpu_reservation
+    # A strict reservation keeps reserved CPUs out of the file; they were there all the same.
     hidden = rules.reserved if strict else 0
     if strict and state.default & rules.reserved and assignable(state.default, rules.reserved):
         return state

@@ -364,5 +364,6 @@ def load(data: bytes, *, pod_level: bool, trust_zero: bool = True) -> MemoryChec
             pass
     checkpoint = decode(data, "v1")
     verify(checkpoint, "v1", pod_level=pod_level, trust_zero=trust_zero)
+    # As with CPUs: pod entries read as V2 survive the fall back to V1.
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint

@@ -83,9 +83,11 @@ def memory_hints(
         return _hints_with_wrapped_sums(machine, request, reuse)
     groups = Groups.of(machine)
     room = _Room(machine, request, groups.nodes)
+    # By allocatable memory, not by free: what is in use never changes what is preferred (memory-device 1.6, step 2.c).
     smallest = ALONE if room.large else room.smallest(search_budget)
     if smallest is None:
         return None
+    # A single node of a group is never a hint (memory-device 1.6, step 2.d).
     singles = room.alone & ~groups.grouped
     multis = []
     for mask in sorted(_candidates(room.nodes, groups, reuse)) if groups.grouped or reuse else ():
@@ -276,6 +278,7 @@ def _size_of(machine: MachineState, mask: Bits, name: str) -> int:
 def hints_for_held(blocks: tuple[Block, ...], request: Request) -> ProviderHints:
     """Return hints from blocks that a container holds already (memory-device 1.7); None when they do not match the
     request."""
+    # Upstream gives no preference for a request that has changed, instead of refusing it.
     if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
         return None
     return {block.type: HintSet.only(bits_of(block.numa_affinity or ())) for block in blocks}

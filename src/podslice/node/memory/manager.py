@@ -227,6 +227,7 @@ class MemoryManager:
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
         hints = self._find_hints(request, reuse)
+        # No hints at all read as no preference, so upstream refuses only after CPUs were taken (memory-device 4.4).
         if hints is None and self.context.quirks.impossible_memory_is_no_preference:
             return {}
         return dict.fromkeys(request, hints or [])
@@ -313,6 +314,7 @@ class MemoryManager:
         reusable = reuse.get(mask)
         machine = self.state.machine_state.copy()
         for block in blocks:
+            # Reused memory is charged already, by the init container that left it.
             charge(machine, mask, block.type, block.size - reusable.get(block.type, 0) if reusable else block.size)
         self._note_reusable(pod.uid, container, blocks)
         entries = {**entries, container.name: blocks}
@@ -452,6 +454,7 @@ class MemoryManager:
             return
         self.state = self.state.start(pod.uid, container.name, container_id)
         for earlier in pod.containers:
+            # Init containers run in order: those before the one that starts have ended.
             if not earlier.init or earlier.name == container.name:
                 return
             if earlier.plain_init:
@@ -476,6 +479,7 @@ class MemoryManager:
         blocks = self.state.entries(uid).get(name)
         pod_blocks = self.pod_blocks(uid) if self.rules.pod_level else ()
         self.state = self.state.unassign(uid, name)
+        # The pod's memory is counted once, as a whole, and goes with its last container.
         if uid in self.state.pod_assignments and self.rules.pod_level:
             if uid not in self.state.assignments:
                 self._free_blocks(pod_blocks)

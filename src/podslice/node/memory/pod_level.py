@@ -95,6 +95,7 @@ def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[
             if container.restartable:
                 _add(sidecars, amounts)
         elif not container.restartable:
+            # Only sidecars before it count: app containers start after it has ended.
             slices[container.name] = _subtract_from_budget(request, sidecars)
             on_slice("shared")
     pool = _subtract_from_budget(request, sidecars)

@@ -93,6 +93,7 @@ class MemoryState(msgspec.Struct, frozen=True):
             for uid, blocks in {uid: had.charged_blocks(pod_level=pod_level) for uid, had in left.items()}.items():
                 alone = uid if alone is None and _lacks_room(ledger, blocks) else alone
                 ledger = ledger if alone else _charge_all(ledger, blocks)
+            # All that are left fit together, although one may take what another gives up.
             if alone is None:
                 return self._restore(left, ledger)
             del left[alone]
@@ -323,6 +324,7 @@ def rebuild_ledger(
     machine = {node: _drop_negative(ledger) for node, ledger in default_machine_state(host, reserved).items()}
     for block in _charged_blocks(state, pod_level=pod_level):
         charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
+    # `settle` makes the ledgers independent of the order in which blocks were charged.
     settle(machine)
     return replace(state, machine_state=machine, short=_short(machine, state, pod_level=pod_level))
 

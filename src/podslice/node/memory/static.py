@@ -75,6 +75,8 @@ def resolve(
     proven = True
     if affinity.mask is None:
         affinity, proven = _require(_best(hints(), 0), _NO_DEFAULT, _NO_PREFERRED_DEFAULT, preferred=affinity.preferred)
+    # Free memory is checked without what may be reused, so a container that only fits by reuse is extended
+    # (memory-device 1.8).
     mask = affinity.mask or 0
     if is_short(machine, mask, request, crash=crash) or (whole_groups and is_part_of_group(machine, mask)):
         affinity, surely = _require(

@@ -166,6 +166,7 @@ class CPUClasses:
         for name in wish.overflow:
             if self._sharable(name) & default:
                 return self._sharable(name) & default
+        # The kernel does not balance load on isolated CPUs, so shared processes would stay where they started.
         return default & ~self.isolated or default
 
     def falls_back(self, wish: Wish, default: Bits) -> bool:

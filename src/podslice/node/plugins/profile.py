@@ -222,6 +222,7 @@ class PluginProfile:
                 return Proposal(Pick(candidate, True))
             return Proposal(self._static(ask, pool, mask, near, layers, picker, search_budget))
         candidates = [Pick(one, True) for one in found]
+        # The manager's own pick competes too, if there is room for one more candidate.
         if len(candidates) < self.max_candidates:
             candidates.append(self._static(ask, pool, mask, near, layers, picker, search_budget))
         if len(candidates) == 1 and not self.hint_scores:
@@ -261,6 +262,7 @@ class PluginProfile:
         node: CPUNode,
         on_broken: OnBroken,
     ) -> Iterator[Bits]:
+        # A generator: without Score the first candidate ends the search.
         left = self.max_candidates
         for step in self.selects:
             try:

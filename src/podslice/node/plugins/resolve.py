@@ -57,6 +57,7 @@ def make_plugin(entry: PluginEntry, machine: CPUMachine) -> CPUPlugin:
         plugin = find_factory(entry.name)(entry.arguments, machine)
         if not isinstance(plugin, CPUPlugin):
             raise TypeError(f"its factory returns a {type(plugin).__name__}, not a CPUPlugin")
+        # Properties of a foreign class may raise: better now than in an admission.
         str(plugin.version), bool(plugin.soft), bool(plugin.sees_pods), bool(plugin.sees_owners)
     except StartError:
         raise

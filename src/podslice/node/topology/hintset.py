@@ -61,6 +61,7 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
     def __iter__(self) -> Iterator[Hint]:
         """Iterate over the hints as upstream lists them, for output and recordings; with more than 16 nodes only over
         the first sets."""
+        # A set of one mask, from what a container holds already.
         if not self.nodes:
             mask = self.singles or self.multis[0]
             return iter([Hint(mask, True)])
@@ -82,6 +83,7 @@ class HintSet(msgspec.Struct, eq=False, dict=True):
     @cached_property
     def narrowest(self) -> Size:
         """Size of the smallest set."""
+        # One node is the least; larger sets need no search then.
         if self.singles:
             return ALONE
         sets = self.multis + ((self.open_nodes,) if self.open_nodes else ())

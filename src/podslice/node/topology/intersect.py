@@ -42,6 +42,7 @@ def find_preferred(sets: Sequence[HintSet], fit: Fit, search_budget: SearchBudge
             sizes.add(one.smallest)
         else:
             aligned = aligned or one
+    # All resources prefer sets of one size only; two sizes have no mask in common.
     if len(sizes) > 1:
         return NOT_FOUND
     before = search_budget.left
@@ -122,6 +123,7 @@ def find_nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, search_budg
     for place, one in enumerate(sets):
         alone |= one.singles
         touched = one.support if place == 0 else touched & one.support
+    # A single node is reached as soon as one resource can use it alone and every other in some set.
     if alone & touched:
         found.add(fit.best_single(alone & touched))
     for fixed, opened in _branches(sets, all_nodes):
@@ -140,6 +142,7 @@ def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple
     branches: set[tuple[Bits, tuple[HintSet, ...]]] = {(all_nodes, ())}
     for one in sets:
         following = {(fixed & mask, opened) for fixed, opened in branches for mask in one.multis}
+        # Groups are disjoint: intersections of two different ones are empty and drop out.
         following |= {(fixed, (*opened, one)) for fixed, opened in branches if fixed & one.open_nodes}
         branches = {branch for branch in following if branch[0]}
     return branches
@@ -152,6 +155,8 @@ def _find_widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, 
         room &= one.open_nodes
     if not room or not opened:
         return room
+    # Sizes that are reached are all from some smallest one up, so the target size or the next larger is best
+    # (docs/merge.md, corollary).
     for size in range(min(target, room.bit_count()), room.bit_count()):
         mask = _find_of_size(room, size, opened, fit, search_budget)
         if mask is not None:
@@ -261,6 +266,7 @@ class ClosestFit(Fit):
         if known is None or len(groups) == 1:
             return known
         spreads = self._spreads(groups)
+        # Most machines have few groups, and the walk ends at once; the other ways cost more to begin.
         few = SearchBudget(_FEW_STEPS)
         known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
         if few.left >= 0:
@@ -280,6 +286,7 @@ class ClosestFit(Fit):
         masks = [bits_of(group) for group in groups]
         sizes = [len(group) for group in groups]
         for cost, counts in ways:
+            # Ways of equal cost are all compared, since the lowest mask wins among them.
             if cost > best[0]:
                 break
             used = [place for place, count in enumerate(counts) if count]
@@ -311,6 +318,7 @@ class ClosestFit(Fit):
     def _between(self, node: int, other: int) -> int:
         distances = self._distances[node]
         position = self._position[other]
+        # Upstream reads past the end of the list here, and crashes.
         if position >= len(distances):
             raise UpstreamDefectError(
                 "distances_by_node_id", f"NUMA node {node} lists {len(distances)} distances, not one for {other}"

@@ -233,6 +233,7 @@ class TopologyManager:
             affinity = self._merge(merger, pod, None, hints)
         else:
             affinity = self._settle_with_plugins(merger, pod, (None,) if pod.managed else pod.containers, hints)
+        # Every container has the pod's affinity, and the resources are given once, for the whole pod.
         if pod.managed:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
@@ -254,6 +255,7 @@ class TopologyManager:
             self.context.metrics[SCORED_MERGES[merged.agrees]] += 1
         if not merged.proven:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
+        # A running pod keeps its resources whatever its hints merge to; upstream may refuse it (cpu-topology 11.20).
         if not merged.admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
                 self.context.metrics[_MISALIGNED[self.scope]] += 1
@@ -308,6 +310,7 @@ class TopologyManager:
         if len(tied) > _MOST_TIED:
             self.context.end_early("the NUMA nodes that the plugins like best")
         best, best_score = winner, -1
+        # Strictly better only: among equal scores the first mask stays.
         for mask in tied[:_MOST_TIED]:
             hint = Hint(mask, winner.preferred)
             try:

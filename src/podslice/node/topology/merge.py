@@ -82,6 +82,7 @@ class Merger:
         walked = self._walk(providers) if self._may_crash else None
         best, proven = (walked, True) if walked else self._fold(providers, search_budget or SearchBudget())
         agrees, parts = None, _TOGETHER
+        # A preferred winner suits every resource; scores decide only where none does.
         if self.scored is not None and not best.preferred:
             chosen = self.scored.best(providers, best.mask, self._fit.key)
             agrees = chosen == best.mask
@@ -159,6 +160,7 @@ class Merger:
         if not lists:
             return self._merge_sets(sets, search_budget, impossible=False)
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
+        # Impossible resources only rule out preferred winners; the rules can still be searched.
         if all(hints == [_IMPOSSIBLE] for hints in lists):
             return self._merge_sets(sets, search_budget, impossible=impossible)
         return self._merge_lists([*map(list, sets), *lists], _span(sets)), True
@@ -177,6 +179,7 @@ class Merger:
         if not best.mask:
             best = intersect.find_nearest(sets, self.all_nodes, self._fit, search_budget)
             found, proven = Hint(best.mask or self.all_nodes, False), proven and best.proven
+        # Few enough nodes to list everything: the answer is exact after all (docs/merge.md).
         if not proven and self.all_nodes.bit_count() <= search_budget.exact_nodes:
             lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
             return self._merge_lists(lists, _span(sets)), True

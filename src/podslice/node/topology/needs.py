@@ -21,6 +21,7 @@ class Need(msgspec.Struct, eq=False):
     def nodes(cls, mask: Bits, amount: int) -> Need:
         """Return the need for at least `amount` nodes of `mask`."""
         values = dict.fromkeys(iter_bits(mask), 1)
+        # Nodes that must all be there need no search, so they have a type of their own.
         return AllOf(values, amount, mask) if amount == len(values) else Need(values, amount)
 
     def is_met_by(self, mask: Bits) -> bool:

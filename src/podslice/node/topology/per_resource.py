@@ -34,6 +34,7 @@ class Remoteness:
         self._both = {
             one: {other: distances[one][j] + distances[other][i] for j, other in enumerate(ids)}
             for i, one in enumerate(ids)
+            # A row of another length says nothing certain about any pair: then no distance is known.
             if all(len(row) == len(ids) for row in distances.values())
         }
         farthest = max((max(row.values()) for row in self._both.values()), default=0)
@@ -68,6 +69,7 @@ def choose_masks(
     chosen = {one.name: winner for one in wanting}
     order = sorted(wanting, key=lambda one: (-one.weight, one.name))
     far: dict[Bits, list[int]] = {}
+    # Moves of one resource can make another's worth while, so rounds repeat until none moves.
     for _ in range(_MOST_ROUNDS):
         before = dict(chosen)
         for one in order:

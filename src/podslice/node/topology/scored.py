@@ -74,6 +74,7 @@ class ScoredMerge:
         best: tuple[int, bool, int, tuple[int, Bits]] | None = None
         for some in self._by_size(supplies, winner):
             masks, size = some.masks, some.size
+            # No mask of this size can beat the best one: skip scoring them.
             if best is not None and -best[0] > sum([one.weight * one.upper_bound(size) for one in supplies]):
                 if size >= smallest:
                     return best[3][1]  # every larger set has a lower bound still
@@ -207,6 +208,7 @@ class _Supply:
         smallest = self.smallest if self.smallest < size else size
         if self._values is not None:
             values, given = self._values, 0
+            # Inlined like `needs._supply`: it runs for each mask of each resource.
             while mask:
                 low = mask & -mask
                 given += values.get(low.bit_length() - 1, 0)

@@ -103,6 +103,7 @@ def fewest(
             size = max(size, bisect_left(totals, need.amount) + 1)
     if size > len(ids):
         return None
+    # With one additive need the largest nodes are the fewest.
     if len(needs) <= 1 and all(need.additive for need in needs):
         return Size(known + size, True)
     if not all_met(needs, nodes):
@@ -152,6 +153,7 @@ def lowest(
         and (span is None or span.holds(first))
     ):
         return first if below is None or first < below else None
+    # It was the only set of this size.
     if first == nodes:
         return None
     if search_budget is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
@@ -191,6 +193,7 @@ class _Descent:
         self.below = below
         bounds = [need for need in needs if need.additive]
         self.additive = len(bounds)
+        # Each need alone may be met where both together are not.
         if len(bounds) > 1:
             bounds.append(_combined_need(bounds, self.ids))
         self.lacking = tuple([need.amount for need in bounds])
@@ -210,6 +213,7 @@ class _Descent:
         """Choose `count` of the nodes below `position`, beside `chosen`; return the lowest completed mask or None."""
         if count == 0:
             return self._complete(lacking, chosen)
+        # Even the largest remaining nodes are too few.
         for lack, most in zip(lacking, self.most, strict=True):
             if lack > most[position][count]:
                 return None

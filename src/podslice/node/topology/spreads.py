@@ -122,6 +122,7 @@ class Spreads:
         found: list[int] = []
         for later in range(index, len(self.sizes)):
             room = self.sizes[later]
+            # Within twins numbers only fall, so this group gives no more than the one before.
             if later == index and self._follows[index]:
                 room = min(room, counts[-1])
             found += [costs[later] + nearest[later][missing - 1]] * min(room, missing)

@@ -53,6 +53,7 @@ class Walk:
             if self._steps > _MOST_STEPS:
                 raise TooLongError
             following = mask if hint.mask is None else mask & hint.mask
+            # Upstream drops choices without a common node before it compares them.
             if following:
                 best = self._descend(place + 1, following, _in_common(common, hint), best)
         self._known[key] = best

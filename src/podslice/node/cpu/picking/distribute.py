@@ -39,6 +39,7 @@ class Distributor:
 
         Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
         """
+        # Upstream falls back to packing for a request that is no multiple of a core.
         if count % self._group:
             return Pick(self._packer.take(available, count))
         if count < 1:
@@ -58,6 +59,7 @@ class Distributor:
     def _choose(self, search: Combinations, count: int) -> Choice | None:
         """Return the best combination of the fewest nodes that can hold the request, None if there is none."""
         topology, group = self._packer.topology, self._group
+        # Upstream rounds up at every step; the first size to try must be the same.
         machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
         groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
         groups = (count - 1) // group + 1
@@ -70,6 +72,7 @@ class Distributor:
     def _hand_out(self, work: Accumulator, choice: Choice, search: Combinations) -> None:
         nodes, (_, group) = work.topology.numa_nodes, search.deal
         share = search.deal.share(len(choice.nodes))
+        # One share for each occurrence: a node across two sockets may be listed twice (cpu-topology 4.3).
         for node in choice.nodes:
             self._take_from(work, nodes[node], share)
         remainder = search.deal.remainder(len(choice.nodes))

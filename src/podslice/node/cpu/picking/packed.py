@@ -29,6 +29,7 @@ class Packer:
         self.quirks = quirks
         self.spread = spread
         self.uncore = uncore
+        # The level order of upstream: NUMA nodes before sockets, unless a socket holds several (cpu-topology 4.2).
         self.numa_first = topology.num_sockets >= len(topology.numa_nodes)
         self.core_parents = topology.sockets if self.numa_first else topology.numa_nodes
         self.core_parent_of = topology.socket_of if self.numa_first else topology.numa_of
@@ -49,6 +50,7 @@ class Packer:
         work = Accumulator(self, available, count)
         if work.need > work.free.bit_count():
             raise not_enough(count, available)
+        # Upstream tries both levels for small requests too, and finds nothing.
         if count >= self.smallest_package:
             levels = (work.take_whole_numa_nodes, work.take_whole_sockets)
             for take_level in levels if self.numa_first else reversed(levels):
@@ -142,6 +144,7 @@ class Accumulator:
     def _order(self, objects: Iterable[tuple[int, Bits]], within: Bits = -1) -> list[int]:
         free = self.free
         inside = free & within
+        # The key counts an object's free CPUs on the whole machine, not only within the parent (cpu-topology 4.3).
         keyed = [((free & cpus).bit_count(), key) for key, cpus in objects if cpus & inside]
         keyed.sort()
         return [key for _, key in keyed]
@@ -152,6 +155,7 @@ class Accumulator:
         ordered: list[int] = []
         for parent in parents:
             ordered += self._order(children[parent], parent_cpus[parent])
+        # Upstream lists an object under each of its parents, and takes it twice (cpu-topology 11.10).
         if not self.packer.lists_twice:
             return list(dict.fromkeys(ordered))
         return ordered
@@ -225,6 +229,7 @@ class Accumulator:
             whole = [cpus for key in order if (cpus := objects[key]) & free == cpus]
         else:
             whole = [cpus for key in order if ((cpus := objects[key]) & free).bit_count() == average]
+        # Free objects are listed before the walk, as upstream does: one that is listed twice is taken twice.
         for cpus in whole:
             size = cpus.bit_count()
             if need >= size:
@@ -298,6 +303,7 @@ class Accumulator:
             need -= cpus.bit_count()
             if need > 0 and whole:
                 cores = lowest_bits(whole, (need + 1) // 2)
+                # With an odd need the last core gives its first thread only: the highest bit is the last one's second.
                 more = cores | cores << step
                 cpus |= more ^ (1 << more.bit_length() - 1 if more.bit_count() > need else 0)
             self.take(cpus)

@@ -77,6 +77,7 @@ class Picker:
         sockets = fewest_sockets(self.topology, available, count)
         if _count_sockets(self.topology, pick.cpus) <= len(sockets):
             return pick
+        # Packing may use more sockets than needed: pick again within the fewest, if whole cores allow it.
         try:
             fewer = self._take(available & reduce(or_, sockets, 0), count, search_budget)
         except AdmissionError:
@@ -95,6 +96,7 @@ class Picker:
             return self.take(available, count, search_budget)
         near = self.near(available, affinity)
         pick = self.take(near, min(near.bit_count(), count), search_budget)
+        # The rest comes from anywhere: an affinity of best-effort is a preference (cpu-topology 6.3).
         missing = count - pick.cpus.bit_count()
         if missing == 0:
             return pick

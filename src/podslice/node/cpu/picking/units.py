@@ -23,6 +23,7 @@ def take_units(
     rests = _sums_after(sums, count)
     chosen, missing = 0, count
     for place, mine, rest in zip(places, sums, rests, strict=True):
+        # As many CPUs as possible here, such that the later places can make up exactly the rest.
         amount = next((n for n in range(missing, -1, -1) if mine >> n & 1 and rest >> (missing - n) & 1), None)
         if amount is None:
             return None
