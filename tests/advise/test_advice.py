@@ -1,4 +1,4 @@
-"""The advice a program asks for by the names of `podslice`."""
+"""The questions of a program, by the names of `podslice`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def test_explain_tells_why_and_what_helps() -> None:
     node = make_node("pack:2 numa:1(memory=64GB) core:8 pu:2", topology_manager_policy="single-numa-node")
     before = dict(node.files)
     pod = make_pod("big", ("c", "20"))
-    told = podslice.explain(node, pod)
-    assert (told.trace.admitted, told.trace.code) == (False, "cpu-too-big")
-    change = told.fixes[0].change
+    explanation = podslice.explain(node, pod)
+    assert (explanation.trace.admitted, explanation.trace.code) == (False, "cpu-too-big")
+    change = explanation.fixes[0].change
     assert isinstance(change, podslice.EditPod)
     assert dict(node.files) == before
     assert node.admit(change.pod).admitted
 
 
 def test_explanations_follow_the_node() -> None:
-    """What was learnt of a node counts only until the node changes."""
+    """Cached answers about a node serve only until the node changes."""
     node = make_node("pack:1 numa:1(memory=64GB) core:4 pu:2", topology_manager_policy="none")
     pod = make_pod("x", ("c", "6"))
     assert podslice.explain(node, pod).trace.admitted
     assert node.admit(make_pod("a", ("c", "4"))).admitted
-    told = podslice.explain(node, pod)
-    assert [fix.code for fix in told.fixes if fix.code == "evict-pods"] == ["evict-pods"]
+    explanation = podslice.explain(node, pod)
+    assert [fix.code for fix in explanation.fixes if fix.code == "evict-pods"] == ["evict-pods"]
     assert not node.admit(pod).admitted
-    assert podslice.explain(node, pod) == told
+    assert podslice.explain(node, pod) == explanation
     assert node.remove("a") is True
     assert podslice.explain(node, pod).trace.admitted
 
@@ -43,8 +43,8 @@ def test_explanations_follow_the_node() -> None:
 def test_explain_all_is_in_turn() -> None:
     """Explanations come one by one; admitted pods are there for the next, and not on the node."""
     node = make_node("pack:1 numa:1(memory=64GB) core:4 pu:2", topology_manager_policy="none")
-    told = podslice.explain_all(node, [make_pod("a", ("c", "4")), make_pod("b", ("c", "4"))])
-    assert [next(told).trace.admitted, next(told).trace.admitted] == [True, False]
+    explanation = podslice.explain_all(node, [make_pod("a", ("c", "4")), make_pod("b", ("c", "4"))])
+    assert [next(explanation).trace.admitted, next(explanation).trace.admitted] == [True, False]
     assert node.pods == ()
 
 

@@ -64,7 +64,7 @@ class FakeHost:
 
 
 def test_clean_node(tmp_path: Path) -> None:
-    """A node that does what its state says has no findings, kernel threads or not."""
+    """A node that matches its state has no findings, kernel threads or not."""
     code, report = FakeHost(tmp_path).audit()
     assert (code, report["findings"], report["outsiders"]) == (0, [], {})
     assert (report["pods"], report["containers"]) == (2, 2)
@@ -105,7 +105,7 @@ def test_cgroups_inside_a_container(tmp_path: Path) -> None:
 
 
 def test_outsiders_are_counted(tmp_path: Path) -> None:
-    """System services are not a finding unless asked for."""
+    """System services are findings only with --strict."""
     host = FakeHost(tmp_path)
     host.process(300, "sshd", "0-31", "system.slice/ssh.service")
     assert host.audit()[0] == 0
@@ -114,7 +114,8 @@ def test_outsiders_are_counted(tmp_path: Path) -> None:
 
 
 def test_without_names(tmp_path: Path) -> None:
-    """Without the kubelet's logs, a container is recognised by its set; an assignment nobody has is a finding."""
+    """Without the kubelet's logs, a container is recognised by its set; an assignment without a container is a
+    finding."""
     host = FakeHost(tmp_path)
     for path in (tmp_path / "logs").iterdir():
         path.unlink()
@@ -169,8 +170,8 @@ ELASTIC = "apiVersion: podslice.io/v1alpha1\nkind: PodslicePolicy\nspec: {resize
 
 
 def test_promised_cpus(tmp_path: Path) -> None:
-    """What was promised is shown beside what containers have, for people too; it is a finding only under a policy that
-    was given and would not have let them grow. A promise that does not hold is none."""
+    """Promised CPUs are shown beside those that containers have; growth is a finding only under a given policy that
+    would not have allowed it. A promise that is out of date is none."""
     host = FakeHost(tmp_path)
     first, rest = CPUSet.parse(host.own), host.own
     promised = str(CPUSet(sorted(first)[:2]))
@@ -202,7 +203,7 @@ def test_promised_cpus(tmp_path: Path) -> None:
     ("classes", "found"), [("", 1), (", cpuClasses: [{name: slow}]", 1), (", cpuClasses: [{name: fast}]", 0)]
 )
 def test_classes_that_the_policy_has_no_more(tmp_path: Path, classes: str, found: int) -> None:
-    """Who was given CPUs under classes of which the policy has none keeps them, and is found."""
+    """Containers with CPUs of a class that the policy no longer has keep them, and are reported."""
     host = FakeHost(tmp_path)
     file = tmp_path / "state" / "podslice_policy_state"
     content = {"version": 1, "bootId": "", "classes": {UID: {"app": ["fast!"], "gone": ["fast"]}}}
@@ -233,7 +234,7 @@ def test_one_thread_of_each_core(tmp_path: Path, threads: tuple[int, int], found
 
 
 def test_a_damaged_promise_is_a_finding(tmp_path: Path) -> None:
-    """A policy's state file that does not count is named."""
+    """A damaged state file of a policy is reported by name."""
     host = FakeHost(tmp_path)
     (tmp_path / "state" / "podslice_policy_state").write_text("{}")
     code, report = host.audit()
@@ -242,7 +243,7 @@ def test_a_damaged_promise_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_resize_that_is_being_written(tmp_path: Path) -> None:
-    """While an intent says so, the CPUs of before and of after are both as they should be."""
+    """While an intent is open, the CPUs of before and of after are both right."""
     host = FakeHost(tmp_path)
     after = str(CPUSet(sorted(CPUSet.parse(host.own))[:2]))
     intents = {UID: {"from": {"containers": {"app": host.own}}, "to": {"containers": {"app": after}}}}

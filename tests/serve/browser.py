@@ -103,13 +103,13 @@ class Browser:
             self.errors.append(parameters["entry"]["text"])
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression; promises are waited for."""
+        """Return the value of a JavaScript expression; promises are awaited."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Until a JavaScript expression is true."""
+        """Wait until a JavaScript expression is true."""
         end = time.monotonic() + _PATIENCE
         while not self.evaluate(expression):
             assert time.monotonic() < end, f"never true: {expression}; {self.errors}"
@@ -125,7 +125,7 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **details)
 
     def screenshot(self, path: Path, width: int, height: int, *, dark: bool = False) -> None:
-        """The page as PNG, or as WebP where the name of the file says so."""
+        """Save the page as PNG, or as WebP where the name of the file says so."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])

@@ -1,4 +1,4 @@
-"""The local page answers what it should, and nobody else."""
+"""The local page: its answers, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_pods_are_placed_one_after_the_other(app: App) -> None:
 
 @pytest.mark.parametrize("body", ["", "kind: Pod", "{", "kind: Service", "\x00", "a: [1"])
 def test_mistakes_are_said(app: App, body: str) -> None:
-    """What is not a pod gives one sentence and status 422; hostile names are escaped."""
+    """Text that is not a pod gives one sentence and status 422; hostile names are escaped."""
     status, text = post(app, body)
     assert status == 422
     assert 'class="problem"' in text
@@ -105,7 +105,7 @@ def test_strangers_are_refused(app: App) -> None:
 
 
 def test_token() -> None:
-    """With a token nobody gets in without it; the page turns it into a cookie and takes it out of the address."""
+    """With a token no request gets in without it; the page turns it into a cookie and removes it from the address."""
     node = small_node()
     app = App(lambda: node, lambda: "fixed", token=TOKEN)
     elsewhere = {"host": "node7.example"}
@@ -120,7 +120,7 @@ def test_token() -> None:
 
 
 def test_changes_are_seen() -> None:
-    """When the state changes, the node is built again; a state that cannot be read is said so."""
+    """When the state changes, the node is built again; a state that cannot be read is reported."""
     stamps = iter([1, 1, 2, 3])
     made: list[int] = []
 
@@ -151,7 +151,7 @@ def test_only_loopback_without_token(address: str) -> None:
 
 @pytest.mark.slow
 def test_command_refuses_other_addresses() -> None:
-    """The command says in one line why it does not start."""
+    """The command reports in one line why it does not start."""
     result = run("serve", "--machine", "laptop-i5-8250u", "--address", "0.0.0.0")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "--token" in result.stderr

@@ -1,4 +1,4 @@
-"""What a client sends can neither end nor hold up the page for others."""
+"""The server against hostile clients: none can end the page or hold it up for others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server() -> Iterator[PageServer]:
 
 
 def ask(server: PageServer, raw: bytes) -> int:
-    """The status of the answer to bytes; 0 when the server hangs up without one."""
+    """Return the status of the answer to these bytes; 0 when the server closes the connection without one."""
     with socket.create_connection(server.server_address[:2], timeout=60) as client:
         client.sendall(raw)
         line = client.makefile("rb").readline()
@@ -46,7 +46,7 @@ def alive(server: PageServer) -> bool:
     [(b"9" * 5000, 413), (b"9" * 8, 413), (b"-5", 411), (b"+5", 411), ("٣".encode(), 411), (b"", 411), (b"1_0", 411)],
 )
 def test_lengths(server: PageServer, length: bytes, status: int) -> None:
-    """A length that is none, or too long, is refused before anything is read."""
+    """A length that is no number, or too large, is refused before the body is read."""
     head = b"POST /explain HTTP/1.1\r\nHost: localhost\r\nX-Podslice: 1\r\nContent-Length: "
     assert ask(server, head + length + b"\r\n\r\n") == status
     assert alive(server)
@@ -66,7 +66,8 @@ def test_bombs(server: PageServer, body: bytes) -> None:
 
 
 def test_strangers_send_no_body() -> None:
-    """Who may not ask is told so before a body is read: without token, own header, right host, path or method."""
+    """A request without the right to an answer is refused before its body is read: without token, own header, right
+    host, path or method."""
     node = small_node()
     with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed", token=TOKEN)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -87,7 +88,7 @@ def test_strangers_send_no_body() -> None:
     ],
 )
 def test_refused_before_the_body(server: PageServer, line: bytes, headers: bytes, status: int) -> None:
-    """A refusal does not wait for the body it will not read."""
+    """A refusal does not wait for the body that it will not read."""
     assert ask(server, line + b" HTTP/1.1\r\n" + headers + b"Content-Length: 100\r\n\r\n") == status
 
 
@@ -116,7 +117,7 @@ def test_slow_senders_are_hung_up_on() -> None:
 
 
 def test_a_busy_page_says_so() -> None:
-    """While one request takes long, another is told so after a while instead of waiting for ever."""
+    """While one request takes long, another gets 503 after a while instead of waiting for ever."""
     entered, go_on = threading.Event(), threading.Event()
 
     def slow() -> Node:

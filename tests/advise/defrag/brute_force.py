@@ -20,7 +20,7 @@ Layout = tuple[tuple[Bits, Bits], ...]
 
 
 def fewest_by_force(node: Node, pod: Pod, most: int) -> int | None:
-    """The fewest container moves that make the pod fit, None if more than `most` or impossible."""
+    """Return the fewest container moves that make the pod fit; None if there are more than `most`, or none."""
     kubelet = node.kubelet
     groups = find_movable_groups(node.view)
     start: Layout = tuple((group.cpus, group.nodes) for group in groups)
@@ -29,7 +29,7 @@ def fewest_by_force(node: Node, pod: Pod, most: int) -> int | None:
     ring: dict[int, list[Layout]] = {0: [start]}
     for moved in range(most + 1):
         for layout in ring.get(moved, []):
-            if best[layout] == moved and admits(Trial(_laid_out(kubelet, groups, layout)), pod, EditPod(pod)):
+            if best[layout] == moved and admits(Trial(_lay_out(kubelet, groups, layout)), pod, EditPod(pod)):
                 return moved
         for layout in ring.get(moved, []):
             if best[layout] < moved:
@@ -39,7 +39,7 @@ def fewest_by_force(node: Node, pod: Pod, most: int) -> int | None:
                 if cost > most or best.get(after, most + 1) <= cost:
                     continue
                 if after not in valid:
-                    valid[after] = _keeps_all(kubelet, _laid_out(kubelet, groups, after))
+                    valid[after] = _keeps_all(kubelet, _lay_out(kubelet, groups, after))
                 if valid[after]:
                     best[after] = cost
                     ring.setdefault(cost, []).append(after)
@@ -77,8 +77,8 @@ def _whole_cores(kubelet: Kubelet, cpus: Bits) -> bool:
     )
 
 
-def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
-    """A copy of the node with every group at its place."""
+def _lay_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
+    """Return a copy of the node with every group at its place."""
     copy = kubelet.copy()
     cpu, memory = copy.manager.cpu, copy.manager.memory
     default = cpu.state.default
@@ -96,7 +96,7 @@ def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
 
 
 def _keeps_all(before: Kubelet, after: Kubelet) -> bool:
-    """True when memory fits where it is booked, and every pod, admitted again, is judged no worse than before."""
+    """Whether memory fits where the ledger has it, and every pod, admitted again, is judged no worse than before."""
     memory = after.manager.memory
     booked = sum(t.reserved for s in memory.machine_state.values() for t in (s.memory_map or {}).values())
     asked = sum(t.reserved for s in before.manager.memory.machine_state.values() for t in (s.memory_map or {}).values())

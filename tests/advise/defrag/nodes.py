@@ -20,7 +20,7 @@ class Fragmented(NamedTuple):
 
 
 def pod(uid: str, *cpus: str, memory: str = "256Mi", gpu: bool = False, budget: str = "", init: str = "") -> Pod:
-    """A Guaranteed pod with one container for each of `cpus`."""
+    """Return a Guaranteed pod with one container for each of `cpus`."""
 
     def resources(cpu: str) -> dict[str, Any]:
         amounts = {"cpu": cpu, "memory": memory, **({GPU: "1"} if gpu else {})}
@@ -38,7 +38,7 @@ def pod(uid: str, *cpus: str, memory: str = "256Mi", gpu: bool = False, budget: 
 def fragmented(
     seed: int, machine: str, *, pods: int, sizes: str, memory: bool, leave: int = 2, profile: str = "podslice"
 ) -> Fragmented:
-    """A node on which pods came and went, and pods it might refuse."""
+    """Return a node on which pods came and went, and pods that it might refuse."""
     random = Random(seed)
     options = random.choice([{}, {}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}])
     config = KubeletConfig(

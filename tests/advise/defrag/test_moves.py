@@ -25,7 +25,7 @@ LARGE = "pack:2 numa:4(memory=64GiB) core:16 pu:2"
 
 
 def checked(node: Node, wanted: object, plan: Plan) -> None:
-    """Apply a plan to the node itself, looking at the state files after every move, and admit the pod."""
+    """Apply a plan to the node itself, checking the state files after every move, and admit the pod."""
     kubelet = node.kubelet
     facts = NodeFacts(node.machine, kubelet.manager.cpu.reserved, {})
     for move in plan.moves:
@@ -74,7 +74,7 @@ def test_plans_work_on_the_node_itself(seed: int) -> None:
 
 
 def _fragmented() -> Node:
-    """Two NUMA nodes of 16 CPUs with pods of three CPUs each, and six and seven CPUs free."""
+    """Return two NUMA nodes of 16 CPUs with pods of three CPUs each, and six and seven CPUs free."""
     node = make_node("pack:2 numa:1(memory=64GiB) core:16 pu:1", topology_manager_policy="single-numa-node")
     for number in range(10):
         assert node.admit(pod(f"p{number}", "3")).admitted
@@ -99,7 +99,7 @@ def test_nothing_to_do_for_a_pod_that_fits() -> None:
 
 
 def test_impossible_is_proven() -> None:
-    """More CPUs than a NUMA node has cannot be had by moving, and the answer says so."""
+    """More CPUs than a NUMA node has cannot be gained by moves, and the answer says so."""
     plan = defragment(_fragmented(), pod("huge", "17"))
     assert not plan.fits
     assert plan.proven
@@ -120,7 +120,7 @@ def test_pods_with_devices_stay() -> None:
 
 
 def test_bounded_search_says_what_is_not_proven() -> None:
-    """With hardly any states to look at, a plan may still be found, and the answer does not claim it is minimal."""
+    """With a very low limit of states a plan may still be found, and the answer does not claim that it is minimal."""
     node = make_node("pack:2 numa:1(memory=64GiB) core:16 pu:1", topology_manager_policy="single-numa-node")
     for number in range(14):
         assert node.admit(pod(f"q{number}", "2")).admitted
@@ -178,7 +178,7 @@ def test_largest_pod() -> None:
 
 
 def test_a_spoilt_plan_is_noticed() -> None:
-    """The check of plans finds CPUs that are not free, and a pod that does not fit afterwards."""
+    """The check of plans reports CPUs that are not free, and a pod that does not fit afterwards."""
     node = _fragmented()
     wanted = pod("big", "9")
     (move,) = defragment(node, wanted).moves

@@ -1,4 +1,4 @@
-"""Plans of moves after which a resize that has to wait is granted."""
+"""Plans of moves after which a deferred resize is granted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def crowded() -> Node:
-    """Node 0 is full but for two CPUs, node 1 empty; the pod p is on node 0."""
+    """Return a node whose NUMA node 0, with the pod p, is full but for two CPUs, and whose node 1 is empty."""
     here = node(**SINGLE)
     for name, size in (("p", "4"), ("q", "6"), ("r", "2")):
         here.admit(one(size, name))
@@ -32,7 +32,7 @@ def crowded() -> Node:
 
 
 def carried_out(here: Node, wish: Any, plan: Plan) -> None:
-    """Every move, then the resize, on the node itself."""
+    """Carry out every move, then the resize, on the node itself."""
     assert plan.fits
     for move in plan.moves:
         assert move.uid != wish.metadata.uid
@@ -59,7 +59,7 @@ def test_the_fewest_moves(size: str, moved: int) -> None:
 
 
 def test_no_moves_help() -> None:
-    """What the NUMA node is too small for, and what is below the promise, no move lets in."""
+    """No moves help a resize that is too large for the NUMA node, or below the promised CPUs."""
     for size in ("16", "3"):
         plan = defragment_for_resize(crowded(), one(size))
         assert (plan.fits, plan.moves) == (False, ())
@@ -67,7 +67,7 @@ def test_no_moves_help() -> None:
 
 
 def test_a_pod_that_is_not_there() -> None:
-    """It is an error, as it is for a resize."""
+    """A pod that is not on the node is an error, as it is for a resize."""
     with pytest.raises(InputError, match="not on the node"):
         defragment_for_resize(crowded(), one("4", "x"))
 
@@ -117,7 +117,8 @@ def test_plans_are_carried_out(seed: int) -> None:
     ids=["no-section", "all", "none", "annotated"],
 )
 def test_who_may_be_moved(rules: Defragmentation, moved: list[str] | None) -> None:
-    """A policy with a section defrag says who may be moved; without one every container that can move may."""
+    """A policy with a section defrag decides which containers may move; without one every container that can move
+    may."""
     policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=rules)
     here = Node(MACHINE, node(**SINGLE).rules.config, policy=policy)
     here.admit(one("4"))

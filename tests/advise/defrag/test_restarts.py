@@ -16,7 +16,7 @@ SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"
 
 
 def checked(setup: Setup, pod: Pod, plan: RestartPlan) -> None:
-    """Do what the plan says on a new node."""
+    """Carry out the plan on a new node."""
     node = setup.node()
     specs = {other.metadata.uid: other for other in setup.running}
     away = set()
@@ -76,12 +76,12 @@ def test_plans_work_and_are_smallest(seed: int) -> None:
 
 
 def largest(node: Node, *, most: int) -> Largest:
-    """The largest pod with one container, with at most so many restarts."""
+    """Return the largest pod with one container, with at most so many restarts."""
     return largest_pod(node, make_pod("new", ("c", "1")), lambda wanted: plan_restarts(node, wanted, most=most))
 
 
 def scattered() -> Node:
-    """Two nodes with 8 CPUs, each with a pod of 4 and some room, but for no pod of 6."""
+    """Return two NUMA nodes with 8 CPUs, each with a pod of 4 and some room, but none for a pod of 6."""
     node = make_node(SMALL, topology_manager_policy="single-numa-node")
     for name in ("a", "b"):
         assert node.admit(make_pod(name, ("c", "2"))).admitted
@@ -117,7 +117,7 @@ def test_largest_pod() -> None:
 
 
 def test_fits_already() -> None:
-    """A pod that fits needs no moves, and the plan says only where it goes."""
+    """A pod that fits needs no moves, and the plan holds only its place."""
     plan = plan_restarts(make_node(SMALL), make_pod("x", ("c", "2")))
     assert (plan.fits, plan.restarted, plan.exhaustive) == (True, (), True)
     assert [step.action for step in plan.steps] == ["place"]

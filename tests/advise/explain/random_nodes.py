@@ -63,7 +63,7 @@ class Setup(NamedTuple):
 
 
 def random_machine(random: Random) -> Machine:
-    """One of `MACHINES`, with huge pages on some or all of its NUMA nodes or on none."""
+    """Return one of `MACHINES`, with huge pages on some or all of its NUMA nodes or on none."""
     machine = from_synthetic(random.choice(MACHINES))
     pages = random.choice([0, 0, 128, 512])
     nodes = tuple(
@@ -73,7 +73,7 @@ def random_machine(random: Random) -> Machine:
 
 
 def random_config(random: Random) -> KubeletConfig:
-    """Static CPU Manager with anything beside it."""
+    """Return a configuration with the static CPU Manager and anything beside it."""
     return KubeletConfig(
         cpu_manager_policy="static",
         cpu_manager_policy_options=random.choice(OPTIONS),
@@ -89,7 +89,7 @@ def random_config(random: Random) -> KubeletConfig:
 
 
 def random_pod(random: Random, uid: str, gpus: bool) -> Pod:
-    """One to three containers with mixed amounts, sometimes init containers or a budget for the pod."""
+    """Return a pod of one to three containers with mixed amounts, sometimes init containers or a budget for the pod."""
 
     def container(name: str) -> dict[str, Any]:
         kind = random.random()
@@ -117,7 +117,7 @@ def random_pod(random: Random, uid: str, gpus: bool) -> Pod:
 
 
 def refusals(seed: int, profile: str = "podslice") -> Iterator[tuple[Setup, Pod]]:
-    """Refused pods on one random node that fills up."""
+    """Yield refused pods on one random node that fills up."""
     random = Random(seed)
     machine = random_machine(random)
     per_node = {node.id: random.choice([1, 2]) for node in machine.nodes}

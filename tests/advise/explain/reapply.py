@@ -10,7 +10,7 @@ from tests.advise.explain.random_nodes import Setup
 
 
 def works(setup: Setup, pod: Pod, fix: Fix) -> bool:
-    """True when a new node, changed as the fix says, admits the pod and keeps or takes back all it should."""
+    """Whether a new node with the fix applied admits the pod and keeps or takes back all pods that it should."""
     change = fix.change
     if isinstance(change, EditPod):
         return setup.node().admit(change.pod).admitted

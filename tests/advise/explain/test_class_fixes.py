@@ -1,4 +1,4 @@
-"""Fixes of pods that CPU classes keep out: a wish for another class, tried like every fix."""
+"""Fixes of pods that CPU classes exclude: another class in the annotation, tried like every fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.node.plugins.test_classes import STRICT, node, pod
 
 
 def class_fixes(on: Node, asked: Pod) -> list[Fix]:
-    """Those of a pod that is refused; each works."""
+    """Return those of a refused pod; each works."""
     told = explain(on, asked)
     assert not told.trace.admitted
     found = [fix for fix in told.fixes if fix.code == "other-class"]
@@ -36,7 +36,8 @@ def class_fixes(on: Node, asked: Pod) -> list[Fix]:
     ids=["pod", "container"],
 )
 def test_another_class(cpu: str, annotation: str, text: str) -> None:
-    """Who insists on E cores, of which only six can be owned, gets P cores instead; what is given up is said."""
+    """A pod that requires E cores, of which only six can be owned, gets P cores instead; the fix names what is given
+    up."""
     on = node(STRICT)
     assert on.admit(pod("first", "3", annotation="efficiency!")).admitted
     (fix,) = class_fixes(on, pod("a", cpu, annotation=annotation))
@@ -48,7 +49,7 @@ def test_another_class(cpu: str, annotation: str, text: str) -> None:
 
 
 def test_containers_keep_their_own_wishes() -> None:
-    """Of a pod with several containers only those that own CPUs wish anew."""
+    """Of a pod with several containers only those that own CPUs get another class."""
     on = node(STRICT)
     one = pod("a", "7", annotation="c=efficiency!,log=efficiency")
     (owner,) = one.spec.containers
@@ -58,7 +59,7 @@ def test_containers_keep_their_own_wishes() -> None:
 
 
 def test_pods_are_told_apart_by_their_wishes() -> None:
-    """One explainer for many pods: what it learnt of one does not count for another that wishes otherwise."""
+    """One explainer for many pods: answers for one pod do not serve another with other classes."""
     on = node(STRICT)
     explainer = Explainer(Trial.of(on))
     refused = explainer.explain(pod("a", "9", annotation="efficiency!"))
@@ -74,13 +75,14 @@ def test_pods_are_told_apart_by_their_wishes() -> None:
 
 
 def half() -> Any:
-    """Half a CPU, which is shared."""
+    """Return half a CPU, which is shared."""
     (container,) = pod("x", "500m").spec.containers
     return container.resources
 
 
 def test_no_class_does() -> None:
-    """Nothing is proposed where no class has the CPUs, without classes, or where the namespace may not ask."""
+    """Nothing is proposed where no class has the CPUs, without classes, or where the namespace may not use
+    annotations."""
     assert not class_fixes(node(STRICT), pod("a", "23"))
     asked = pod("a", "15")
     barred = PodslicePolicy(annotations=AnnotationRules(namespaces=("other",)))

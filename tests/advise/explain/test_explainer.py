@@ -1,4 +1,4 @@
-"""One explainer for many pods says what a new one says for each, and tries leave no traces."""
+"""One explainer for many pods answers as a new one for each, and trials leave no traces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_was_learnt_changes_no_answer(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3100, 3130))
 def test_rehearsals_decide_like_admissions(seed: int) -> None:
-    """A bench answers what an admission on a copy answers, as often as it is asked, and its node stays as it is."""
+    """A bench answers as an admission on a copy, however often it is used, and its node stays as it is."""
     for setup, pod in refusals(seed):
         node = setup.node()
         kubelet = node.kubelet.copy()

@@ -31,7 +31,7 @@ SEEDS = range(40)
 
 
 def check_fixes(setup: Setup, pod: Pod) -> int:
-    """Apply every fix of a refusal; returns their number."""
+    """Apply every fix of a refusal; return their number."""
     node = setup.node()
     before = dict(node.files)
     gates = node.view.gates
@@ -117,7 +117,7 @@ def _admits_edited(setup: Setup, pod: Pod, place: str, name: str, amount: Quanti
 
 
 def _reduces(pod: Pod, fix: object, place: str, name: str) -> int:
-    """The amount a fix leaves in one place, in billionths; -1 if it changes another one."""
+    """Return the amount that a fix leaves in one place, in billionths; -1 if it changes another one."""
     edited = fix.change.pod  # type: ignore[attr-defined]
     if {edit.path.rsplit(".", 1)[1] for edit in differences(pod, edited)} != {name}:
         return -1
@@ -136,7 +136,7 @@ def _admits_without(setup: Setup, pod: Pod, gone: tuple[Pod, ...]) -> bool:
 
 
 def _other_options(config: KubeletConfig) -> Iterator[dict[str, Any]]:
-    """One CPU Manager option more or less."""
+    """Yield one CPU Manager option more or less."""
     options = config.cpu_manager_policy_options
     for name in CPU_POLICY_OPTIONS:
         if name in options:
@@ -147,7 +147,7 @@ def _other_options(config: KubeletConfig) -> Iterator[dict[str, Any]]:
 
 
 def _fewer_reserved(setup: Setup) -> Iterator[str]:
-    """Every smaller set of reserved CPUs."""
+    """Yield every smaller set of reserved CPUs."""
     reserved = list(CPUSet.parse(setup.config.reserved_system_cpus))
     for size in range(1, len(reserved)):
         for left in combinations(reserved, size):
@@ -155,7 +155,7 @@ def _fewer_reserved(setup: Setup) -> Iterator[str]:
 
 
 def _other_pages(setup: Setup, pod: Pod) -> Iterator[Machine]:
-    """Fewer 2 MiB pages on one NUMA node, in steps of 32; more only where the pod asks for some."""
+    """Yield fewer 2 MiB pages on one NUMA node, in steps of 32; more only where the pod requests some."""
     asks = any("hugepages-2Mi" in (resources.requests or {}) for _, resources in places(pod))
     for node in setup.machine.nodes:
         now = sum(pool.num_pages for pool in node.hugepages)
@@ -184,7 +184,7 @@ def _admits_with(setup: Setup, pod: Pod, change: dict[str, Any]) -> bool:
 
 
 def test_unused_huge_pages_are_released() -> None:
-    """Memory that lacks because huge pages lie idle: as many pages as needed go, and no more than idle ones."""
+    """Where memory is short because huge pages lie idle, as many as needed are released, and no more than idle ones."""
     machine = from_synthetic("pack:1 numa:1(memory=8GiB) core:4 pu:1")
     pages = tuple(msgspec.structs.replace(node, hugepages=(HugePages(2048, 2048),)) for node in machine.nodes)
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
@@ -195,7 +195,7 @@ def test_unused_huge_pages_are_released() -> None:
 
 
 def test_an_empty_node_needs_no_draining() -> None:
-    """What changes the state files of a node without pods is started without the old ones."""
+    """A fix that changes the state files of a node without pods starts the kubelet without the old ones."""
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -220,7 +220,7 @@ def test_a_fix_is_found_where_there_is_one(seed: int) -> None:
 
 
 def test_a_pod_over_its_budget_is_only_mended_by_edits() -> None:
-    """Containers that ask for more than their pod: no other configuration or node is offered, for the API server
+    """Containers that request more than their pod get no other configuration or node as a fix, since the API server
     refuses the pod on all of them."""
     pod = make_pod("exceed", ("a", "3"), ("b", "2"), budget="4")
     config = {"topology_manager_policy": "restricted", "topology_manager_scope": "pod"}
@@ -230,8 +230,8 @@ def test_a_pod_over_its_budget_is_only_mended_by_edits() -> None:
 
 
 def test_guarantees_come_before_size() -> None:
-    """A pod too large for a NUMA node: less of it comes first, then what gives up alignment or exclusive CPUs, and each
-    says what is lost."""
+    """A pod too large for a NUMA node: a smaller request comes first, then changes that give up alignment or exclusive
+    CPUs, each with its losses."""
     options = {"full-pcpus-only": "true"}
     node = make_node(
         "pack:2 numa:1(memory=64GB) core:8 pu:2",
@@ -253,7 +253,7 @@ def test_guarantees_come_before_size() -> None:
 
 
 class Asked:
-    """Counts how often the search asks whether anybody waits; nobody does from `patience` on."""
+    """Counts how often the search calls `given_up`; it returns True from `patience` on."""
 
     def __init__(self, patience: float = float("inf")) -> None:
         self.patience = patience
@@ -265,7 +265,7 @@ class Asked:
 
 
 def test_looking_for_fixes_can_be_given_up() -> None:
-    """Once nobody waits the search ends at its next trial; the explanation says so and has no fixes."""
+    """Once the search is given up it ends at its next trial; the explanation says so and has no fixes."""
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
     node = Node(from_synthetic("pack:1 numa:1(memory=32GiB) core:8 pu:1"), config)
     asked = Asked(patience=3)

@@ -1,4 +1,4 @@
-"""Why a resize is granted, put off or refused, and what lets it in."""
+"""Explanations of resizes: granted, put off or refused, and the changes that let them in."""
 
 from __future__ import annotations
 
@@ -26,30 +26,34 @@ SINGLE: dict[str, Any] = {"topology_manager_policy": "single-numa-node"}
 ROOT = Path(__file__).parents[3]
 
 
-def fixes(told: ResizeExplanation) -> dict[str, str]:
-    """The first fix of each class."""
-    return {fix.code: fix.text for fix in reversed(told.fixes)}
+def fixes(explanation: ResizeExplanation) -> dict[str, str]:
+    """Return the first fix of each class."""
+    return {fix.code: fix.text for fix in reversed(explanation.fixes)}
 
 
 def test_put_off() -> None:
-    """The story says what the pod has, what is free and that it waits; the fixes who must go, and what would fit."""
+    """The story has the CPUs of the pod, those that are free, and that it waits; the fixes name pods to evict and sizes
+    that fit."""
     here = node(**SINGLE)
     here.admit(one("4"))
     here.admit(one("8", "other"))
-    told = explain_resize(here, one("8"))
-    assert (told.outcome, told.message) == ("Deferred", "Resources cannot be allocated with Topology locality")
-    assert told.story[1:] == (
+    explanation = explain_resize(here, one("8"))
+    assert (explanation.outcome, explanation.message) == (
+        "Deferred",
+        "Resources cannot be allocated with Topology locality",
+    )
+    assert explanation.story[1:] == (
         "Container c0 owns 4 CPUs (2-5), all of them promised at its admission, and asks for 8 CPUs instead of 4.",
         "Free for exclusive use: 18 (NUMA 0: 2, NUMA 1: 16).",
         "single-numa-node wants everything of a container on one NUMA node. What the pod has already counts: a growth "
         "keeps it.",
         "It waits, and is tried again whenever a pod changes, comes, leaves or ends, and every three minutes.",
     )
-    found = fixes(told)
+    found = fixes(explanation)
     assert found["shrink"] == "Ask for 6 instead of 8 CPUs in container c0"
     assert found["evict-pods"] == "Evict default/other (8 exclusive CPUs)"
     assert "best-effort" in found["config"]
-    assert next(fix.losses for fix in told.fixes if fix.code == "config") == ("alignment",)
+    assert next(fix.losses for fix in explanation.fixes if fix.code == "config") == ("alignment",)
 
 
 def test_several_must_go() -> None:
@@ -87,73 +91,76 @@ def test_several_must_go() -> None:
     ],
 )
 def test_refused(size: str, config: dict[str, Any], policy: dict[str, Any], expected: dict[str, str]) -> None:
-    """Each way to refuse has the change that helps it: another size, or what the policy does not allow."""
+    """Each refusal has the change that helps: another size, or a permission in the policy."""
     here = node(ExclusiveResize(**policy), **config)
     here.admit(one("4"))
-    told = explain_resize(here, one(size))
-    assert told.outcome == "Infeasible"
-    assert told.story[-1] == "It is not tried again before the pod changes."
-    assert fixes(told).items() >= expected.items()
+    explanation = explain_resize(here, one(size))
+    assert explanation.outcome == "Infeasible"
+    assert explanation.story[-1] == "It is not tried again before the pod changes."
+    assert fixes(explanation).items() >= expected.items()
 
 
 def test_never() -> None:
-    """What no departure helps is said to be so, and no pod is named."""
+    """A resize that no departure helps is said to be final, and no pod is named."""
     here = node(**SINGLE)
     here.admit(one("4"))
     here.admit(one("4", "other"))
-    told = explain_resize(here, one("18"))
-    assert (told.outcome, told.detail) == ("Infeasible", "topology")
-    assert "It would not fit if no other pod were here either." in told.story[-1]
-    assert "evict-pods" not in fixes(told)
-    assert fixes(told)["shrink"] == "Ask for 10 instead of 18 CPUs in container c0"
+    explanation = explain_resize(here, one("18"))
+    assert (explanation.outcome, explanation.detail) == ("Infeasible", "topology")
+    assert "It would not fit if no other pod were here either." in explanation.story[-1]
+    assert "evict-pods" not in fixes(explanation)
+    assert fixes(explanation)["shrink"] == "Ask for 10 instead of 18 CPUs in container c0"
 
 
 def test_back_to_the_promise() -> None:
-    """Who asks for less than was promised hears how little it can have."""
+    """A resize below the promised CPUs gets the least that is possible."""
     here = node()
     here.admit(one("4"))
     here.resize(one("10"))
-    told = explain_resize(here, one("2"))
-    assert fixes(told)["promised"] == "Ask for 4 instead of 2 CPUs in container c0"
-    assert "10 CPUs (2-11), of which 2-5 were promised" in told.story[1]
+    explanation = explain_resize(here, one("2"))
+    assert fixes(explanation)["promised"] == "Ask for 4 instead of 2 CPUs in container c0"
+    assert "10 CPUs (2-11), of which 2-5 were promised" in explanation.story[1]
 
 
 def test_granted() -> None:
-    """A granted resize is told with the CPUs that come or go, and needs no fix."""
+    """The story of a granted resize names the CPUs that come or go; there is no fix."""
     here = node()
     here.admit(one("4"))
-    told = explain_resize(here, one("6"))
-    assert told.granted
-    assert told.story[-1].endswith("It gets 6-7.")
+    explanation = explain_resize(here, one("6"))
+    assert explanation.granted
+    assert explanation.story[-1].endswith("It gets 6-7.")
     here.resize(one("6"))
     assert explain_resize(here, one("4")).story[-1].endswith("It gives back 6-7.")
     assert explain_resize(here, one("6")).story == ("default/p: the resize is granted already: nothing changes.",)
 
 
 def test_a_whole_pod() -> None:
-    """A pod that owns CPUs as a whole is told about as a whole."""
+    """A pod that owns CPUs as a whole is described as a whole."""
     here = pod_node()
     assert here.admit(budget("6", "4")).admitted
     assert here.admit(one("6", "other")).admitted
-    told = explain_resize(here, budget("10", "4"))
-    assert told.outcome == "Deferred"
-    assert "The pod owns 6 CPUs (2-7), all of them promised at its admission, and asks for 10 as a whole." in told.story
-    assert fixes(told)["shrink"] == "Ask for 8 instead of 10 CPUs for the pod as a whole"
+    explanation = explain_resize(here, budget("10", "4"))
+    assert explanation.outcome == "Deferred"
+    assert (
+        "The pod owns 6 CPUs (2-7), all of them promised at its admission, and asks for 10 as a whole."
+        in explanation.story
+    )
+    assert fixes(explanation)["shrink"] == "Ask for 8 instead of 10 CPUs for the pod as a whole"
 
 
 def test_one_after_the_other() -> None:
-    """Resizes are explained on what those before them left; the node itself stays as it is."""
+    """Resizes are explained on the node that those before them left; the node itself stays as it is."""
     here = node()
     here.admit(one("4"))
     before = here.files
-    told = [step.explanation.outcome for step in explain_resizes(here, [one("8"), one("6"), one("3")])]
-    assert told == ["Allocated", "Allocated", "Infeasible"]
+    explanation = [step.explanation.outcome for step in explain_resizes(here, [one("8"), one("6"), one("3")])]
+    assert explanation == ["Allocated", "Allocated", "Infeasible"]
     assert here.files == before
     assert here.pending_resizes == []
 
 
 def test_what_cannot_be_asked() -> None:
-    """What the API server would not store is an error, not an answer."""
+    """A resize that the API server would not store is an error, not an answer."""
     here = node()
     with pytest.raises(InputError, match="not on the node"):
         explain_resize(here, one("4"))
@@ -161,7 +168,7 @@ def test_what_cannot_be_asked() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_fix_works(seed: int) -> None:
-    """On random nodes the answer is that of the node, every fix that is told lets the resize in, and nothing stays
+    """On random nodes the answer is that of the node, every proposed fix lets the resize in, and nothing stays
     behind."""
     random = Random(seed)
     here = drawn_node(random, 6)
@@ -169,17 +176,21 @@ def test_every_fix_works(seed: int) -> None:
         return
     before = here.files
     for uid in here.pods[:3]:
-        wish = draw_sizes(random, here.state.pods[uid].spec)
+        resized = draw_sizes(random, here.state.pods[uid].spec)
         try:
-            told = explain_everything(here, wish)
+            explanation = explain_everything(here, resized)
         except InputError:
             continue
         assert here.files == before
-        answer = here.copy().resize(wish)
-        assert (told.outcome, told.message, told.detail) == (answer.outcome, answer.message, answer.detail)
-        assert told.granted <= (not told.fixes)
-        for fix in told.fixes:
-            assert grants(Trial.of(here), wish, fix.change), (fix.code, fix.text)
+        answer = here.copy().resize(resized)
+        assert (explanation.outcome, explanation.message, explanation.detail) == (
+            answer.outcome,
+            answer.message,
+            answer.detail,
+        )
+        assert explanation.granted <= (not explanation.fixes)
+        for fix in explanation.fixes:
+            assert grants(Trial.of(here), resized, fix.change), (fix.code, fix.text)
             if isinstance(fix.change, EditPod):
                 assert fix.edits
             elif isinstance(fix.change, Reconfigure):
@@ -197,13 +208,13 @@ def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(explain, [*arguments, "-o", "json"])
     assert result.exit_code == 1
     document = read_document(result.output, "ExplanationList")
-    (told,) = document["resizes"]
+    (explanation,) = document["resizes"]
     assert [one["name"] for one in document["items"]] == ["db", "web"]
-    assert told["containers"] == [
+    assert explanation["containers"] == [
         {"name": "db", "askedBefore": "4", "asked": "8", "promised": "2-5", "cpusBefore": "2-5", "cpus": "2-5"}
     ]
-    assert (told["fixes"][0]["code"], told["fixes"][0]["pods"]) == ("move-containers", ["default.web"])
-    assert told["fixes"][1]["edits"][0] == {
+    assert (explanation["fixes"][0]["code"], explanation["fixes"][0]["pods"]) == ("move-containers", ["default.web"])
+    assert explanation["fixes"][1]["edits"][0] == {
         "path": "spec.containers[db].resources.requests.cpu", "before": "8", "after": "6",
     }  # fmt: skip
     table = CliRunner().invoke(explain, [*arguments, "--only-refused"])
@@ -212,14 +223,14 @@ def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrong_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any pod nothing is guessed."""
+    """Without any pod the command ends with an error."""
     monkeypatch.chdir(ROOT)
     assert isinstance(CliRunner().invoke(explain, NODE).exception, InputError)
 
 
 def test_a_page_shows_resizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`--out` has an article for each resize after those of the pods: verdict, story, what lets it in, and the picture
-    of the node where it was granted."""
+    """`--out` has an article for each resize after those of the pods: verdict, story, fixes, and the picture of the
+    node where it was granted."""
     monkeypatch.chdir(ROOT)
     page = tmp_path / "x.html"
     resizes = ["--resize", "examples/elastic/grow.yaml", "--resize", "examples/elastic/shrink.yaml"]
@@ -240,14 +251,14 @@ def test_a_page_shows_resizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_containers_of_others_move() -> None:
-    """What waits for room that is there, but not in one piece, comes with the fewest moves that make it; the plan was
-    carried out and the resize granted. What can never be, and what a policy forbids to move, has no such fix."""
+    """A resize that waits for room in one piece comes with the fewest moves that make it; the plan was carried out and
+    the resize granted. One that is infeasible, or whose moves a policy forbids, has no such fix."""
     here = node(topology_manager_policy="single-numa-node")
     for size in (one("4"), one("6", "q"), one("4", "r")):
         assert here.admit(size).admitted
-    told = explain_everything(here, one("12"))
-    assert told.outcome == "Deferred"
-    (fix,) = (fix for fix in told.fixes if fix.code == "move-containers")
+    explanation = explain_everything(here, one("12"))
+    assert explanation.outcome == "Deferred"
+    (fix,) = (fix for fix in explanation.fixes if fix.code == "move-containers")
     assert isinstance(fix.change, MoveContainers)
     assert fix.text.startswith("Move running containers within the node: default/")
     assert " c0 from " in fix.text

@@ -124,7 +124,7 @@ def test_device_and_cpu_apart() -> None:
 
 
 def test_huge_pages_elsewhere_than_memory() -> None:
-    """Memory and huge pages are taken together: what lacks is named, what would fit by itself is said to."""
+    """Memory and huge pages are taken together: the trace names which is short, and which would fit by itself."""
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -153,7 +153,7 @@ def test_huge_pages_elsewhere_than_memory() -> None:
 
 
 def test_upstream_defect_is_named() -> None:
-    """Where a v1.36.2 kubelet would crash, the trace says so instead of failing, and fixes are looked for."""
+    """If a v1.36.2 kubelet would crash, the trace says so instead of failing, and fixes are searched."""
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -195,7 +195,7 @@ def test_recording_changes_no_decision(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(400, 410))
 def test_fork_is_independent(seed: int) -> None:
-    """What happens to a copy does not happen to the original, and both decide alike."""
+    """Changes to a copy leave the original as it is, and both decide alike."""
     for setup, pod in refusals(seed):
         node = setup.node()
         before = dict(node.files)
@@ -264,7 +264,7 @@ def with_budget(budget: dict[str, str], own: dict[str, str]) -> Pod:
     ],
 )
 def test_an_empty_pod_pool_is_named(policy: str, resource: str, budget: str, own: str, said: str) -> None:
-    """Under every policy the code is pod-pool-empty, and what the pod lacks is named; nothing is said to be held."""
+    """Under every policy the code is pod-pool-empty, and the missing resource is named; nothing counts as held."""
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -289,7 +289,7 @@ def test_an_empty_pod_pool_is_named(policy: str, resource: str, budget: str, own
 
 
 def test_devices_on_one_node_are_not_held_elsewhere() -> None:
-    """Sets with NUMA nodes that have none of a device are said to have no hints; the pod holds nothing."""
+    """Sets with NUMA nodes that have none of a device have no hints; the pod holds nothing."""
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -309,7 +309,7 @@ def test_devices_on_one_node_are_not_held_elsewhere() -> None:
 
 
 def test_a_pod_that_is_not_placed_as_a_whole_owns_nothing() -> None:
-    """In container scope a pod with pod-level resources is not said to own its CPUs; in pod scope it is."""
+    """In container scope a pod with pod-level resources owns no CPUs in the trace; in pod scope it does."""
     pod = make_pod("g", ("a", None), ("b", None), budget="4")
     gates = {"PodLevelResourceManagers": True}
     by_container = explain_pod(make_node(feature_gates=gates, topology_manager_scope="container"), pod).trace
@@ -319,7 +319,7 @@ def test_a_pod_that_is_not_placed_as_a_whole_owns_nothing() -> None:
 
 
 def test_a_budget_that_is_no_whole_number_is_not_divided() -> None:
-    """A container with whole CPUs owns none where its pod's budget has a fraction, and is told why."""
+    """A container with whole CPUs owns none where its pod's budget has a fraction, and the trace has the reason."""
     config = KubeletConfig(
         cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted",
         topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True}, eviction_hard={},

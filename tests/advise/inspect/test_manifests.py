@@ -1,4 +1,4 @@
-"""Real workloads beside the checkout: no crash, no false error, no page that loses something."""
+"""Real workloads beside the checkout: no crash, no false error, no page without one of their containers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def inspected(data: dict[str, Any], profile: str) -> Page:
 
 
 def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
-    """A pod of an entry of the workload list."""
+    """Return a pod of an entry of the workload list."""
     spec: dict[str, Any] = {"containers": [], "initContainers": []}
     claims = set()
     for container in workload["containers"]:

@@ -1,4 +1,4 @@
-"""The page about a pod: the matrix of KEP-2837 in numbers, and every sentence a person reads."""
+"""The page about a pod: the matrix of KEP-2837 in numbers, and every sentence of the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Stanza = dict[str, Any]
 
 
 def amounts(text: str) -> dict[str, str] | None:
-    """`1/1Gi` as cpu and memory, None for `-`."""
+    """Parse `1/1Gi` as cpu and memory; None for `-`."""
     return None if text == "-" else dict(zip(("cpu", "memory"), text.split("/"), strict=True))
 
 
@@ -40,7 +40,7 @@ def page(spec: Stanza, *, profile: str = "kubelet-1.36", gates: dict[str, bool] 
 
 
 def two(requests: str, limits: str, pod_requests: str = "-", pod_limits: str = "-") -> Stanza:
-    """Two equal containers, and pod-level resources unless both are `-`."""
+    """Return a pod of two equal containers, with pod-level resources unless both are `-`."""
     spec: Stanza = {"containers": [{"name": name, "resources": stanza(requests, limits)} for name in ("a", "b")]}
     if (pod_requests, pod_limits) != ("-", "-"):
         spec["resources"] = stanza(pod_requests, pod_limits)
@@ -116,7 +116,7 @@ def test_written_and_becomes() -> None:
 
 
 def test_validated_before_it_is_read_back() -> None:
-    """What a LimitRange gives a container is not yet in the pod's own request when the pod is validated."""
+    """Defaults of a LimitRange for containers are not yet in the pod's own request when the pod is validated."""
     spec = {"resources": {"limits": {"hugepages-1Gi": "1Gi"}}, "containers": [{"name": "a"}]}
     limits = limit_range_from_dict({"spec": {"limits": [{"type": "Container", "min": {"cpu": "0"}}]}})
     shown = page(spec, limit_ranges=[limits])
@@ -254,7 +254,8 @@ def test_counts() -> None:
 
 
 def test_fit_on_a_known_node() -> None:
-    """The scheduler's filter says whether the empty node would do; a partial list only speaks for what it names."""
+    """The scheduler's filter is evaluated on the empty node; a partial list decides only about the resources it
+    names."""
     spec = two("1/1Gi", "-")
     spec["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     known = {"cpu": Quantity.parse("1"), "memory": Quantity.parse("8Gi")}
@@ -279,7 +280,7 @@ def test_oom_score_without_a_node() -> None:
 
 
 def test_cgroup_notes() -> None:
-    """Notes say which limits come from the pod and which the pod does not get."""
+    """Notes list the limits that come from the pod, and those that the pod does not get."""
     shown = page({**two("-", "-", "-", "1/1Gi")})
     assert shown.cgroup_notes == (
         "a, b have no cpu limit and get the pod's (cpu.max); cpu.weight of a, b comes from it too",
@@ -348,7 +349,7 @@ def test_stored_class_counts() -> None:
 
 
 def test_remarks_about_the_release() -> None:
-    """Where the KEP's fixes change the answer, the page says what v1.36.2 does."""
+    """Differences between the KEP's fixes and v1.36.2 are on the page."""
     accepted = page(two("200m/200Mi", "250m/256Mi", "600m/600Mi"), profile="podslice")
     assert not accepted.accepted
     assert accepted.remarks == ("v1.36.2, which lacks the fixes of KEP-2837, accepts it",)
@@ -358,7 +359,7 @@ def test_remarks_about_the_release() -> None:
 
 
 def test_remarks_of_the_node() -> None:
-    """A node with cgroup v1 refuses pod-level resources as the KEP says, which v1.36.2 does not."""
+    """A node with cgroup v1 refuses pod-level resources as in the KEP, which v1.36.2 does not."""
     spec, view = two("-", "-", "-", "1/1Gi"), KnownNode(memory_capacity=EIGHT_GI, cgroup_version=1)
     (remark,) = page(spec, profile="podslice", view=view).remarks
     assert remark.startswith(

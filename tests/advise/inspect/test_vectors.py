@@ -35,7 +35,7 @@ def recorded() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 @pytest.mark.slow
 def test_page_agrees_with_recorded_creations() -> None:
-    """The page says of every recorded pod what the API server said: accepted or not, and the QoS class."""
+    """The page agrees with the API server about every recorded pod: accepted or not, and the QoS class."""
     compared = 0
     for case, created in recorded():
         try:

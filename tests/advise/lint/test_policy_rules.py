@@ -38,12 +38,12 @@ def annotated(cpu: str = "4", restart: str = "NotRequired", **said: str) -> Pod:
 
 
 def found(subject: Pod | KubeletConfig, policy: PodslicePolicy | None = None, **more: Any) -> list[Finding]:
-    """What these rules find."""
+    """Return the findings of these rules."""
     return [one for one in lint(subject, policy=policy, **more) if one.id in RULES]
 
 
 def test_unknown_annotation() -> None:
-    """A misspelt one is told with the nearest known one; those of others are nobody's business."""
+    """A misspelt annotation is reported with the nearest known one; annotations of others are not."""
     (finding,) = found(annotated(resiez="below-baseline=allow"))
     assert (finding.id, finding.severity, finding.fix) == ("PS601", "warning", f"did you mean {RESIZE}?")
     assert finding.path == "metadata.annotations[podslice.io/resiez]"
@@ -61,7 +61,7 @@ def test_unknown_annotation() -> None:
     ids=["no-policy", "refused", "ignored"],
 )
 def test_wrong_annotation(policy: PodslicePolicy | None, severity: str, says: str) -> None:
-    """A wrong value is as grave as what becomes of the pod; a right one is not mentioned."""
+    """A wrong value is as severe as its consequence for the pod; a right one is not reported."""
     (finding,) = found(annotated(resize="shrink-delay=soon"), policy)
     assert (finding.id, finding.severity, finding.path) == ("PS602", severity, f"metadata.annotations[{RESIZE}]")
     assert finding.message.endswith(says)
@@ -89,7 +89,7 @@ def test_wrong_annotation(policy: PodslicePolicy | None, severity: str, says: st
     ],
 )
 def test_without_effect(policy: PodslicePolicy, said: dict[str, str], cpu: str, says: str) -> None:
-    """With a policy it is known what nobody reads; without one nothing is said."""
+    """With a policy, annotations that no section reads are reported; without one none are."""
     subject = annotated(cpu, **said)
     assert [(one.id, one.severity, one.message) for one in found(subject, policy)] == [("PS603", "info", says)]
     assert found(subject) == []
@@ -121,7 +121,7 @@ def test_a_restart_all_the_same() -> None:
     ],
 )
 def test_policy_without_effect(config: KubeletConfig, resize: ExclusiveResize, path: str, says: str) -> None:
-    """Settings that say nothing beside this configuration are found, those that do are not."""
+    """Settings without effect beside this configuration are reported, others are not."""
     (finding,) = (one for one in found(config, PodslicePolicy(resize=resize)) if one.path == path)
     assert (finding.id, finding.severity) == ("PS413", "warning")
     assert says in finding.message
@@ -129,7 +129,7 @@ def test_policy_without_effect(config: KubeletConfig, resize: ExclusiveResize, p
 
 
 def test_classes_without_cpus() -> None:
-    """A class that no CPU matches, or of which nobody can own one, is told with its place in the policy."""
+    """A class that no CPU matches, or whose CPUs no container can own, is reported with its place in the policy."""
     classes = (
         CPUClass("reserved", ClassMatch(cpus="0-1")),
         CPUClass("gone", ClassMatch(core_type="efficiency")),
@@ -162,7 +162,7 @@ def test_refused_on_the_empty_node() -> None:
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A pod with a right and a misspelt annotation."""
+    """Return a pod with a right and a misspelt annotation."""
     monkeypatch.chdir(ROOT)
     file = tmp_path / "db.yaml"
     text = Path("examples/elastic/grow.yaml").read_text()

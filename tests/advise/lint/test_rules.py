@@ -1,4 +1,4 @@
-"""Every lint rule, with something it finds and the corrected form it accepts."""
+"""Every lint rule, with an object that it reports and the corrected form that it accepts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def both(cpu: str | None = None, memory: str | None = None) -> Stanza:
 
 
 def pod(*containers: Stanza, init: tuple[Stanza, ...] = (), budget: Stanza | None = None) -> Stanza:
-    """A pod of `resources` stanzas; init containers with `sidecar: True` restart."""
+    """Return a pod of `resources` stanzas; init containers with `sidecar: True` restart."""
     spec: Stanza = {
         "containers": [{"name": f"c{i}", "resources": stanza} for i, stanza in enumerate(containers)],
         "initContainers": [
@@ -53,7 +53,7 @@ def pod(*containers: Stanza, init: tuple[Stanza, ...] = (), budget: Stanza | Non
 
 
 def counted(one: Stanza) -> Stanza:
-    """Its first container has a claim of 4 CPUs, and the scheduler has counted that."""
+    """Return a pod whose first container has a claim of 4 CPUs that the scheduler has counted."""
     claim = {"resourceClaimName": "k", "containers": ["c0"], "resources": {"cpu": "4", "memory": "0"}}
     return {**one, "status": {"nodeAllocatableResourceClaimStatuses": [claim]}}
 
@@ -61,14 +61,14 @@ def counted(one: Stanza) -> Stanza:
 def node(
     machine: str | None = None, unknown: tuple[IgnoredField, ...] = (), profile: str = "podslice", **config: Any
 ) -> NodeSubject:
-    """A kubelet's configuration; the static CPU manager with two reserved CPUs unless told otherwise."""
+    """Return a kubelet's configuration, by default with the static CPU manager and two reserved CPUs."""
     settings = {"eviction_hard": {}, **STATIC, **config}
     known = None if machine is None else from_synthetic(machine)
     return NodeSubject(KubeletConfig(**settings), known, unknown_fields=unknown, profile=profile)
 
 
 def assert_declared(findings: list[Finding]) -> None:
-    """Every severity is one that the rule says it can have."""
+    """Check that every severity is one that the rule declares."""
     rules = {rule.id: rule for rule in RULES}
     for finding in findings:
         rule = rules[finding.id]
@@ -76,7 +76,7 @@ def assert_declared(findings: list[Finding]) -> None:
 
 
 def claiming(one: Stanza) -> Stanza:
-    """Its first container has a claim for 4 CPUs."""
+    """Return a pod whose first container has a claim for 4 CPUs."""
     first, *others = one["spec"]["containers"]
     first = {**first, "resources": {**first["resources"], "claims": [{"name": "k"}]}}
     return {**one, "spec": {**one["spec"], "containers": [first, *others]}, "claimed": {"k": {"cpu": Quantity.of(4)}}}
@@ -493,7 +493,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.severity}")
 def test_pod_rule(case: Case) -> None:
-    """The rule finds the bad pod at the wrong field, with the numbers, and is content with the corrected one."""
+    """The rule reports the bad pod at the wrong field, with the numbers, and accepts the corrected one."""
     found = [finding for finding in check(case.bad, case.node) if finding.id == case.rule]
     assert len(found) == 1, found
     assert (found[0].path, found[0].severity) == (case.path, case.severity)
@@ -679,7 +679,7 @@ NODE_CASES = [
 
 @pytest.mark.parametrize("case", NODE_CASES, ids=lambda case: f"{case.rule}-{case.path}")
 def test_node_rule(case: NodeCase) -> None:
-    """The rule finds the bad configuration at the field that is wrong and is content with the corrected one."""
+    """The rule reports the bad configuration at the wrong field and accepts the corrected one."""
     found = [finding for finding in lint_kubelet(case.bad, ALL) if finding.id == case.rule]
     assert len(found) == 1, found
     assert (found[0].path, found[0].severity) == (case.path, case.severity)
@@ -752,7 +752,7 @@ def test_every_rule_has_a_case() -> None:
 
 
 def test_unknown_fields_of_a_pod() -> None:
-    """A misspelt field is an error with the nearest known one; a field that is not read here is none."""
+    """A misspelt field is an error with the nearest known one; a field that is known but not read is none."""
     data = pod({"limit": amounts("1", "1Gi")})
     data["spec"]["dnsPolicy"] = "Default"
     unknown = tuple(unknown_fields(data))
@@ -780,7 +780,7 @@ def test_specific_finding_replaces_the_general_one() -> None:
 
 
 def test_node_without_exclusive_cpus_needs_no_whole_cpus() -> None:
-    """With the CPU manager off, nothing is said about exclusive CPUs."""
+    """With the CPU manager off, no rule reports exclusive CPUs."""
     ids = {f.id for f in check(pod(both("1500m", "1Gi")), node(cpu_manager_policy="none", reserved_system_cpus=""))}
     assert not ids
 
@@ -800,7 +800,7 @@ def test_annotation_leaves_rules_out() -> None:
 
 
 def test_defect_of_upstream_is_reported() -> None:
-    """Profile kubelet-1.36 says where the kubelet itself would crash instead of answering."""
+    """Profile kubelet-1.36 reports where the kubelet itself would crash instead of answering."""
     stanza = {"requests": amounts("1", "1Gi", hugepages_2Mi="2Mi"), "limits": amounts("1", "1Gi", hugepages_2Mi="2Mi")}
     subject = node(
         "pack:2 numa:1(memory=8GiB) core:4 pu:1", profile="kubelet-1.36", topology_manager_policy="restricted", **MEMORY
@@ -812,8 +812,8 @@ def test_defect_of_upstream_is_reported() -> None:
 
 @pytest.mark.parametrize(("resource", "shown"), [("memory", "8Gi memory"), ("hugepages-2Mi", "64Mi hugepages-2Mi")])
 def test_an_empty_pool_of_memory(resource: str, shown: str) -> None:
-    """PS201 names memory or huge pages where they are what the exclusive containers use up, and only where a node
-    ledgers a pod's memory as a whole."""
+    """PS201 names memory or huge pages where the exclusive containers use them up, and only on nodes that charge a
+    pod's memory as a whole."""
     pages = {"hugepages-2Mi": "64Mi"}
     budget = {"cpu": "4", "memory": "8Gi", **pages}
     own = {"cpu": "2", "memory": "8Gi" if resource == "memory" else "1Gi", "hugepages-2Mi": "32Mi"}
@@ -829,7 +829,7 @@ def test_an_empty_pool_of_memory(resource: str, shown: str) -> None:
 
 
 def test_declared_severities_are_shown() -> None:
-    """A rule whose findings can be graver or milder says so in the list of rules."""
+    """A rule whose findings can be more or less severe says so in the list of rules."""
     severities = {rule.id: rule.severities for rule in RULES}
     assert severities["PS202"] == "warning (or info, error)"
     assert severities["PS204"] == "error"

@@ -30,7 +30,7 @@ NICS = inventory_from_data([{"resource": "x.io/nic", "perNUMANode": {0: 2}}])
 
 
 def two_sockets() -> Machine:
-    """The machine of the specification: siblings n and n+32, 256 GiB."""
+    """Return the machine of the specification: siblings n and n+32, 256 GiB."""
     from podslice.machine.build import CPUFacts, NUMANodeFacts, build_nodes
 
     facts = (CPUFacts(cpu, cpu % 32, cpu % 32 // 16, cpu % 32 // 16) for cpu in range(64))
@@ -42,8 +42,8 @@ def memory(advice: ReservationAdvice) -> dict[int, int]:
 
 
 def check(machine: Machine, advice: ReservationAdvice, request: ReservationRequest) -> None:
-    """The properties of the specification: the lines start a kubelet (P1), memory adds up (P2), cores are whole (P4),
-    CPUs are online (P6)."""
+    """Check the properties of the specification: the lines start a kubelet (P1), memory adds up (P2), cores are whole
+    (P4), CPUs are online (P6)."""
     config = config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **advice.lines}).config
     node = Node(machine, config, profile="kubelet-1.36")
     assert config.cpu_manager_policy == "static"
@@ -79,10 +79,10 @@ def test_the_example_of_the_specification() -> None:
 def test_every_ready_made_machine_starts(name: str) -> None:
     """On every machine of the gallery, by every formula and placement, a kubelet starts with the lines."""
     machine = load_gallery(name)
-    wishes = [ReservationRequest(formula=one) for one in NAMES] + [
+    requests = [ReservationRequest(formula=one) for one in NAMES] + [
         ReservationRequest(placement=one) for one in PLACEMENTS
     ]
-    for request in wishes:
+    for request in requests:
         check(machine, advise(machine, request=request), request)
 
 
@@ -102,7 +102,7 @@ def test_any_machine_starts(
     sockets: int, nodes: int, cores: int, threads: int, gib: int, formula: str, placement: str | None, pods: int,
     housekeeping: bool,
 ) -> None:  # fmt: skip
-    """Whatever the machine, an advice starts a kubelet and adds up, or says that there is not so much memory."""
+    """Whatever the machine, an advice starts a kubelet and adds up, or reports that there is not so much memory."""
     machine = from_synthetic(f"pack:{sockets} numa:{nodes}(memory={gib}GiB) core:{cores} pu:{threads}")
     request = ReservationRequest(formula=formula, placement=placement, pods=pods, housekeeping=housekeeping)
     try:
@@ -170,7 +170,7 @@ def test_places() -> None:
 
 
 def test_what_the_node_has_stays() -> None:
-    """Other lines of the present configuration stay; its systemReserved memory counts, its CPUs by number go."""
+    """Other settings of the present configuration stay; its systemReserved memory counts, its CPUs by number go."""
     config = KubeletConfig(
         system_reserved={"memory": "465Mi", "cpu": "2", "pid": "100"},
         eviction_hard={"memory.available": "5%", "pid.available": "10%"},
@@ -187,8 +187,8 @@ def test_what_the_node_has_stays() -> None:
 
 
 def test_a_machine_that_is_too_small() -> None:
-    """Where the formula asks for more memory than there is, the error says what helps, and so it does for one whose
-    memory nobody knows."""
+    """A formula that reserves more memory than there is gives an error with a remedy, also on a machine of unknown
+    memory."""
     with pytest.raises(InputError, match="--formula gke"):
         advise(from_synthetic("numa:1(memory=1GiB) core:2 pu:1"))
     unknown = tuple(msgspec.structs.replace(node, memory=0) for node in two_sockets().nodes)
@@ -197,7 +197,7 @@ def test_a_machine_that_is_too_small() -> None:
 
 
 def test_the_command() -> None:
-    """The command prints a document with a schema, the lines alone, or a page for people, and says what is wrong."""
+    """The command prints a document with a schema, the lines alone, or a page for people, and reports wrong input."""
     run = CliRunner().invoke
     options = ["reserve", "--machine", "xeon-6338-2s", "--devices", "examples/devices.yaml"]
     document = read_document(run(cli, [*options, "-o", "json"]).output, "ReservationAdvice")

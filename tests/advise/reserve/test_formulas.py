@@ -1,4 +1,4 @@
-"""What providers reserve: the values that they publish, and that more is never less."""
+"""The formulas of providers: the values that they publish, and that more is never less."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_small_machines_of_gke() -> None:
 
 
 def test_unknown_formula() -> None:
-    """A name that is none is an error that says which are."""
+    """An unknown name is an error that lists the known ones."""
     with pytest.raises(InputError, match="did you mean gke"):
         amounts("gkee", cpus=1, memory=GIB, pods=1)
 

@@ -54,7 +54,7 @@ def test_more_use_is_never_less_reserved(minutes: list[tuple[float, int]]) -> No
 
 
 def test_max_is_no_less_than_what_was_measured() -> None:
-    """`max` is the providers' amounts or the measured ones, whichever is more; `measured_amounts` needs samples."""
+    """`max` is the larger of the providers' amounts and the measured ones; `measured` needs samples."""
     found = MeasuredAmounts(3000.2, 100.0, 24)
     asked = amounts("max", cpus=64, memory=256 * GIB, pods=110, found=found)
     assert (asked.milli_cpu, asked.memory) == (3001, 1465 * MIB)
@@ -64,7 +64,7 @@ def test_max_is_no_less_than_what_was_measured() -> None:
 
 
 def test_advice_of_what_was_measured() -> None:
-    """Advice by it starts a kubelet as any other (P1), and says how long was measured."""
+    """Advice by measurements starts a kubelet as any other (P1), and states how long was measured."""
     found = MeasuredAmounts(2500.0, 3.0 * GIB, 48)
     advice = advise(MACHINE, request=ReservationRequest(formula="measured", found=found))
     assert (advice.cpu, advice.memory) == ("2500m", "3Gi")
@@ -103,8 +103,8 @@ class RecordedNode:
 
 
 def test_recording(tmp_path: Path) -> None:
-    """The agent records a minute's CPU of all but the pods and the most memory without half of what can be had back,
-    and goes on after a restart."""
+    """The agent records each minute's CPU of all but the pods, and the most memory without half of the reclaimable
+    part, and goes on after a restart."""
     node = RecordedNode(tmp_path)
     for at in range(3):
         node.minute(at * 30_000_000)
@@ -135,7 +135,7 @@ def test_nothing_is_recorded_unasked(tmp_path: Path) -> None:
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    """The policy says formula and placement, options win, and less than a day of samples is an error, as is no
+    """Formula and placement come from the policy, options win, and less than a day of samples is an error, as is no
     file of an agent."""
     policy = tmp_path / "policy.yaml"
     head = "apiVersion: podslice.io/v1alpha1\nkind: PodslicePolicy\n"

@@ -1,4 +1,4 @@
-"""Comparing configurations: numbers that can be counted by hand, and the same decisions as a node's own."""
+"""Comparing configurations: numbers that can be checked on paper, and the same decisions as a node's own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_numbers_by_hand() -> None:
 
 
 def test_limits_alone_count_as_requests() -> None:
-    """A pod with limits only fills the node like one that says both: nothing is stranded that it could use."""
+    """A pod with limits only fills the node like one with both: no CPUs that it could use are stranded."""
     limits = {"cpu": "1", "memory": "1Gi"}
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
     outcome = evaluate(scenario(), [pod_from_dict({"metadata": {"name": "a", "uid": "a"}, "spec": spec})])
@@ -84,7 +84,7 @@ def test_variants_are_what_a_node_decides() -> None:
 
 
 def test_what_is_as_good_as_now_is_not_recommended() -> None:
-    """Where nothing is better the present configuration wins, whatever its options."""
+    """If nothing is better the present configuration wins, whatever its options."""
     pods = [make_pod("a", ("c", "1"))]
     options = {"full-pcpus-only": "false", "align-by-socket": "true"}
     gates = {"CPUManagerPolicyAlphaOptions": True}
@@ -142,7 +142,7 @@ def test_command_compares_and_recommends(pods_file: Path, tmp_path: Path) -> Non
 
 def test_ties_keep_guarantees() -> None:
     """Of equally good alternatives the one that gives up the fewest guarantees wins, then the strongest policy, then
-    the smallest change; what it gives up is said, and the present row is always there."""
+    the smallest change; its losses are listed, and the present row is always there."""
     now = scenario(topology_manager_policy="single-numa-node", cpu_manager_policy_options={"full-pcpus-only": "true"})
     pods = [make_pod("a", ("c", "7")), make_pod("b", ("c", "7"))]
     ranking = rank(evaluate(variant, pods) for variant in variants(now))
@@ -163,7 +163,8 @@ def test_the_present_row_is_shown(pods_file: Path) -> None:
 
 
 def test_running_pods_count_before() -> None:
-    """What runs takes its CPUs first; a configuration that refuses it says so, and what it left is free for others."""
+    """Running pods take their CPUs first; a configuration that refuses one lists it, and its CPUs are free for
+    others."""
     running = (make_pod("old", ("c", "10")),)
     pods = [make_pod("new", ("c", "5")), make_pod("late", ("c", "6"))]
     with_old = msgspec.structs.replace(scenario(), running=running)
@@ -191,7 +192,7 @@ def test_state_files_count_before() -> None:
 
 @pytest.mark.slow
 def test_command_knows_what_runs(tmp_path: Path) -> None:
-    """`--pods`, `--state` and `--no-predicates` mean what they mean to `admit`."""
+    """`--pods`, `--state` and `--no-predicates` mean the same as in `admit`."""
     description = "pack:1 numa:2(memory=32GB) core:4 pu:2"
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
     node = Node(from_synthetic(description), config)

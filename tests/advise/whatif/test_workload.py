@@ -32,7 +32,7 @@ SINGLE: dict[str, Any] = {"topology_manager_policy": "single-numa-node"}
 
 
 def test_a_day() -> None:
-    """Who has to wait is granted when another pod shrinks or leaves; what is below the promise is never."""
+    """A deferred resize is granted when another pod shrinks or leaves; one below the promised CPUs never is."""
     here = node(**SINGLE)
     done = carry_out(here, DAY)
     assert [(pod.metadata.name, getattr(answer, "admitted", answer)) for pod, answer in done.admissions] == [
@@ -49,7 +49,7 @@ def test_a_day() -> None:
 
 
 def test_as_the_node_itself() -> None:
-    """Step by step the answers are those of a node that is asked."""
+    """Step by step the answers are those of a node."""
     here, other = node(ALLOW, **SINGLE), node(ALLOW, **SINGLE)
     answers = carry_out(here, DAY[:5]).resizes
     other.admit(one("4"))
@@ -63,7 +63,7 @@ def test_as_the_node_itself() -> None:
 
 
 def test_what_cannot_be() -> None:
-    """A pod that is not there, or a wish that the API server would not store, is an answer, not the end."""
+    """A pod that is not there, or a resize that the API server would not store, is an answer, not the end."""
     here = node()
     done = carry_out(here, [to("4"), Admit(one("4")), Leave("nobody"), to("-1"), resize_to(one("6"))])
     assert [answer.outcome for answer in done.resizes] == ["NotThere", "Refused", "Allocated"]
@@ -90,7 +90,7 @@ def test_policies_compared() -> None:
 
 
 def test_without_resizes() -> None:
-    """Nothing is said of resizes where there are none."""
+    """Without resizes the tables have no column about them."""
     outcome = evaluate(Scenario("s", MACHINE, node().rules.config), [one("4")])
     assert "RESIZES" not in matrix([outcome])
     assert "granted" not in rank([outcome]).best
@@ -106,7 +106,7 @@ def write(tmp_path: Path, steps: Any, **more: Any) -> str:
 
 
 def test_read(tmp_path: Path) -> None:
-    """Files beside it, pods in it, amounts by container or for the pod as a whole."""
+    """A workload names files beside it, pods in it, and amounts by container or for the pod as a whole."""
     assert [type(step).__name__ for step in load_workload(str(EXAMPLE / "workload.yaml"))] == [
         "Admit", "Admit", "Resize", "Resize", "Leave", "Resize",
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_read(tmp_path: Path) -> None:
     ],
 )
 def test_wrong(tmp_path: Path, steps: Any, more: dict[str, Any], problem: str) -> None:
-    """What is wrong is told in one line, with file and place."""
+    """A mistake is reported in one line, with file and place."""
     with pytest.raises(InputError) as raised:
         load_workload(write(tmp_path, steps, **more))
     assert problem in str(raised.value)
