@@ -17,11 +17,11 @@ from podslice.config.annotations import (
     LARGEST,
     MOVABLE,
     RESIZE,
-    ResizeWishes,
+    ResizeRequest,
     annotation_problems,
-    guard_wishes,
-    movable,
-    resize_wishes,
+    container_movability,
+    requested_guard,
+    requested_resize,
 )
 from podslice.config.policy import (
     AnnotationRules,
@@ -70,8 +70,8 @@ def problem(text: str, key: str = RESIZE) -> str:
 )
 def test_resize(text: str, below: set[str], delays: dict[str, float]) -> None:
     """Items are for every container or for one, which wins; white space around them does not count."""
-    asked = resize_wishes(ELASTIC, annotated("2", f"{RESIZE}: {text}", count=2))
-    assert asked == ResizeWishes(
+    asked = requested_resize(ELASTIC, annotated("2", f"{RESIZE}: {text}", count=2))
+    assert asked == ResizeRequest(
         frozenset(below), delays, pod_below=text.strip().endswith("allow") and "c1" not in text
     )
 
@@ -118,7 +118,7 @@ def test_movable(text: str, expected: dict[str, str] | str) -> None:
     if isinstance(expected, str):
         assert problem(text, MOVABLE) == expected
         expected = {"c0": "false", "c1": "false"}
-    assert movable(ELASTIC, annotated("2", f"{MOVABLE}: {text}", count=2)) == expected
+    assert container_movability(ELASTIC, annotated("2", f"{MOVABLE}: {text}", count=2)) == expected
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("all", "true"), ("none", "false")])
@@ -126,7 +126,7 @@ def test_the_operator_decides(rule: Any, expected: str) -> None:
     """Where the policy says that all or no containers are movable, no pod is asked."""
     policy = PodslicePolicy(defrag=Defragmentation(movable=rule))
     for said in ("true", "false"):
-        assert movable(policy, annotated("2", f"{MOVABLE}: {said}")) == {"c0": expected}
+        assert container_movability(policy, annotated("2", f"{MOVABLE}: {said}")) == {"c0": expected}
 
 
 def test_a_container_with_the_name_of_an_option() -> None:
@@ -134,7 +134,7 @@ def test_a_container_with_the_name_of_an_option() -> None:
     made = annotated("2", f"{RESIZE}: shrink-delay=shrink-delay=7")
     (container,) = made.spec.containers
     spec = msgspec.structs.replace(made.spec, containers=(msgspec.structs.replace(container, name="shrink-delay"),))
-    assert resize_wishes(ELASTIC, msgspec.structs.replace(made, spec=spec)).delays == {"shrink-delay": 7}
+    assert requested_resize(ELASTIC, msgspec.structs.replace(made, spec=spec)).delays == {"shrink-delay": 7}
 
 
 @given(st.text(alphabet="c01=,-shrinkdelaybowte39 \x00é", max_size=60))
@@ -144,8 +144,8 @@ def test_any_text(text: str) -> None:
     wrong = {one.key for one in annotation_problems(ELASTIC, made)}
     for one in annotation_problems(ELASTIC, made):
         assert one.message.isprintable()
-    assert (resize_wishes(ELASTIC, made) == ResizeWishes()) or RESIZE not in wrong
-    assert movable(ELASTIC, made) == {"c0": "false"} or MOVABLE not in wrong
+    assert (requested_resize(ELASTIC, made) == ResizeRequest()) or RESIZE not in wrong
+    assert container_movability(ELASTIC, made) == {"c0": "false"} or MOVABLE not in wrong
 
 
 # On a node
@@ -258,8 +258,8 @@ def test_wishes_for_guards(key: str, text: str, expected: dict[str, str] | str) 
     made = annotated("2", f"{key}: {text}", count=2)
     problems = [one.problem for one in annotation_problems(GUARDED, made)]
     assert problems == ([expected] if isinstance(expected, str) else [])
-    assert guard_wishes(GUARDED, made, key) == ({} if isinstance(expected, str) else expected)
-    assert guard_wishes(ELASTIC, made, key) == {}
+    assert requested_guard(GUARDED, made, key) == ({} if isinstance(expected, str) else expected)
+    assert requested_guard(ELASTIC, made, key) == {}
 
 
 @given(st.text(max_size=40), st.sampled_from((IRQ, ISOLATION, CPU_POWER)))
@@ -269,4 +269,4 @@ def test_any_text_for_guards(text: str, key: str) -> None:
     made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations={key: text}))
     problems = [one.message for one in annotation_problems(GUARDED, made)]
     assert all("\n" not in one for one in problems)
-    assert guard_wishes(GUARDED, made, key).keys() <= ({"", "c0", "c1"} if not problems else set())
+    assert requested_guard(GUARDED, made, key).keys() <= ({"", "c0", "c1"} if not problems else set())

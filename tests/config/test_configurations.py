@@ -16,7 +16,7 @@ from podslice.config.kubelet_file import (
     API_VERSION,
     KIND,
     ConfigDocument,
-    config_of_fields,
+    config_from_fields,
     load_document,
     read_document,
 )
@@ -105,7 +105,7 @@ def test_any_value_is_taken_or_refused_in_one_line(fields: dict[str, Any], as_js
 def test_every_field_refuses_another_type(field: str) -> None:
     """No field takes a list of lists of numbers, and the error names it."""
     with pytest.raises(InputError) as caught:
-        config_of_fields({field: [[1]]})
+        config_from_fields({field: [[1]]})
     assert caught.value.path.startswith(field)
     assert caught.value.problem.startswith("json: cannot unmarshal")
     assert f".{field} of type" in caught.value.problem
@@ -114,7 +114,9 @@ def test_every_field_refuses_another_type(field: str) -> None:
 def test_problems_have_a_remedy() -> None:
     """The first problem is the one that a kubelet tells; the remedy says what to write."""
     with pytest.raises(InputError) as caught:
-        config_of_fields({"port": "10250", "kubeReserved": {"cpu": 1}, "syncFrequency": 60, "clusterDNS": "10.0.0.10"})
+        config_from_fields(
+            {"port": "10250", "kubeReserved": {"cpu": 1}, "syncFrequency": 60, "clusterDNS": "10.0.0.10"}
+        )
     assert [(error.path, error.remedy) for error in caught.value.errors] == [
         ("clusterDNS", "write a list: [10.0.0.10]"),
         ("kubeReserved[cpu]", 'put it in quotes: "1"'),
@@ -156,5 +158,5 @@ def test_zero_values_are_defaults() -> None:
         "memoryReservationPolicy": "", "maxPods": 0, "cpuManagerReconcilePeriod": "0s", "podPidsLimit": -7,
         "kubeReserved": None, "evictionHard": None, "cpuCFSQuota": None, "cpuCFSQuotaPeriod": None,
     }  # fmt: skip
-    assert config_of_fields(empty).config == KubeletConfig()
+    assert config_from_fields(empty).config == KubeletConfig()
     assert KubeletConfig(max_pods=0, topology_manager_policy="") == KubeletConfig()

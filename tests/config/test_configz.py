@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice import InputError, load_kubelet_config
-from podslice.config.kubelet_file import config_of_fields
+from podslice.config.kubelet_file import config_from_fields
 
 FIELDS = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-1", "syncFrequency": "1m0s"}
 
@@ -47,7 +47,7 @@ def test_default_thresholds_beside_others(merge: bool | None, memory: str | None
     """Without mergeDefaultEvictionSettings a threshold that is not named is 0, with it the default; memory's is taken
     from what pods may have."""
     fields = {"evictionHard": {"nodefs.available": "5%"}, "mergeDefaultEvictionSettings": merge}
-    loaded = config_of_fields(fields)
+    loaded = config_from_fields(fields)
     assert loaded.warnings == ()
     assert loaded.config.eviction_hard is not None
     assert loaded.config.eviction_hard.get("memory.available") == memory

@@ -13,7 +13,7 @@ from podslice import KubeletConfig, Node, PodslicePolicy, StartError
 from podslice.agent.dra.driver import claimable_amounts
 from podslice.api.pod.claim_holder import claim_of_holder, is_holder
 from podslice.api.pod.spec import from_dict
-from podslice.config.annotations import movable
+from podslice.config.annotations import container_movability
 from podslice.config.kubelet import MemoryReservation
 from podslice.config.policy import (
     ClaimDevices,
@@ -165,7 +165,7 @@ def test_not_moved() -> None:
     on = node(more={"defrag": Defragmentation(movable="all")})
     assert hold(on, claim("a", (0, 2)))
     pod = on.view.pods["claim/uid-a"].spec
-    assert set(movable(on.rules.policy, pod).values()) == {"false"}
+    assert set(container_movability(on.rules.policy, pod).values()) == {"false"}
     assert claim_of_holder(pod.metadata.uid) == "uid-a"
 
 

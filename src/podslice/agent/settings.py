@@ -21,7 +21,7 @@ import msgspec
 
 from podslice.api.pod.names import label_problems
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.kubelet_file import config_of_fields, load_config_data
+from podslice.config.kubelet_file import config_from_fields, load_config_data
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.policy_file import allowed_values, load_policy, policy_from_dict
 from podslice.config.validation import validate
@@ -251,7 +251,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         raise _problem(fields, str(error)) from None
     _check(agent)
     try:
-        loaded = config_of_fields(agent.resources)
+        loaded = config_from_fields(agent.resources)
     except InputError as error:
         raise error.at(path="resources") from None
     problems = validate(loaded.config)

@@ -1,7 +1,7 @@
-"""Decoding a KubeletConfiguration as a kubelet does: by the Go type of every field, before any value is looked at.
+"""Decoding of a KubeletConfiguration as a kubelet does it: by the Go type of every field, before any value is checked.
 
-Text where a number belongs ends a kubelet, also in a field that the resource managers never read. The errors are those
-of Go's JSON decoder (memory-device 3.11).
+Text where a number belongs keeps a kubelet from starting, also in a field that the resource managers never read. The
+errors are those of Go's JSON decoder (memory-device 3.11).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from podslice.values.duration import DurationError, parse_duration
 from podslice.values.quantity import Quantity, QuantityError
 
 _EMBEDDED = {"v1.TextOptions": "OutputRoutingOptions.", "v1.JSONOptions": "OutputRoutingOptions."}
-"""Go structs whose fields are those of a struct in them, which Go's errors name."""
+"""Go structs that embed another one: Go's errors name the embedded struct before its fields."""
 _BOUNDS = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1), "uint32": (0, (1 << 32) - 1)}
 _ZEROS: dict[str, Any] = {
     "string": "",
@@ -39,8 +39,8 @@ class FieldProblem(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """`fields` without null; `problems` in the order in which Go meets them, of which a kubelet tells the first;
-    `unknown` are the paths of fields that do not exist."""
+    """The result of decoding: `fields` without null; `problems` in the order in which Go meets them, of which a kubelet
+    reports the first; `unknown`, the paths of fields that do not exist."""
 
     fields: dict[str, Any]
     problems: list[FieldProblem]
@@ -48,7 +48,7 @@ class Decoded(NamedTuple):
 
 
 class _FieldPlace(NamedTuple):
-    """Where a value stands: in a Go struct at a dotted Go field, and for people at `path`."""
+    """Place of a value: the Go `struct` and the dotted Go `field` for Go's messages, and `path` for people."""
 
     struct: str
     field: str
@@ -64,12 +64,14 @@ class _FieldPlace(NamedTuple):
 
 
 def decode(document: Mapping[Any, Any], *, ordered: bool = False) -> Decoded:
-    """The fields of a configuration as a kubelet decodes them.
+    """Decode the fields of a configuration as a kubelet does.
 
-    `ordered`: the document was JSON, whose fields Go meets as they are written; those of YAML it meets by name.
+    `ordered`: the document was JSON, whose fields Go meets in the order written; those of YAML it meets by name.
     """
     decoder = _FieldDecoder(ordered=ordered)
-    fields = decoder.struct({key: value for key, value in document.items() if key not in _IGNORED}, go_type(ROOT), _TOP)
+    fields = decoder.decode_struct(
+        {key: value for key, value in document.items() if key not in _IGNORED}, go_type(ROOT), _TOP
+    )
     return Decoded(fields, decoder.problems, decoder.unknown)
 
 
@@ -82,70 +84,78 @@ class _FieldDecoder:
         self.unknown: list[str] = []
         self._ordered = ordered
 
-    def struct(self, value: Mapping[Any, Any], kind: GoType, place: _FieldPlace) -> dict[str, Any]:
+    def decode_struct(self, value: Mapping[Any, Any], kind: GoType, place: _FieldPlace) -> dict[str, Any]:
         known = fields_of(kind.name)
         found = {}
-        for name, member in self._members(value):
+        for name, member in self._iter_members(value):
             if name not in known:
                 self.unknown.append(place.member(kind.name, name).path)
                 continue
-            decoded = self.value(member, known[name], place.member(kind.name, name))
+            decoded = self.decode_value(member, known[name], place.member(kind.name, name))
             if decoded is not None:
                 found[name] = decoded
         return found
 
-    def _members(self, value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-        members = [(_key(key), member) for key, member in value.items()]
+    def _iter_members(self, value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield a map's members in the order in which Go meets them."""
+        members = [(_key_text(key), member) for key, member in value.items()]
+        # A kubelet converts YAML to JSON through a Go map, which it writes sorted by the bytes of the keys.
         return iter(members if self._ordered else sorted(members, key=lambda pair: pair[0].encode()))
 
-    def value(self, value: Any, kind: GoType, place: _FieldPlace) -> Any:
-        """The decoded value; None for null, and for what is a problem."""
+    def decode_value(self, value: Any, kind: GoType, place: _FieldPlace) -> Any:
+        """Return the decoded value; None for null, and for a value that is reported as a problem."""
         reader = _READERS.get(kind.kind)
         if reader is not None:
-            return self._read(reader, value, kind, place)
+            return self._apply_reader(reader, value, kind, place)
         if value is None:
             return None
         if kind.kind == "struct" and isinstance(value, dict):
-            return self.struct(value, kind, place)
+            return self.decode_struct(value, kind, place)
         if kind.element and kind.kind == "map" and isinstance(value, dict):
-            return {key: self._element(one, kind.element, place.element(key)) for key, one in self._members(value)}
+            return {
+                key: self._decode_element(one, kind.element, place.element(key))
+                for key, one in self._iter_members(value)
+            }
         if kind.element and kind.kind == "list" and isinstance(value, list | tuple):
-            return [self._element(one, kind.element, place.element(at)) for at, one in enumerate(value)]
-        self._wrong_kind(value, kind, place)
+            return [self._decode_element(one, kind.element, place.element(at)) for at, one in enumerate(value)]
+        self._report_wrong_kind(value, kind, place)
         return None
 
-    def _element(self, value: Any, kind: GoType, place: _FieldPlace) -> Any:
-        decoded = self.value(value, kind, place)
+    def _decode_element(self, value: Any, kind: GoType, place: _FieldPlace) -> Any:
+        """Decode an element of a list or map; null becomes the zero value of its type."""
+        decoded = self.decode_value(value, kind, place)
         if decoded is not None:
             return decoded
+        # Go leaves null out of a struct, but keeps its place in a list and its key in a map, with the type's zero
+        # value.
         return {"list": [], "map": {}, "struct": {}}.get(kind.kind, _ZEROS.get(kind.kind))
 
-    def _read(self, reader: _Reader, value: Any, kind: GoType, place: _FieldPlace) -> Any:
+    def _apply_reader(self, reader: _Reader, value: Any, kind: GoType, place: _FieldPlace) -> Any:
         if value is None and kind.nullable:
             return None
         text = _number_text(value, ordered=self._ordered) if _is_number(value) else _json_text(value)
         try:
             return reader(value, text)
         except _WrongKindError as error:
-            self._wrong_kind(value, kind._replace(name=error.wanted or kind.name), place, number=error.number)
+            self._report_wrong_kind(value, kind._replace(name=error.wanted or kind.name), place, number=error.number)
         except _WrongTextError as error:
             self.problems.append(FieldProblem(place.path, str(error), error.remedy))
         return None
 
-    def _wrong_kind(self, value: Any, kind: GoType, place: _FieldPlace, *, number: bool = False) -> None:
+    def _report_wrong_kind(self, value: Any, kind: GoType, place: _FieldPlace, *, number: bool = False) -> None:
         found = f"number {_number_text(value, ordered=self._ordered)}" if number else _json_kind(value)
         where = f"Go struct field {place.struct}.{place.field}"
         message = f"json: cannot unmarshal {found} into {where} of type {kind.name}"
-        self.problems.append(FieldProblem(place.path, message, _remedy(value, kind)))
+        self.problems.append(FieldProblem(place.path, message, _suggest_remedy(value, kind)))
 
 
 _Reader = Callable[[Any, str], Any]
-"""Takes a value and its JSON text, and returns what a field of a type holds then."""
+"""A function of a value and its JSON text that returns the decoded field."""
 
 
 class _WrongKindError(Exception):
-    """A value of another kind than the field's; a `number` may be one that does not fit. `wanted` is the Go type where
-    it is not the field's own."""
+    """Raised for a value of another kind than the field's; `number`: it is a number that does not fit. `wanted` is the
+    Go type named by Go's message where it is not the field's own."""
 
     def __init__(self, wanted: str = "", *, number: bool = False) -> None:
         self.wanted, self.number = wanted, number
@@ -153,7 +163,7 @@ class _WrongKindError(Exception):
 
 
 class _WrongTextError(Exception):
-    """Text that a type's own parser refuses; the message is that parser's."""
+    """Raised for text that a type's own parser refuses; the message is that parser's."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         self.remedy = remedy
@@ -185,7 +195,7 @@ def _read_float(value: Any, text: str) -> float | None:
     return float(value)
 
 
-def _integer_reader(low: int, high: int) -> _Reader:
+def _make_integer_reader(low: int, high: int) -> _Reader:
     def read(value: Any, text: str) -> int | None:
         if value is None:
             return None
@@ -203,7 +213,7 @@ _LONGEST_INTEGER = 20
 
 
 def _read_duration(value: Any, text: str) -> str:
-    """A null is the empty text to Go, which is no duration."""
+    """Decode a duration. A null reaches Go's parser as empty text, which is no duration."""
     del text
     if value is not None and not isinstance(value, str):
         raise _WrongKindError("string")
@@ -215,7 +225,7 @@ def _read_duration(value: Any, text: str) -> str:
 
 
 def _read_flush(value: Any, text: str) -> str | int | None:
-    """A duration, or a number of nanoseconds."""
+    """Decode a duration, or a number of nanoseconds."""
     if isinstance(value, str):
         return _read_duration(value, text)
     if value is None:
@@ -231,7 +241,8 @@ def _read_flush(value: Any, text: str) -> str | int | None:
 
 
 def _read_quantity(value: Any, text: str) -> str | None:
-    """Numbers are read by their digits, other values by their JSON text, which is no quantity. Null is nothing, 0."""
+    """Decode a quantity. Numbers are read by their digits; other values by their JSON text, which is no quantity. Null
+    is 0."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -256,7 +267,7 @@ def _read_time(value: Any, text: str) -> str | None:
             message = f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as "{element}"'
             raise _WrongTextError(message, "write a time such as 2026-01-31T12:00:00Z")
         rest = rest[part.end() :]
-    problem = "extra text: " + _json_text(rest) if rest else _out_of_range(value)
+    problem = "extra text: " + _json_text(rest) if rest else _range_problem(value)
     if problem:
         raise _WrongTextError(f'parsing time "{value}": {problem}', "write a time such as 2026-01-31T12:00:00Z")
     return value
@@ -272,7 +283,7 @@ _TIME = tuple(
 )  # fmt: skip
 
 
-def _out_of_range(text: str) -> str:
+def _range_problem(text: str) -> str:
     year, month, day, hour, minute, second = (int(text[at : at + size]) for at, size in _PARTS)
     if not 1 <= month <= 12:
         return "month out of range"
@@ -294,7 +305,7 @@ _READERS: dict[str, _Reader] = {
     "flush": _read_flush,
     "quantity": _read_quantity,
     "time": _read_time,
-    **{name: _integer_reader(low, high) for name, (low, high) in _BOUNDS.items()},
+    **{name: _make_integer_reader(low, high) for name, (low, high) in _BOUNDS.items()},
 }
 
 
@@ -314,29 +325,30 @@ def _json_text(value: Any) -> str:
 
 
 def _number_text(value: Any, *, ordered: bool) -> str:
-    """A number as Go's decoder meets it: JSON as it is written, YAML after it was turned into JSON."""
+    """Return a number as Go's decoder meets it: JSON as it is written, YAML after its conversion to JSON."""
     if isinstance(value, float) and ordered:
         return str(value)
     if isinstance(value, int) and (ordered or -(1 << 63) <= value < 1 << 64):
         return str(value)
-    return _go_number(float(value))
+    return _format_go_number(float(value))
 
 
-def _go_number(value: float) -> str:
-    """A number as Go writes it into JSON."""
+def _format_go_number(value: float) -> str:
+    """Return a number as Go writes it into JSON."""
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     digits = repr(value)
     mantissa, _, exponent = digits.partition("e")
+    # The bounds at which Go's encoding/json switches to an exponent.
     if 1e-6 <= abs(value) < 1e21:
-        return f"{value:.0f}" if value == int(value) else _without_exponent(digits)
+        return f"{value:.0f}" if value == int(value) else _expand_exponent(digits)
     if not exponent:
         return digits
     number = int(exponent)
     return f"{mantissa.removesuffix('.0')}e{'+' if number >= 0 else '-'}{abs(number):02d}".replace("e-0", "e-")
 
 
-def _without_exponent(digits: str) -> str:
+def _expand_exponent(digits: str) -> str:
     mantissa, marker, exponent = digits.partition("e")
     if not marker:
         return digits
@@ -345,7 +357,7 @@ def _without_exponent(digits: str) -> str:
     return f"{sign}0.{'0' * (-int(exponent) - 1)}{whole}{fraction if fraction != '0' else ''}"
 
 
-def _remedy(value: Any, kind: GoType) -> str:
+def _suggest_remedy(value: Any, kind: GoType) -> str:
     if _is_text(kind) and not isinstance(value, dict | list):
         if kind.kind in ("duration", "flush"):
             return f'write "{_plain(value)}s"' if _is_number(value) else "write a number with its unit, such as 10s"
@@ -371,5 +383,5 @@ def _plain(value: Any) -> str:
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)[:60]
 
 
-def _key(key: Any) -> str:
+def _key_text(key: Any) -> str:
     return key if isinstance(key, str) else _plain(key)

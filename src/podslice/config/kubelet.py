@@ -13,7 +13,7 @@ from podslice.values.errors import InputError
 
 
 class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
-    """One element of `reservedMemory`: quantities by resource for one NUMA node."""
+    """An element of `reservedMemory`: quantities by resource for one NUMA node."""
 
     numa_node: int
     limits: dict[str, str] = {}
@@ -32,21 +32,22 @@ DRIFT_TOLERANCE = "memory-drift-tolerance"
 
 
 class _Fields(msgspec.StructMeta):
-    """Tells what is wrong with a field where it is written."""
+    """Checks names and types of the constructor's keyword arguments, so that a mistake is reported where it is
+    written."""
 
     def __call__(cls, *args: Any, **fields: Any) -> Any:  # noqa: N805 - a metaclass
         for name, value in fields.items():
-            _check(cls, name, value)
+            _check_field(cls, name, value)
         return super().__call__(*args, **fields)
 
 
 @cache
-def _kinds(cls: type) -> dict[str, Any]:
+def _field_types(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _check(cls: type, name: str, value: object) -> None:
-    kinds = _kinds(cls)
+def _check_field(cls: type, name: str, value: object) -> None:
+    kinds = _field_types(cls)
     if name not in kinds:
         spelt = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))  # type: ignore[attr-defined]
         meant = spelt.get(name) or next(iter(get_close_matches(name, kinds, 1)), "")
@@ -59,8 +60,8 @@ def _check(cls: type, name: str, value: object) -> None:
 
 
 class IgnoredField(NamedTuple):
-    """Something of a configuration that a kubelet reads past: a field that nobody knows, with `close`, the known name
-    that looks most like it, if one does; or what `problem` says of the field, or of the file."""
+    """A part of a configuration that a kubelet ignores: an unknown field, with `close`, the most similar known name, if
+    any; or a field, or the whole file, about which `problem` says why."""
 
     name: str
     close: str = ""
@@ -74,7 +75,7 @@ class IgnoredField(NamedTuple):
 
 
 class ConfigProblem(NamedTuple):
-    """One error of a configuration: the field, and upstream's text about it. Prints as the kubelet tells it."""
+    """An error of a configuration: the field, and upstream's text about it. Prints as in the kubelet's log."""
 
     field: str
     text: str
@@ -87,9 +88,9 @@ class ConfigProblem(NamedTuple):
 class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fields):
     """A KubeletConfiguration; attribute names are the YAML names in snake_case. Defaults are the kubelet's own.
 
-    Raises `InputError` for a field that does not exist and a value of another type; whether a kubelet starts with the
-    values is for `Node` to say. Quantities and durations stay text, as in the file. `eviction_hard` None means the
-    kubelet's default thresholds. An empty policy or scope and 0 pods are the default, as a kubelet takes them.
+    Raises `InputError` for a field that does not exist and for a value of another type; `Node` checks whether a kubelet
+    starts with the values. Quantities and durations stay text, as in the file. `eviction_hard` None means the kubelet's
+    default thresholds. An empty policy or scope and 0 pods become the default, as in a kubelet.
     """
 
     feature_gates: dict[str, bool] = {}
@@ -107,7 +108,7 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
     eviction_minimum_reclaim: dict[str, str] = {}
     memory_manager_policy: str = "None"
     memory_manager_policy_options: dict[str, str] = {}
-    """Not of v1.36.2: KEP-6232 has `memory-drift-tolerance` here, profile podslice reads it."""
+    """Not of v1.36.2: KEP-6232 defines `memory-drift-tolerance` here; profile podslice reads it."""
     reserved_memory: tuple[MemoryReservation, ...] = ()
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
@@ -126,12 +127,13 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
     memory_swap: dict[str, Any] = {}
     single_process_oom_kill: bool | None = msgspec.field(default=None, name="singleProcessOOMKill")
     other_fields: dict[str, Any] = {}
-    """What the file says of fields that no resource manager reads, by their YAML names. They can keep a kubelet from
-    starting too."""
+    """Fields of the file that no resource manager reads, by their YAML names. They can keep a kubelet from starting
+    too."""
 
     def __post_init__(self) -> None:
         for name in _DEFAULT_FOR_EMPTY:
             if not getattr(self, name):
+                # A kubelet defaults every zero value: to Go an empty text or a 0 looks like an absent field.
                 msgspec.structs.force_setattr(self, name, _DEFAULTS[name])
         if self.pod_pids_limit < 0:
             msgspec.structs.force_setattr(self, "pod_pids_limit", -1)
@@ -139,23 +141,23 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
             msgspec.structs.force_setattr(self, "cpu_manager_reconcile_period", DEFAULT_RECONCILE_PERIOD)
 
     def document(self) -> dict[str, Any]:
-        """The fields as in a file: all that the resource managers read, and what else was said."""
+        """Return the fields as in a file: all that the resource managers read, and the other fields that were set."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return {**fields.pop("otherFields"), **fields}
 
     @property
     def eviction_thresholds(self) -> dict[str, str]:
-        """Hard eviction thresholds with the default filled in."""
+        """Hard eviction thresholds, or the kubelet's default."""
         return DEFAULT_EVICTION_HARD if self.eviction_hard is None else self.eviction_hard
 
     @property
     def aligns(self) -> bool:
-        """The Topology Manager has a policy other than none."""
+        """Whether the Topology Manager has a policy other than none."""
         return self.topology_manager_policy != "none"
 
     @property
     def aligns_pods(self) -> bool:
-        """The Topology Manager aligns pods as a whole (scope pod)."""
+        """Whether the Topology Manager aligns pods as a whole (scope pod)."""
         return self.aligns and self.topology_manager_scope == "pod"
 
 

@@ -1,8 +1,8 @@
-"""Loading a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) as a kubelet of v1.36.2 does.
+"""Loading of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) as a kubelet of v1.36.2 does it.
 
-The way of a file: `read_document` takes it apart, `load_document` decodes the fields by their Go types (`decode`),
-defaults what is zero (`KubeletConfig`) and keeps what was ignored. `validate` then checks the values, and `Node` parses
-amounts and thresholds against a machine while it starts (memory-device 3.11).
+Steps: `read_document` parses the file, `load_document` decodes the fields by their Go types (`decode`), defaults zero
+values (`KubeletConfig`) and keeps what was ignored. `validate` then checks the values, and `Node` parses amounts and
+thresholds against a machine while it starts (memory-device 3.11).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ KIND = "KubeletConfiguration"
 
 
 class ConfigDocument(NamedTuple):
-    """A configuration before it is decoded: its plain data; whether it was JSON, which a kubelet reads in the order it
-    is written; what a kubelet reads past: keys that are there twice, and further documents."""
+    """A configuration before decoding: its plain data; whether it was JSON, which a kubelet reads in the order written;
+    and what a kubelet ignores: all but the last of repeated keys, and further documents."""
 
     data: dict[str, Any]
     is_json: bool = False
@@ -36,19 +36,19 @@ class ConfigDocument(NamedTuple):
 
 
 class LoadedConfig(NamedTuple):
-    """The configuration and what of the file is in vain."""
+    """The configuration, and the parts of the file that have no effect."""
 
     config: KubeletConfig
     unknown_fields: tuple[IgnoredField, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know about the file."""
+        """A line for each part of the file that has no effect."""
         return tuple(map(str, self.unknown_fields))
 
 
 def load_kubelet_config(path: str) -> LoadedConfig:
-    """Read one KubeletConfiguration. Raises `InputError`; unknown fields are warnings."""
+    """Read a KubeletConfiguration from a file. Raises `InputError`; unknown fields are warnings."""
     try:
         return load_document(read_document(read_text(path)))
     except InputError as error:
@@ -56,8 +56,8 @@ def load_kubelet_config(path: str) -> LoadedConfig:
 
 
 def read_document(text: str) -> ConfigDocument:
-    """The document in a text: the first, of which a key that is written twice has the last value. What a running
-    kubelet answers at `configz`, without a kind, is one too. Raises `InputError`."""
+    """Parse the first document of a text; the last of repeated keys wins. The answer of a running kubelet's `configz`,
+    which has no kind, is accepted too. Raises `InputError`."""
     check_json(text)
     duplicates: list[str] = []
     documents = load_documents(text, duplicates=duplicates)
@@ -69,7 +69,7 @@ def read_document(text: str) -> ConfigDocument:
     ignored = [IgnoredField(name, problem="is there more than once; the last one counts") for name in duplicates]
     if len(documents) > 1:
         ignored.append(IgnoredField("", problem=f"only the first of {len(documents)} documents is read"))
-    return ConfigDocument(served_config(documents[0]), is_json(text), tuple(ignored))
+    return ConfigDocument(unwrap_configz(documents[0]), is_json(text), tuple(ignored))
 
 
 def is_json(text: str) -> bool:
@@ -78,12 +78,13 @@ def is_json(text: str) -> bool:
 
 
 def check_json(text: str) -> None:
-    """Raise `InputError` for what a kubelet reads as JSON and only a reader of YAML takes: with a trailing comma, with
-    anything behind it."""
+    """Raise `InputError` for text that a kubelet reads as JSON and only a YAML reader accepts: with a trailing comma,
+    or with anything behind the object."""
     if not is_json(text):
         return
     try:
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+        # Only the syntax matters here: numbers stay text, so that one of a million digits costs nothing.
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         problem = f"is not valid JSON: {error.msg} in line {error.lineno} column {error.colno}"
         raise InputError(problem, remedy="a kubelet reads a file that begins with { as JSON") from None
@@ -91,12 +92,12 @@ def check_json(text: str) -> None:
         raise InputError("is nested too deeply") from None
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise InputError(f"is not valid JSON: {name} is no number")
 
 
 def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
-    """The plain data of a file that holds one object of a kind. Raises `InputError`."""
+    """Return the plain data of a file that holds one object of a kind. Raises `InputError`."""
     text = read_text(path)
     try:
         if kind == KIND:
@@ -113,27 +114,30 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
     return document
 
 
-def served_config(document: dict[str, Any]) -> dict[str, Any]:
-    """The object in what a running kubelet answers at `configz`, where kind and version are left out; another document
-    as it is."""
+def unwrap_configz(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the object in the answer of a kubelet's `configz`, which omits kind and version; any other document
+    unchanged."""
     served = document.get("kubeletconfig") if len(document) == 1 else None
     return {"kind": KIND, "apiVersion": API_VERSION, **served} if isinstance(served, dict) else document
 
 
-def config_of_fields(fields: Mapping[str, Any]) -> LoadedConfig:
-    """A KubeletConfiguration from its fields alone, without kind and version. Raises `InputError` as
+def config_from_fields(fields: Mapping[str, Any]) -> LoadedConfig:
+    """Return a KubeletConfiguration from its fields alone, without kind and version. Raises `InputError` as
     `config_from_dict`."""
     return config_from_dict({"apiVersion": API_VERSION, "kind": KIND, **fields})
 
 
 def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
-    """A KubeletConfiguration from plain data. Raises `InputError` with the field path."""
+    """Return a KubeletConfiguration from plain data. Raises `InputError` with the field path."""
     return load_document(ConfigDocument(data))
 
 
 def load_document(document: ConfigDocument) -> LoadedConfig:
-    """A KubeletConfiguration, decoded and defaulted. Raises `InputError` with the field path and Go's message for every
-    field that cannot be decoded, first the one that a kubelet tells."""
+    """Decode and default a KubeletConfiguration.
+
+    Raises `InputError` with the field path and Go's message for every field that cannot be decoded; the first is the
+    one that a kubelet reports.
+    """
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
     if kind != KIND:
         raise InputError(f"{kind!r} is not KubeletConfiguration", path="kind", remedy=f"kind: {KIND}")
@@ -142,6 +146,7 @@ def load_document(document: ConfigDocument) -> LoadedConfig:
     decoded = decode(document.data, ordered=document.is_json)
     raise_all(InputError(message, path=path, remedy=remedy) for path, message, remedy in decoded.problems)
     fields = {name: value for name, value in decoded.fields.items() if name in _MODELLED}
+    # Without this field, thresholds in the file replace all the defaults, not only those of the same signals.
     if decoded.fields.get("mergeDefaultEvictionSettings") and "evictionHard" in fields:
         fields["evictionHard"] = {**DEFAULT_EVICTION_HARD, **fields["evictionHard"]}
     fields["otherFields"] = {name: value for name, value in decoded.fields.items() if name not in _MODELLED}

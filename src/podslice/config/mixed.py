@@ -1,35 +1,37 @@
-"""Pods in the managers' view under a policy: whose containers have exclusive and shared CPUs (docs/mixed.md)."""
+"""Pods as the managers see them under a policy, with the containers that have exclusive and shared CPUs
+(docs/mixed.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podslice.api.pod.eligibility import NOBODY_MIXED, AdmissionPod
+from podslice.api.pod.eligibility import NO_MIXED_SHARES, AdmissionPod
 from podslice.api.pod.mixed import MixedProblem, MixedShare, split_request
 from podslice.api.pod.spec import Pod
-from podslice.config.annotations import hides_smt, mixed_shares
+from podslice.config.annotations import containers_hiding_smt, mixed_shares
 from podslice.config.policy import PodslicePolicy
 
 
-def admission_of(
+def make_admission_pod(
     policy: PodslicePolicy,
     pod: Pod,
     gates: Mapping[str, bool],
     *,
     unmanaged: bool = False,
-    known: Mapping[str, MixedShare] = NOBODY_MIXED,
+    known: Mapping[str, MixedShare] = NO_MIXED_SHARES,
 ) -> AdmissionPod:
-    """The managers' view of a pod. `known`: what containers of it have so already; a policy that says nothing of them
-    any more takes nothing away."""
+    """Return the managers' view of a pod. `known`: mixed shares that its running containers already have; they stay,
+    even where the policy no longer grants them."""
     if policy.mixed is None and not known and not policy.cpu_classes:
         return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
     shares = mixed_shares(policy, pod)
     if known:
-        shares = dict(_still_mixed(pod, known)) | shares
-    return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares, hides_smt=hides_smt(policy, pod))
+        shares = dict(_keep_mixed(pod, known)) | shares
+    return AdmissionPod.of(pod, gates, unmanaged=unmanaged, mixed=shares, hides_smt=containers_hiding_smt(policy, pod))
 
 
-def _still_mixed(pod: Pod, known: Mapping[str, MixedShare]) -> Iterable[tuple[str, MixedShare]]:
+def _keep_mixed(pod: Pod, known: Mapping[str, MixedShare]) -> Iterable[tuple[str, MixedShare]]:
+    """Yield the shares of containers that had exclusive and shared CPUs and whose request still allows the split."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         had = known.get(container.name)
         share = None if had is None else split_request(container, str(had.exclusive), pod_guaranteed=True)
@@ -37,6 +39,6 @@ def _still_mixed(pod: Pod, known: Mapping[str, MixedShare]) -> Iterable[tuple[st
             yield container.name, share
 
 
-def without_remainder(pods: Iterable[AdmissionPod]) -> int:
-    """How many containers have shared CPUs on top of whole ones without asking for a part of one."""
+def count_without_remainder(pods: Iterable[AdmissionPod]) -> int:
+    """Count the containers that have shared CPUs on top of whole ones without requesting a part of a CPU."""
     return sum(one.remainder == 0 for pod in pods if pod.mixed for one in pod.containers)

@@ -1,4 +1,4 @@
-"""Objects as files have them: those of some kinds, and those of podslice's own API group."""
+"""Objects in files: those of some kinds, and those of podslice's own API group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from podslice.config.policy import API_VERSION
 from podslice.values.errors import InputError
 
 
-def objects_of(documents: list[Any], kinds: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of these kinds, those of Lists too, with the zero-based number of their document."""
+def iter_objects(documents: list[Any], kinds: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of these kinds, those inside Lists too, with the zero-based number of their document."""
     for number, document in enumerate(documents):
         items = document.get("items") if isinstance(document, dict) else None
         for one in items if isinstance(items, list) else [document]:
@@ -19,8 +19,8 @@ def objects_of(documents: list[Any], kinds: Collection[str]) -> Iterator[tuple[i
 
 
 def check_object(data: Mapping[str, Any], kind: str, *, below: str, remedy: str) -> None:
-    """Raises `InputError` for an object of another kind or version, and for one with something beside its metadata and
-    the field `below` which all the rest is."""
+    """Raise `InputError` for an object of another kind or version, or with a field other than its metadata and `below`,
+    which holds all the rest."""
     for field, expected in (("kind", kind), ("apiVersion", API_VERSION)):
         if data.get(field) != expected:
             raise InputError(f"{data.get(field)!r} is not {expected}", path=field, remedy=f"{field}: {expected}")

@@ -1,4 +1,4 @@
-"""Values of the fields that no resource manager reads and that keep a kubelet from starting all the same, in upstream's
+"""Checks of fields that no resource manager reads and that can keep a kubelet from starting all the same, in upstream's
 exact texts (memory-device 3.9)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Gates = Mapping[str, bool]
 
 
 class _Range(NamedTuple):
-    """A number from `low` to `high`; `zero` is a value beside them, the default or no port at all."""
+    """A number from `low` to `high`; with `zero`, 0 is valid too and means the default, or no port at all."""
 
     field: str
     flag: str
@@ -52,20 +52,20 @@ _IDS_PER_POD = 65536
 
 
 def other_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
-    """What is wrong with the values of `fields`, which are decoded; those that are not given are the defaults."""
-    yield from _numbers(fields)
-    yield from _images(fields, gates)
-    yield from _shutdown(fields, gates)
-    yield from _restarts(fields, gates)
-    yield from _logs(fields)
-    yield from _paths(fields)
-    yield from _taints(fields)
-    yield from _logging(fields, gates)
-    yield from _tracing(fields)
-    yield from _single_rules(fields, gates)
+    """Yield the errors in the values of the decoded `fields`; absent fields have the defaults."""
+    yield from _number_problems(fields)
+    yield from _image_problems(fields, gates)
+    yield from _shutdown_problems(fields, gates)
+    yield from _restart_problems(fields, gates)
+    yield from _log_problems(fields)
+    yield from _path_problems(fields)
+    yield from _taint_problems(fields)
+    yield from _logging_problems(fields, gates)
+    yield from _tracing_problems(fields)
+    yield from _other_rule_problems(fields, gates)
 
 
-def _numbers(fields: Fields) -> Iterator[ConfigProblem]:
+def _number_problems(fields: Fields) -> Iterator[ConfigProblem]:
     for rule in _RANGES:
         value = fields.get(rule.field)
         if value is None or (value == 0 and rule.zero):
@@ -84,7 +84,7 @@ def _numbers(fields: Fields) -> Iterator[ConfigProblem]:
         )
 
 
-def _images(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+def _image_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
     low, high = fields.get("imageGCLowThresholdPercent", 80), fields.get("imageGCHighThresholdPercent", 85)
     if low >= high:
         yield ConfigProblem(
@@ -92,8 +92,9 @@ def _images(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
             f"imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than "
             f"imageGCHighThresholdPercent (--image-gc-high-threshold) {high}",
         )
-    youngest = _time(fields, "imageMinimumGCAge") or 120 * _SECOND
-    oldest = _time(fields, "imageMaximumGCAge")
+    # 0 counts as absent for the minimum age only; 0 as maximum age switches the limit off.
+    youngest = _duration_field(fields, "imageMinimumGCAge") or 120 * _SECOND
+    oldest = _duration_field(fields, "imageMaximumGCAge")
     for field, age in (("imageMinimumGCAge", youngest), ("imageMaximumGCAge", oldest)):
         if age < 0:
             yield ConfigProblem(field, f"{field} {format_duration(age)} must not be negative")
@@ -112,13 +113,14 @@ def _images(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
             "maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set "
             "to false",
         )
-    yield from _pull_credentials(fields, gates)
+    yield from _pull_credential_problems(fields, gates)
 
 
 _VERIFICATIONS = ("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")
 
 
-def _pull_credentials(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+def _pull_credential_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+    # Without the gate, both fields must be empty: upstream does not look at their values.
     verified, allowed = "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"
     policy, images = fields.get(verified, ""), fields.get(allowed, [])
     if not gates["KubeletEnsureSecretPulledImages"]:
@@ -153,9 +155,9 @@ def _image_pattern_problem(pattern: str) -> str:
     return ""
 
 
-def _shutdown(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+def _shutdown_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
     names = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
-    whole, critical = (_time(fields, name) for name in names)
+    whole, critical = (_duration_field(fields, name) for name in names)
     by_priority = fields.get("shutdownGracePeriodByPodPriority")
     if gates["GracefulNodeShutdown"]:
         if critical > whole:
@@ -182,7 +184,7 @@ def _shutdown(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
         )
 
 
-def _restarts(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+def _restart_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
     field = "crashLoopBackOff.maxContainerRestartPeriod"
     text = fields.get("crashLoopBackOff", {}).get("maxContainerRestartPeriod")
     if text is None:
@@ -195,6 +197,7 @@ def _restarts(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
         )
         return
     period = parse_duration(text)
+    # Upstream compares whole milliseconds, so 300.0009s still passes.
     if not 1000 <= int(period / 10**6) <= 300_000:
         yield ConfigProblem(
             field,
@@ -203,10 +206,10 @@ def _restarts(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
         )
 
 
-def _logs(fields: Fields) -> Iterator[ConfigProblem]:
+def _log_problems(fields: Fields) -> Iterator[ConfigProblem]:
     if fields.get("containerLogMaxWorkers", 1) < 1:
         yield ConfigProblem("containerLogMaxWorkers", "containerLogMaxWorkers must be greater than or equal to 1")
-    if _time(fields, "containerLogMonitorInterval", 10 * _SECOND) < 3 * _SECOND:
+    if _duration_field(fields, "containerLogMonitorInterval", 10 * _SECOND) < 3 * _SECOND:
         yield ConfigProblem(
             "containerLogMonitorInterval",
             "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s",
@@ -217,8 +220,9 @@ def _logs(fields: Fields) -> Iterator[ConfigProblem]:
         yield ConfigProblem("enableSystemLogQuery", "enableSystemLogHandler is required for enableSystemLogQuery")
 
 
-def _paths(fields: Fields) -> Iterator[ConfigProblem]:
-    """A relative path is one below the folder of the file, and made clean."""
+def _path_problems(fields: Fields) -> Iterator[ConfigProblem]:
+    """Check `podLogsDir`. A relative path is not checked: a kubelet joins it to the file's folder, which normalizes
+    it."""
     path = fields.get("podLogsDir", "")
     where = f"pod logs path {quote(path)}"
     if path.startswith("/") and path != f"/{posixpath.normpath(path).lstrip('/')}":
@@ -235,7 +239,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _taints(fields: Fields) -> Iterator[ConfigProblem]:
+def _taint_problems(fields: Fields) -> Iterator[ConfigProblem]:
     for index, taint in enumerate(fields.get("registerWithTaints", ())):
         path = f"registerWithTaints[{index}]"
         key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
@@ -255,7 +259,7 @@ def _is_qualified(key: str) -> bool:
     return prefix is None or (bool(_DOMAIN.match(prefix)) and len(prefix) <= 253)
 
 
-def _logging(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+def _logging_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
     logging = fields.get("logging", {})
     formatted = logging.get("format", "") or "text"
     if formatted not in ("text", "json"):
@@ -289,7 +293,7 @@ _MOST_SAMPLES = 1_000_000
 _SCHEMES = ("dns", "unix", "unix-abstract")
 
 
-def _tracing(fields: Fields) -> Iterator[ConfigProblem]:
+def _tracing_problems(fields: Fields) -> Iterator[ConfigProblem]:
     tracing = fields.get("tracing", {})
     path, rate = "tracing.samplingRatePerMillion", tracing.get("samplingRatePerMillion", 0)
     if rate < 0:
@@ -314,7 +318,7 @@ def _tracing(fields: Fields) -> Iterator[ConfigProblem]:
         yield _invalid("tracing.endpoint", quote(address), problem)
 
 
-def _single_rules(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
+def _other_rule_problems(fields: Fields, gates: Gates) -> Iterator[ConfigProblem]:
     if fields.get("systemCgroups") and not fields.get("cgroupRoot"):
         yield ConfigProblem(
             "systemCgroups",
@@ -366,6 +370,7 @@ def _forbidden(path: str, problem: str) -> ConfigProblem:
     return ConfigProblem(path, f"{path}: Forbidden: {problem}", "")
 
 
-def _time(fields: Fields, name: str, default: int = 0) -> int:
+def _duration_field(fields: Fields, name: str, default: int = 0) -> int:
+    """Return a duration field in nanoseconds."""
     text = fields.get(name)
     return default if text is None else parse_duration(text)

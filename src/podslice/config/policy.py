@@ -1,6 +1,6 @@
 """PodslicePolicy: what podslice does beyond a kubelet, in one object beside the KubeletConfiguration.
 
-The empty policy changes nothing: decisions, messages and state files are those without one.
+The empty policy changes nothing: decisions, messages and state files are those without a policy.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from podslice.values.quirks import PODSLICE, Quirks
 API_VERSION: Final = "podslice.io/v1alpha1"
 KIND: Final = "PodslicePolicy"
 IMPLICIT_CLASS: Final = "isolated"
-"""The class of CPUs that the kernel isolates, where classes are configured and none of them matches these."""
+"""The class of CPUs that the kernel isolates, where classes are configured and none of them matches these CPUs."""
 
 
 class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """In-place resize of containers with exclusive CPUs, or memory on NUMA nodes.
 
-    `exclusive`: they can be resized, without the gates InPlacePodVerticalScalingExclusiveCPUs and -Memory too.
-    `below_baseline`: whether a container may give up CPUs promised at its admission. `eligibility_change`: whether it
-    may move between shared and exclusive CPUs. `misfit`: whether a growth that has no room waits, or is refused for
-    good as KEP-5554 says. `memory_nodes`: whether memory that shrinks stays on its NUMA nodes, or leaves those that it
-    does not need any more, so that the kernel moves its pages. `shrink_delay_seconds`: how long the agent
-    leaves a container that gives back CPUs on them, so that it can prepare.
+    - `exclusive`: they can be resized, without the gates InPlacePodVerticalScalingExclusiveCPUs and -Memory too
+    - `below_baseline`: whether a container may give up CPUs promised at its admission
+    - `eligibility_change`: whether it may move between shared and exclusive CPUs
+    - `misfit`: whether a growth that has no room waits, or is refused for good as KEP-5554 says
+    - `memory_nodes`: whether memory that shrinks stays on its NUMA nodes, or leaves those that it no longer needs, so
+      that the kernel moves its pages
+    - `shrink_delay_seconds`: how long the agent leaves a container on the CPUs that it gives back, so that it can
+      prepare
     """
 
     exclusive: bool = False
@@ -39,8 +41,8 @@ class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class Defragmentation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Moves of running containers. `carry_out`: whether the agent moves any, when it is asked to or for every pod that
-    it refused. `movable`: which containers. `memory`: whether memory follows to other NUMA nodes."""
+    """Moves of running containers. `carry_out`: whether the agent moves any: never, on request, or for every pod that
+    it refused. `movable`: which containers may be moved. `memory`: whether memory follows to other NUMA nodes."""
 
     carry_out: Literal["never", "onRequest", "automatic"] = "never"
     movable: Literal["annotated", "all", "none"] = "annotated"
@@ -49,21 +51,23 @@ class Defragmentation(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class AnnotationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What pods may ask for by annotations under `podslice.io/` (`config.annotations`). `invalid`: whether a wrong
-    one refuses the pod or counts for nobody. `namespaces`: globs of those whose pods may use them."""
+    """Annotations of pods under `podslice.io/` (`config.annotations`). `invalid`: whether an invalid one refuses the
+    pod or is ignored. `namespaces`: globs of the namespaces whose pods may use them."""
 
     invalid: Literal["refuse", "ignore"] = "refuse"
     namespaces: tuple[str, ...] = ("*",)
 
 
 class Hotplug(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What becomes of a node whose CPUs, memory or NUMA nodes change (docs/hotplug.md).
+    """Reaction to changes of a node's CPUs, memory or NUMA nodes (docs/hotplug.md).
 
-    `new_cpus`: whether CPUs that come are shared. `lost_cpus`: an owner of CPUs that go runs on the rest (`degrade`),
-    gets others for them (`replace`), or runs on the rest and should be drained by somebody (`drain`). `memory`: whether
-    the ledgers follow the machine. `after_reboot`: what to do with state that does not fit a machine that changed over
-    a reboot. `drift_tolerance`: how much memory may have moved over a reboot: `auto` (KEP-6232), `off`, a quantity, or
-    `legacy` (the larger of 1 % and 64 MiB of each NUMA node).
+    - `new_cpus`: whether new CPUs are shared
+    - `lost_cpus`: an owner of CPUs that go runs on the rest (`degrade`), gets others for them (`replace`), or runs on
+      the rest and should be drained by an operator (`drain`)
+    - `memory`: whether the ledger follows the machine
+    - `after_reboot`: what to do with state that does not fit a machine that changed over a reboot
+    - `drift_tolerance`: how much memory may have moved over a reboot: `auto` (KEP-6232), `off`, a quantity, or `legacy`
+      (the larger of 1 % and 64 MiB of each NUMA node)
     """
 
     new_cpus: Literal["share", "ignore"] = msgspec.field(default="share", name="newCPUs")
@@ -77,8 +81,8 @@ OnError: TypeAlias = Literal["refuse", "skip", "static"]
 
 
 class PluginEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One plugin of the CPU Manager. `weight`: of its scores. `on_error`: where it breaks its contract, the pod is
-    refused, the plugin counts for nothing, or the CPUs are picked as without plugins."""
+    """A plugin of the CPU Manager. `weight`: factor of its scores. `on_error`: where it breaks its contract, the pod is
+    refused, the plugin's scores are ignored, or the CPUs are picked as without plugins."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     weight: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
@@ -87,7 +91,7 @@ class PluginEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class PluginRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Plugins of the CPU Manager, in the order in which they are asked (docs/plugins.md). `hint_scores`: among sets of
+    """Plugins of the CPU Manager, in the order in which they are called (docs/plugins.md). `hint_scores`: among sets of
     NUMA nodes that are equally good to the Topology Manager, the best score decides."""
 
     profile: tuple[PluginEntry, ...] = ()
@@ -96,9 +100,9 @@ class PluginRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class ClassMatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which CPUs are of a class: those that meet everything that is said. `core_type` as discovery names it
+    """Conditions for a CPU to be of a class; all that are set must hold. `core_type` as discovery names it
     (`performance`, `efficiency`), `capacity_at_least` 0 to 1024, `max_frequency_at_least` in kHz, `isolated`,
-    `nohz_full` and `rcu_nocbs` as the kernel was started, `cpus` a list by hand."""
+    `nohz_full` and `rcu_nocbs` as on the kernel's command line, `cpus` an explicit list."""
 
     isolated: bool | None = None
     nohz_full: bool | None = None
@@ -111,9 +115,9 @@ class ClassMatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class CPUClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A kind of CPUs. `exclusive`: whether containers may own them: all, those that wish for the class, none. `shared`:
-    whether containers share them; `min_shared` of them are never owned. `overflow`: the classes that those get who wish
-    for this one where it is full."""
+    """A kind of CPUs. `exclusive`: which containers may own them: all, those that request the class, none. `shared`:
+    whether containers share them; `min_shared` of them are never owned. `overflow`: the classes used instead where this
+    one is full."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
     match: ClassMatch = ClassMatch()
@@ -124,8 +128,8 @@ class CPUClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class AssignRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The classes of containers that meet everything that is said, best first; `NAME!` is required. `namespaces` are
-    globs, `exclusive`: only containers that may own CPUs, or only the others."""
+    """The classes, best first, of containers that meet all conditions that are set; `NAME!` is required. `namespaces`
+    are globs; `exclusive`: only containers that may own CPUs, or only the others."""
 
     classes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     namespaces: tuple[str, ...] | None = None
@@ -138,17 +142,17 @@ class AssignRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     exclusive: bool | None = None
 
 
-def _usual_weights() -> dict[str, int]:
+def _default_weights() -> dict[str, int]:
     return {"cpu": 10, "memory": 5, "devices": 3}
 
 
 class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How the Topology Manager's policy best-effort chooses where nothing suits all resources: as upstream, or by the
-    weighted sum of what they get (docs/scored.md). `weights` by resource name, `devices` for all others. `mode`:
-    whether all resources have one set of NUMA nodes, or each its own."""
+    """Choice of the Topology Manager's policy best-effort where no set of NUMA nodes suits all resources: as upstream,
+    or by the weighted sum of what the resources get (docs/scored.md). `weights` by resource name, `devices` for all
+    others. `mode`: whether all resources have one set of NUMA nodes, or each its own."""
 
     best_effort: Literal["upstream", "scored"] = "upstream"
-    weights: dict[str, Annotated[int, msgspec.Meta(ge=0, le=1000)]] = msgspec.field(default_factory=_usual_weights)
+    weights: dict[str, Annotated[int, msgspec.Meta(ge=0, le=1000)]] = msgspec.field(default_factory=_default_weights)
     mode: Literal["common", "perResource"] = "common"
 
 
@@ -180,11 +184,17 @@ Partitioning: TypeAlias = Literal["observe", "enforce", "auto"]
 
 
 class MixedCPUs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Containers with CPUs of their own and shared ones (docs/mixed.md). `pool`: what they share, the CPUs that others
-    like them share (`default`), or a list of CPUs that nobody may own. `near`: whether any of them, or only those on
-    the NUMA nodes of their own ones, if there are some. `free`: how many containers of the node may have shared CPUs on
-    top of whole ones without asking for a part of a CPU. `quota`: whether a CPU limit is enforced. `environment`:
-    variables of other products that containers find their CPUs in besides."""
+    """Containers with exclusive and shared CPUs (docs/mixed.md).
+
+    - `pool`: the CPUs that they share: a pool for such containers (`default`), or a list of CPUs that no container may
+      own
+    - `near`: whether any CPUs of the pool, or only those on the NUMA nodes of the container's own ones, if there are
+      some
+    - `free`: how many containers of the node may have shared CPUs on top of whole ones without requesting a part of a
+      CPU
+    - `quota`: whether a CPU limit is enforced
+    - `environment`: variables, named as by other products, in which containers find their CPUs as well
+    """
 
     pool: str = "default"
     near: Literal["any", "numa"] = "any"
@@ -194,7 +204,7 @@ class MixedCPUs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class PowerProfile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How CPUs save power; what is left out stays as it is. `governor` and `epp` (energy performance preference) by
+    """Power management of CPUs; what is absent stays as it is. `governor` and `epp` (energy performance preference) by
     cpufreq's names, frequencies in kHz or as `min`, `base`, `turbo`, `resume_latency_us` as PM QoS takes it (`n/a`: no
     sleep at all), `disabled_idle_states` by cpuidle's names."""
 
@@ -207,9 +217,9 @@ class PowerProfile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 class CacheClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What resctrl allows CPUs (docs/guards.md): masks of cache ways, hexadecimal, for every cache (`ff0`) or each
-    (`0=ff0;1=f`); `l3` is for code and data where the machine tells them apart (CDP). `memory_bandwidth` as the
-    kernel takes it: percent, or MB/s with `mba_MBps`. What is left out stays as it is."""
+    """Limits of resctrl for CPUs (docs/guards.md): hexadecimal masks of cache ways, for every cache (`ff0`) or each
+    (`0=ff0;1=f`); `l3` is for code and data where the machine distinguishes them (CDP). `memory_bandwidth` as the
+    kernel takes it: percent, or MB/s with `mba_MBps`. What is absent stays as it is."""
 
     l3: _CacheMask | None = None
     l3_code: _CacheMask | None = None
@@ -219,15 +229,21 @@ class CacheClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who else may use exclusive CPUs (docs/guards.md): each guard only counts what is open, or changes it. `irq`:
-    interrupts, network queues and unbound workqueues. `partition`: partitions of cpusets, by which the kernel itself
-    keeps others away (`auto`: enforced from Linux 6.11 on). `units`, `sandboxes`, `kthreads`: where the system's
-    services, the sandboxes of pods and movable threads of the kernel may run. `power`: profiles of `power_profiles`;
-    `default_power` is that of containers that wish for none; `cache` so with `cache_classes` and `default_cache`.
-    `claimable`: globs of devices whose interrupts containers may ask for. `housekeeping_cpus`: where goes what has no
-    other CPU of its own left; empty: any CPU that nobody owns. `required`: no container gets CPUs of its own while a
-    guard that is enforced cannot do its work. `metrics`: of all containers with exclusive CPUs together, or of each
-    (docs/isolation.md), sampled every so many seconds.
+    """Protection of exclusive CPUs from other users (docs/guards.md): each guard only counts violations (`observe`), or
+    removes them (`enforce`).
+
+    - `irq`: interrupts, network queues and unbound workqueues
+    - `partition`: partitions of cpusets, by which the kernel itself keeps others away (`auto`: enforced from Linux 6.11
+      on)
+    - `units`, `sandboxes`, `kthreads`: where the system's services, the sandboxes of pods and movable threads of the
+      kernel may run
+    - `power`: profiles of `power_profiles`; `default_power` is that of containers that request none
+    - `cache`: likewise with `cache_classes` and `default_cache`
+    - `claimable`: globs of devices whose interrupts containers may claim
+    - `housekeeping_cpus`: where work goes that has no other CPU left; empty: any CPU that no container owns
+    - `required`: no container gets exclusive CPUs while an enforced guard cannot do its work
+    - `metrics`: of all containers with exclusive CPUs together, or of each (docs/isolation.md), sampled every
+      `sample_seconds`
     """
 
     irq: Enforcing = "observe"
@@ -249,7 +265,7 @@ class InterferenceGuards(msgspec.Struct, frozen=True, rename="camel", forbid_unk
 
 
 class ClaimMemory(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Memory and huge pages of a NUMA node that only claims get, by resource."""
+    """Memory and huge pages of a NUMA node reserved for claims, by resource."""
 
     numa_node: Annotated[int, msgspec.Meta(ge=0, le=1023)]
     limits: dict[str, str]
@@ -259,10 +275,10 @@ ClaimDevices: TypeAlias = Literal["perNUMANode", "perCPU", "partitions"]
 
 
 class ClaimRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What of a node is for claims of devices (docs/dra.md): `cpus`, which no container owns by its requests, and are
-    shared while no claim has them, and `memory` beside them. `devices`: what of the CPUs a device stands for: those of
-    a NUMA node, of which claims take amounts, single CPUs (or cores), or whole caches, NUMA nodes, sockets and the
-    machine, of which each excludes those that it overlaps."""
+    """The part of a node that claims of devices use (docs/dra.md): `cpus`, which no container owns by its requests and
+    which are shared while unclaimed, and `memory`. `devices`: what a device stands for: the CPUs of a NUMA node, of
+    which claims take amounts; single CPUs (or cores); or whole caches, NUMA nodes, sockets and the machine, of which
+    each excludes those that it overlaps."""
 
     cpus: str
     memory: tuple[ClaimMemory, ...] = ()
@@ -274,8 +290,8 @@ PlacementName: TypeAlias = Literal["first", "device-free", "per-node", "efficien
 
 
 class ReservationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a node should keep for its system (docs/reserve.md), for `reserve` and `lint`. `measure`: whether the agent
-    records what the system uses. `pods`: at most on the node; None: as many as the kubelet takes."""
+    """Resources that a node should keep for its system (docs/reserve.md), for `reserve` and `lint`. `measure`: whether
+    the agent records what the system uses. `pods`: most pods on the node; None: as many as the kubelet takes."""
 
     measure: bool = False
     formula: FormulaName = "max"
@@ -286,7 +302,7 @@ class ReservationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The `spec` of the object; what is left out is as without a policy."""
+    """The `spec` of the object; an absent section behaves as without a policy."""
 
     resize: ExclusiveResize = ExclusiveResize()
     defrag: Defragmentation = Defragmentation()
@@ -296,26 +312,27 @@ class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     assign: tuple[AssignRule, ...] = ()
     topology: TopologyRules = TopologyRules()
     hotplug: Hotplug | None = None
-    """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
+    """None: a change of the machine is noticed at the next start, as by a kubelet."""
     mixed: MixedCPUs | None = None
-    """None: CPUs of a container are its own or shared."""
+    """None: the CPUs of a container are either exclusive or shared."""
     reservation: ReservationRules = ReservationRules()
     guards: InterferenceGuards | None = None
-    """None: nobody looks at the kernel's files."""
+    """None: the kernel's files are not read."""
     claims: ClaimRules | None = None
-    """None: nothing of the node is for claims."""
+    """None: no part of the node is for claims."""
 
 
 NO_POLICY: Final = PodslicePolicy()
 
 
 def check_policy(policy: PodslicePolicy, quirks: Quirks) -> None:
-    """Raises `InputError` for a policy in a profile that predicts a kubelet, and for names that mean nothing."""
+    """Raise `InputError` for a policy in a profile that predicts a kubelet, and for references to undefined profiles or
+    classes."""
     if policy.guards is not None:
         _check_guards(policy.guards)
     if quirks != PODSLICE:
         for field in msgspec.structs.fields(PodslicePolicy):
-            if not _beside_a_kubelet(field.name, getattr(policy, field.name)):
+            if not _keeps_decisions(field.name, getattr(policy, field.name)):
                 remedy = "leave it out, or use profile podslice"
                 raise InputError("a kubelet has no such policy", path=f"spec.{field.encode_name}", remedy=remedy)
 
@@ -337,8 +354,8 @@ def _check_guards(guards: InterferenceGuards) -> None:
         raise InputError(error.problem, path=path, remedy="write for example 0-1,64") from None
 
 
-def _beside_a_kubelet(name: str, section: object) -> bool:
-    """A section that changes no decision of a kubelet: what is left out, advice, and guards that only look."""
+def _keeps_decisions(name: str, section: object) -> bool:
+    """Whether a section changes no decision of a kubelet: an absent one, advice, or guards that only observe."""
     if isinstance(section, InterferenceGuards):
         guards = {section.irq, section.partition, section.power, section.units, section.sandboxes}
         return guards | {section.kthreads, section.cache} == {"observe"} and not section.required

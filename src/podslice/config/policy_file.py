@@ -20,7 +20,7 @@ _PLACE = re.compile(r"\[[^]]*\]")
 
 
 def load_policy(path: str) -> PodslicePolicy:
-    """Read one PodslicePolicy. Raises `InputError` in one line with the place."""
+    """Read a PodslicePolicy from a file. Raises `InputError` in one line with the place."""
     try:
         return policy_from_dict(load_config_data(path, KIND))
     except InputError as error:
@@ -28,13 +28,13 @@ def load_policy(path: str) -> PodslicePolicy:
 
 
 def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
-    """A PodslicePolicy from plain data; what it does not know is an error. Raises `InputError` with the field path."""
+    """Return a PodslicePolicy from plain data. Raises `InputError` with the field path, also for unknown fields."""
     check_object(data, KIND, below="spec", remedy="everything but the name is below spec")
     spec = data.get("spec") or {}
     try:
         policy = msgspec.convert(spec, PodslicePolicy)
     except msgspec.ValidationError as error:
-        raise _problem(spec, str(error)) from None
+        raise _translate_error(spec, str(error)) from None
     if policy.hotplug is not None:
         try:
             drift_tolerance(policy.hotplug.drift_tolerance)
@@ -43,10 +43,10 @@ def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
     return policy
 
 
-def _problem(spec: object, text: str) -> InputError:
+def _translate_error(spec: object, text: str) -> InputError:
     found = decoding_problem(text)
     allowed = allowed_values(PodslicePolicy, found.path)
-    found = found._replace(path=_with_key(spec, found.path, text))
+    found = found._replace(path=_name_map_key(spec, found.path, text))
     path = f"spec.{found.path}".rstrip(".")
     if not found.unknown:
         return InputError(with_value(found, spec), path=path, remedy=found.remedy or allowed)
@@ -56,8 +56,9 @@ def _problem(spec: object, text: str) -> InputError:
     return InputError("unknown field", path=f"{path}.{found.unknown}", remedy=remedy)
 
 
-def _with_key(spec: object, path: str, text: str) -> str:
-    """The decoder says `[...]` for a value in a map; this names the key whose value alone has the problem."""
+def _name_map_key(spec: object, path: str, text: str) -> str:
+    """Return `path` with the key in place of `[...]`, which is all that the decoder says of a map: the key whose value
+    alone has the same problem."""
     before, marker, after = path.partition(MAP_KEY)
     steps = before.split(".")
     table: Any = spec
@@ -78,11 +79,11 @@ def _with_key(spec: object, path: str, text: str) -> str:
 
 
 def allowed_values(document: Any, path: str) -> str:
-    """The values of a document's field that has only some, and what texts of a form mean; empty for others."""
-    *parents, name = _steps(path) or [""]
+    """Return the values of a document's field that has only some, or the form of its text; empty for other fields."""
+    *parents, name = _field_steps(path) or [""]
     fields = document
     for step in parents:
-        fields = next(_struct(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
+        fields = next(_section_type(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
         if not isinstance(fields, builtins.type(msgspec.Struct)):
             return ""
     found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
@@ -95,11 +96,11 @@ def allowed_values(document: Any, path: str) -> str:
     return ""
 
 
-def _steps(path: str) -> list[str]:
-    """The fields that a path goes through, without places in lists and maps."""
+def _field_steps(path: str) -> list[str]:
+    """Return the field names of a path, without indices of lists and keys of maps."""
     return [step for step in _PLACE.sub("", path).split(".") if step]
 
 
-def _struct(type: Any) -> Any:
-    """The type of a section, or of what a list of them holds; it may be left out."""
+def _section_type(type: Any) -> Any:
+    """Return the struct type of a section, of an optional one, or of a list's elements."""
     return next((one for one in get_args(type) if isinstance(one, builtins.type(msgspec.Struct))), type)

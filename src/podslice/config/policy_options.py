@@ -1,4 +1,4 @@
-"""What `topologyManagerPolicyOptions` and `cpuManagerPolicyOptions` say, and what a policy demands of a machine."""
+"""Parsing of `topologyManagerPolicyOptions` and `cpuManagerPolicyOptions`, and the demands of policies on a machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TopologyManagerOptions(msgspec.Struct, frozen=True):
 
 
 def parse_topology_options(options: Mapping[str, str]) -> TopologyManagerOptions:
-    """Raises `StartError` with upstream's text; the first wrong option in name order is reported."""
+    """Parse the options. Raises `StartError` with upstream's text for the first wrong option in name order."""
     closest, limit = False, DEFAULT_NUMA_LIMIT
     for name in sorted(options):
         value = options[name]
@@ -69,9 +69,9 @@ def parse_topology_options(options: Mapping[str, str]) -> TopologyManagerOptions
 
 
 def check_machine(machine: Machine, policy: str, scope: str, options: TopologyManagerOptions, *, limited: bool) -> None:
-    """Machine, policy and scope in upstream's order of checks (cpu-topology 9.1, steps 3 to 5). Raises `StartError`.
+    """Check machine, policy and scope in upstream's order (cpu-topology 9.1, steps 3 to 5). Raises `StartError`.
 
-    `limited` False leaves out the limit on NUMA nodes, which only exists because upstream's merge is exponential.
+    `limited` False omits the limit on NUMA nodes, which exists only because upstream's merge is exponential.
     """
     if options.prefer_closest_numa_nodes and any(node.distances is None for node in machine.nodes):
         raise StartError(_STAGE, _NO_DISTANCES)
@@ -84,7 +84,7 @@ def check_machine(machine: Machine, policy: str, scope: str, options: TopologyMa
 
 
 def check_node_ids(machine: Machine, stage: str = _STAGE) -> None:
-    """Node ids must fit a mask. Raises `StartError`."""
+    """Check that NUMA node ids fit a mask. Raises `StartError`."""
     ids = [node.id for node in machine.nodes]
     if any(not 0 <= node <= MAX_NODE_ID for node in ids):
         raise StartError(stage, _NODE_IDS, most=MAX_NODE_ID, ids=ids)
@@ -100,7 +100,7 @@ MATURITY = {
     "align-by-socket": ((25, "Alpha"),),
     "distribute-cpus-across-cores": ((31, "Alpha"),),
 }
-"""Since which minor version of Kubernetes 1.x an option has which maturity."""
+"""By option: the minor versions of Kubernetes 1.x from which it has each maturity."""
 EXCLUSIVE_PAIRS = (
     ("full-pcpus-only", "distribute-cpus-across-cores"),
     ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
@@ -112,13 +112,14 @@ _REFUSED = StartKind("refused-option", "{prefix}{error}")
 _GATED = StartKind("gated-option", "{prefix}{error}", "featureGates: {{{gate}: true}}, or leave the option out")
 
 
-def gate_of(maturity: str) -> str:
-    """The feature gate that allows options of a maturity, `Alpha` or `Beta`."""
+def maturity_gate(maturity: str) -> str:
+    """Return the feature gate that allows options of a maturity, `Alpha` or `Beta`."""
     return f"CPUManagerPolicy{maturity}Options"
 
 
 class OptionError(ValueError):
-    """An option the policy refuses; the text is upstream's. `maturity` of an option whose feature gate is off."""
+    """Raised for an option that the policy refuses; the text is upstream's. `maturity` is set where the option's
+    feature gate is off."""
 
     def __init__(self, message: str, maturity: str = "") -> None:
         self.maturity = maturity
@@ -127,10 +128,10 @@ class OptionError(ValueError):
     @property
     def gate(self) -> str:
         """The feature gate that would allow the option, empty where none would."""
-        return gate_of(self.maturity) if self.maturity else ""
+        return maturity_gate(self.maturity) if self.maturity else ""
 
     def at_start(self, prefix: str = "") -> StartError:
-        """What a kubelet makes of it, which does not start."""
+        """Return the error with which a kubelet does not start."""
         return StartError(
             "cpuManager", _GATED if self.gate else _REFUSED, prefix=prefix, error=str(self), gate=self.gate
         )
@@ -139,8 +140,8 @@ class OptionError(ValueError):
 def parse_cpu_policy_options(
     options: Mapping[str, str], gates: Mapping[str, bool], minor: int = NEWEST
 ) -> CPUPolicyOptions:
-    """Options of the static policy by name, as Kubernetes 1.`minor` reads them. Raises `OptionError`; the first wrong
-    one in name order is reported."""
+    """Parse the static policy's options as Kubernetes 1.`minor` does. Raises `OptionError` for the first wrong one in
+    name order."""
     values = {name: _parse_option(name, options[name], gates, minor) for name in sorted(options)}
     for one, other in EXCLUSIVE_PAIRS:
         if values.get(one) and values.get(other):
@@ -152,7 +153,7 @@ def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) 
     maturity = next((stage for since, stage in reversed(MATURITY.get(name, ())) if since <= minor), None)
     if maturity is None:
         raise OptionError(f"unknown CPU Manager Policy option: {quote(name)}")
-    if maturity != "stable" and not gates[gate_of(maturity)]:
+    if maturity != "stable" and not gates[maturity_gate(maturity)]:
         text = f"CPU Manager Policy {maturity}-level Options not enabled, but option {quote(name)} provided"
         raise OptionError(text, maturity)
     try:
@@ -162,11 +163,12 @@ def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) 
 
 
 def check_cpu_policy_options(options: CPUPolicyOptions, topology: CPUTopology, topology_policy: str) -> None:
-    """Options against machine and Topology Manager policy (cpu-topology 3.4). Raises `OptionError`."""
+    """Check the options against machine and Topology Manager policy (cpu-topology 3.4). Raises `OptionError`."""
     if not options.align_by_socket:
         return
     if topology_policy == "single-numa-node":
         raise OptionError(
+            # The typing error is upstream's.
             "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
         )
     if topology.num_sockets > len(topology.numa_nodes):
@@ -176,7 +178,7 @@ def check_cpu_policy_options(options: CPUPolicyOptions, topology: CPUTopology, t
 
 
 def refuse_options_of_none_policy(options: Mapping[str, str]) -> None:
-    """Policy `none` takes no options (cpu-topology 3.5). Raises `OptionError`."""
+    """Raise `OptionError` for any option: policy `none` takes none (cpu-topology 3.5)."""
     if options:
         listed = " ".join(f"{name}:{options[name]}" for name in sorted(options))
         raise OptionError(f"new none policy error: None policy: received unsupported options=map[{listed}]")

@@ -1,5 +1,5 @@
-"""What a node keeps for the system and what is left for pods: reserved CPUs, node allocatable, reserved memory per NUMA
-node (cpu-topology 2.1; memory-device 1.2, 2.4, 3.8)."""
+"""Resources that a node keeps for the system and resources left for pods: reserved CPUs, node allocatable, reserved
+memory per NUMA node (cpu-topology 2.1; memory-device 1.2, 2.4, 3.8)."""
 
 from __future__ import annotations
 
@@ -50,25 +50,27 @@ _UNREADABLE_MEMORY = StartKind("unreadable-memory", "{error}")
 
 
 class Reservations(NamedTuple):
-    """`cpus`: explicitly reserved CPUs (0: by number). `total`: node allocatable reservation by resource."""
+    """`cpus`: explicitly reserved CPUs (0: only a number is reserved). `total`: node allocatable reservation by
+    resource."""
 
     cpus: Bits
     total: Amounts
 
 
-def prepare_reservations(config: KubeletConfig, machine: Machine, *, offline_is_fine: bool = False) -> Reservations:
-    """The reservations a kubelet works with; `offline_is_fine`: named CPUs may be offline, as long as one is not.
-    Raises `StartError` at the stage where a kubelet would."""
+def prepare_reservations(config: KubeletConfig, machine: Machine, *, allow_offline: bool = False) -> Reservations:
+    """Return the reservations with which a kubelet starts. `allow_offline`: reserved CPUs may be offline, as long as at
+    least one is online. Raises `StartError` at the stage where a kubelet would."""
     online = machine.cpus.bits
-    cpus = _reserved_cpus(config.reserved_system_cpus, machine, machine.offline.bits if offline_is_fine else 0)
+    cpus = _parse_reserved_cpus(config.reserved_system_cpus, machine, machine.offline.bits if allow_offline else 0)
     kube, system = dict(config.kube_reserved), dict(config.system_reserved)
     if cpus:
+        # An explicit list replaces both amounts of CPU: a kubelet overrides systemReserved and drops kubeReserved.
         kube.pop("cpu", None)
         system["cpu"] = str((cpus & online).bit_count())
     kube_amounts = _parse_reserved("kubeReserved", "--kube-reserved", kube)
     system_amounts = _parse_reserved("systemReserved", "--system-reserved", system)
     capacity = node_capacity(machine)
-    evicted = _hard_eviction(config, capacity)
+    evicted = _hard_eviction_amounts(config, capacity)
     total: Amounts = {}
     for name in capacity:
         amount = Quantity(0)
@@ -79,7 +81,7 @@ def prepare_reservations(config: KubeletConfig, machine: Machine, *, offline_is_
     return Reservations(cpus, total)
 
 
-def _reserved_cpus(text: str, machine: Machine, may_miss: Bits) -> Bits:
+def _parse_reserved_cpus(text: str, machine: Machine, may_miss: Bits) -> Bits:
     stage = "reservedSystemCPUs"
     if not text:
         return 0
@@ -115,7 +117,8 @@ def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amount
 
 
 def node_capacity(machine: Machine) -> Amounts:
-    """Capacity of the node as the container manager knows it at start: cpu, memory, huge pages (memory-device 3.8)."""
+    """Return the node's capacity as the container manager knows it at start: cpu, memory, huge pages (memory-device
+    3.8)."""
     capacity = {"cpu": Quantity.milli(machine.cpu_count * 1000), "memory": Quantity.of(machine.memory, BINARY_SI)}
     pages: dict[int, int] = {}
     for node in machine.nodes:
@@ -126,7 +129,8 @@ def node_capacity(machine: Machine) -> Amounts:
     return capacity
 
 
-def _hard_eviction(config: KubeletConfig, capacity: Amounts) -> Amounts:
+def _hard_eviction_amounts(config: KubeletConfig, capacity: Amounts) -> Amounts:
+    """Return the hard eviction thresholds that reduce node allocatable: memory alone."""
     try:
         thresholds = parse_hard_thresholds(config.eviction_thresholds)
     except ThresholdError as error:
@@ -136,8 +140,8 @@ def _hard_eviction(config: KubeletConfig, capacity: Amounts) -> Amounts:
 
 
 def refuse_soft_thresholds(config: KubeletConfig) -> None:
-    """Raise `StartError` for soft thresholds, grace periods and minimum reclaims that a kubelet cannot read, which it
-    tells after it built its managers."""
+    """Raise `StartError` for soft thresholds, grace periods and minimum reclaims that a kubelet cannot read; it reports
+    them after it built its managers."""
     try:
         check_soft_thresholds(config.eviction_soft, config.eviction_soft_grace_period, config.eviction_minimum_reclaim)
     except ThresholdError as error:
@@ -148,8 +152,8 @@ def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
     """Refuse reservations above capacity (memory-device 3.8). Raises `StartError`."""
     capacity = node_capacity(machine)
     problems = [
-        f"Resource {quote(name)} has a reservation of {_go_struct(amount)} but capacity of "
-        f"{_go_struct(capacity[name])}. Expected capacity >= reservation."
+        f"Resource {quote(name)} has a reservation of {_format_go_struct(amount)} but capacity of "
+        f"{_format_go_struct(capacity[name])}. Expected capacity >= reservation."
         for name, amount in total.items()
         if capacity[name].sub(amount).sign() < 0
     ]
@@ -157,17 +161,17 @@ def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
         raise StartError("nodeAllocatable", _ABOVE_CAPACITY, problems=" ".join(problems))
 
 
-def _go_struct(quantity: Quantity) -> str:
-    """A quantity as upstream prints it by mistake: its internal fields."""
+def _format_go_struct(quantity: Quantity) -> str:
+    """Return a quantity as upstream prints it by mistake: its internal fields."""
     scale = quantity.scale
     unscaled = quantity.nano // 10 ** (9 + scale) if scale > -9 else quantity.nano
     return f"{{{{{unscaled} {scale}}} {{<nil>}} {quantity.text or ''} {quantity.format}}}"
 
 
-def reserved_memory_bytes(
+def parse_reserved_memory(
     config: KubeletConfig, machine: Machine, total: Mapping[str, Quantity]
 ) -> dict[int, dict[str, int]]:
-    """`reservedMemory` as bytes by NUMA node, checked against node allocatable (memory-device 1.2).
+    """Return `reservedMemory` in bytes by NUMA node and resource, checked against node allocatable (memory-device 1.2).
 
     Raises `StartError` at stage `memoryManager`.
     """
@@ -184,6 +188,7 @@ def reserved_memory_bytes(
             sums[name] = amount.add(sums.get(name, ZERO))
     wanted = {name for name in total if name == "memory" or name.startswith("hugepages-")}
     for name in sorted({*sums, *wanted}):
+        # Upstream compares all memory types of either side, so an absent reservation is an error as well.
         have, need = sums.get(name, ZERO), total.get(name, ZERO)
         if have != need:
             facts = {"amount": quote(have.canonical()), "reserved": quote(need.canonical()), "resource": quote(name)}
@@ -208,7 +213,7 @@ _NONE: Mapping[str, int] = {}
 
 
 class NodeResources(NamedTuple):
-    """`status.capacity` and `status.allocatable`. Without root file system there is no ephemeral-storage in them."""
+    """`status.capacity` and `status.allocatable`. Ephemeral storage is absent, as no root file system is known."""
 
     capacity: dict[str, Quantity]
     allocatable: dict[str, Quantity]
@@ -222,31 +227,32 @@ def node_resources(
     device_capacity: Mapping[str, int] = _NONE,
     device_allocatable: Mapping[str, int] = _NONE,
 ) -> NodeResources:
-    """What the node has, and what is left for pods after `reservation` (node allocatable reservation).
+    """Return the node's capacity, and what is left for pods after `reservation` (node allocatable reservation).
 
-    Huge pages are taken out of the memory for pods, because the machine's memory includes them.
+    Huge pages are subtracted from the memory for pods, because the machine's memory includes them.
     """
     capacity = node_capacity(machine)
     capacity["pods"] = Quantity.of(max_pods(machine, config))
-    allocatable = {name: _at_least_zero(amount, reservation.get(name)) for name, amount in capacity.items()}
+    allocatable = {name: _subtract(amount, reservation.get(name)) for name, amount in capacity.items()}
     for name, count in device_capacity.items():
         capacity[name] = Quantity.of(count)
     for name, count in device_allocatable.items():
         allocatable[name] = Quantity.of(count)
     for name, amount in capacity.items():
         if name.startswith(HUGEPAGES_PREFIX):
-            allocatable["memory"] = _at_least_zero(allocatable["memory"], amount)
+            allocatable["memory"] = _subtract(allocatable["memory"], amount)
     return NodeResources(capacity, allocatable)
 
 
 def max_pods(machine: Machine, config: KubeletConfig) -> int:
-    """The most pods a kubelet takes at a time."""
+    """Return the most pods a kubelet admits at a time."""
     if config.pods_per_core > 0:
         return min(machine.cpu_count * config.pods_per_core, config.max_pods)
     return config.max_pods
 
 
-def _at_least_zero(amount: Quantity, taken: Quantity | None) -> Quantity:
+def _subtract(amount: Quantity, taken: Quantity | None) -> Quantity:
+    """Return `amount` less `taken`, at least zero."""
     if taken is None:
         return amount
     rest = amount.sub(taken)
@@ -254,9 +260,9 @@ def _at_least_zero(amount: Quantity, taken: Quantity | None) -> Quantity:
 
 
 def exclusive_cpus(cpus: int, *, reserved: int, kept_shared: int = 0) -> int:
-    """How many of a node's CPUs can be given away exclusively at most (KEP-4540).
+    """Return how many of a node's CPUs can be exclusive at most (KEP-4540).
 
-    `kept_shared` CPUs always stay for containers without their own: an option the KEP considered and archived, which
-    a node could report as one more allocatable figure, `exclusive-cpu`.
+    `kept_shared` CPUs always stay for containers without their own: an option that the KEP considered and archived; a
+    node could report the result as one more allocatable figure, `exclusive-cpu`.
     """
     return max(0, cpus - reserved - kept_shared)

@@ -112,7 +112,8 @@ which null means absent. `memoryManagerPolicyOptions` is KEP-6232's, not of v1.3
 
 
 class GoType(NamedTuple):
-    """`name` as Go prints it; `kind` is a basic type, `list`, `map` or `struct`; `element` the type of the elements."""
+    """The type of a field: `name` as Go prints it; `kind` is a basic type, `list`, `map` or `struct`; `element` is the
+    type of the elements; `nullable`: a Go pointer."""
 
     name: str
     kind: str
@@ -121,7 +122,7 @@ class GoType(NamedTuple):
 
 
 def field_names() -> tuple[str, ...]:
-    """All fields of the configuration."""
+    """Return all fields of the configuration."""
     return tuple(fields_of(ROOT))
 
 
@@ -137,7 +138,7 @@ def is_text(path: str) -> bool:
 
 @cache
 def fields_of(struct: str) -> dict[str, GoType]:
-    """The types of a struct's fields by name."""
+    """Return the types of a struct's fields by name."""
     fields = {}
     kind = ""
     for word in _STRUCTS[struct].split():
@@ -149,7 +150,7 @@ def fields_of(struct: str) -> dict[str, GoType]:
 
 
 def go_type(text: str) -> GoType:
-    """The type that a text of the table names."""
+    """Return the type that a text of the table names."""
     name, named, underlying = text.partition("=")
     if named:
         return go_type(underlying)._replace(name=name)

@@ -1,7 +1,7 @@
 """Eviction thresholds as a kubelet parses them: hard, soft with grace periods, minimum reclaims (memory-device 3.9).
 
-A kubelet reads all four maps at its start, also those of signals that take nothing from pods, and does not start with
-one that it cannot read.
+A kubelet reads all four maps at its start, also those of signals that reduce nothing for pods, and does not start with
+a threshold that it cannot read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Parsed = TypeVar("Parsed")
 
 
 class ThresholdError(ValueError):
-    """A threshold a kubelet does not start with: the `field`, the `signal` in it, and upstream's message."""
+    """Raised for a threshold with which a kubelet does not start: the `field`, the `signal` in it, and upstream's
+    message."""
 
     def __init__(self, field: str, signal: str, message: str) -> None:
         self.field, self.signal = field, signal
@@ -41,7 +42,7 @@ class ThresholdError(ValueError):
 
     @property
     def remedy(self) -> str:
-        """What to write instead."""
+        """What to write instead, in words for the user."""
         if self.signal not in SIGNALS:
             return f"name a signal: {', '.join(sorted(SIGNALS))}"
         if self.field == "evictionSoftGracePeriod" or "grace period" in str(self):
@@ -56,7 +57,7 @@ class EvictionThreshold(NamedTuple):
     share: float = 0.0
 
     def of(self, capacity: Quantity) -> Quantity:
-        """The amount where there is so much of the resource."""
+        """Return the threshold as an amount of a resource with this `capacity`."""
         if self.quantity is not None:
             return self.quantity
         # What is no number becomes the smallest integer upstream.
@@ -65,19 +66,19 @@ class EvictionThreshold(NamedTuple):
 
 
 def parse_hard_thresholds(texts: Mapping[str, str]) -> dict[str, EvictionThreshold]:
-    """The hard thresholds by signal. Raises `ThresholdError`.
+    """Return the hard thresholds by signal. Raises `ThresholdError`.
 
-    Upstream walks each map in random order; here it is the order of the signals.
+    Upstream iterates over each map in random order; here it is the order of the signals.
     """
-    found = _parse("evictionHard", texts, _threshold)
+    found = _parse("evictionHard", texts, _parse_threshold)
     return {signal: threshold for signal, threshold in found.items() if threshold is not None}
 
 
 def check_soft_thresholds(soft: Mapping[str, str], grace: Mapping[str, str], reclaim: Mapping[str, str]) -> None:
-    """Raise `ThresholdError` for the first of the three maps that a kubelet does not start with."""
-    wanted = _parse("evictionSoft", soft, _threshold)
-    periods = _parse("evictionSoftGracePeriod", grace, _grace_period)
-    _parse("evictionMinimumReclaim", reclaim, _reclaim)
+    """Raise `ThresholdError` for the first of the three maps with which a kubelet does not start."""
+    wanted = _parse("evictionSoft", soft, _parse_threshold)
+    periods = _parse("evictionSoftGracePeriod", grace, _parse_grace_period)
+    _parse("evictionMinimumReclaim", reclaim, _check_reclaim)
     for signal in sorted(wanted):
         if wanted[signal] is not None and signal not in periods:
             message = f"grace period must be specified for the soft eviction threshold {signal}"
@@ -97,14 +98,15 @@ def _parse(field: str, texts: Mapping[str, str], parse: Callable[[str, str], Par
 
 
 class _RangeError(ValueError):
-    """A number that is read and refused."""
+    """Raised for a number that parses but is out of range."""
 
 
-def _percentage(text: str) -> float:
+def _parse_percentage(text: str) -> float:
+    # Upstream divides a float32 and trims every trailing `%`; the rounding decides the last bytes of a threshold.
     return to_float32(parse_float32(text.rstrip("%")) / 100)
 
 
-def _threshold(signal: str, text: str) -> EvictionThreshold | None:
+def _parse_threshold(signal: str, text: str) -> EvictionThreshold | None:
     if not text.endswith("%"):
         quantity = Quantity.parse(text)
         if quantity.sign() <= 0:
@@ -112,7 +114,7 @@ def _threshold(signal: str, text: str) -> EvictionThreshold | None:
         return EvictionThreshold(quantity)
     if text in _IGNORED:
         return None
-    share = _percentage(text)
+    share = _parse_percentage(text)
     if share < 0:
         raise _RangeError(f"eviction percentage threshold {signal} must be >= 0%: {text}")
     if share > 1:
@@ -120,7 +122,7 @@ def _threshold(signal: str, text: str) -> EvictionThreshold | None:
     return EvictionThreshold(share=share)
 
 
-def _grace_period(signal: str, text: str) -> int:
+def _parse_grace_period(signal: str, text: str) -> int:
     del signal
     period = parse_duration(text)
     if period < 0:
@@ -128,9 +130,9 @@ def _grace_period(signal: str, text: str) -> int:
     return period
 
 
-def _reclaim(signal: str, text: str) -> None:
+def _check_reclaim(signal: str, text: str) -> None:
     if not text.endswith("%"):
         if Quantity.parse(text).sign() < 0:
             raise _RangeError(f"negative eviction minimum reclaim specified for {signal}")
-    elif _percentage(text) <= 0:
+    elif _parse_percentage(text) <= 0:
         raise _RangeError(f"eviction percentage minimum reclaim {signal} must be positive: {text}")

@@ -1,4 +1,4 @@
-"""Which errors in the values of a KubeletConfiguration keep a kubelet from starting, in upstream's exact texts
+"""Errors in the values of a KubeletConfiguration that keep a kubelet from starting, in upstream's exact texts
 (cpu-topology 2.1, 3.1; memory-device 1.1.2, 3.9)."""
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ _DEFAULT_CFS_PERIOD = 100 * _MILLISECOND
 ENFORCEMENTS = (
     "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible", "none",
 )  # fmt: skip
-"""What `enforceNodeAllocatable` may name."""
+"""Valid values in `enforceNodeAllocatable`."""
 SWAP_BEHAVIORS = ("", "LimitedSwap", "NoSwap")
 
 
 def validate(config: KubeletConfig) -> list[ConfigProblem]:
-    """All configuration errors, sorted by text, one that is there twice twice; empty for a valid configuration."""
+    """Return all configuration errors, sorted by text, repeated ones repeated; empty for a valid configuration."""
     errors = (
-        *_topology(config),
-        *_reserved_cpus(config),
-        *_reserved_memory(config),
-        *_cfs_period(config),
-        *_reconcile_period(config),
-        *_enforcement(config),
-        *_pods(config),
-        *_swap(config),
-        *_memory_qos(config),
-        *_qos_reserved(config),
+        *_topology_problems(config),
+        *_reserved_cpus_problems(config),
+        *_reserved_memory_problems(config),
+        *_cfs_period_problems(config),
+        *_reconcile_period_problems(config),
+        *_enforcement_problems(config),
+        *_pod_count_problems(config),
+        *_swap_problems(config),
+        *_memory_qos_problems(config),
+        *_qos_reserved_problems(config),
         *other_problems(config.other_fields, all_gates(config.feature_gates)),
     )
     return sorted(errors, key=str)
 
 
-def _topology(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _topology_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     if config.topology_manager_policy not in POLICIES:
         allowed = " ".join(map(quote, POLICIES))
         yield ConfigProblem(
@@ -58,7 +58,7 @@ def _topology(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _reserved_cpus(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _reserved_cpus_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     text = config.reserved_system_cpus
     if not text:
         return
@@ -76,7 +76,7 @@ def _reserved_cpus(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _reserved_memory(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _reserved_memory_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     seen: set[tuple[int, str]] = set()
     for reservation in config.reserved_memory:
         for name, amount in sorted(reservation.limits.items()):
@@ -100,13 +100,14 @@ def _reserved_memory(config: KubeletConfig) -> Iterator[ConfigProblem]:
 
 
 def _is_zero(amount: str) -> bool:
+    """Whether an amount is 0. Unreadable amounts are reported later, when the Memory Manager starts."""
     try:
         return Quantity.parse(amount).is_zero()
     except QuantityError:
         return False
 
 
-def _cfs_period(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _cfs_period_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     if config.cpu_cfs_quota_period == DEFAULT_CFS_PERIOD:
         return
     try:
@@ -128,7 +129,7 @@ def _cfs_period(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _reconcile_period(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _reconcile_period_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     if config.cpu_manager_reconcile_period == DEFAULT_RECONCILE_PERIOD:
         return
     try:
@@ -139,12 +140,12 @@ def _reconcile_period(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _enforcement(config: KubeletConfig) -> Iterator[ConfigProblem]:
-    for text in _enforcement_problems(config):
+def _enforcement_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
+    for text in _enforcement_texts(config):
         yield ConfigProblem("enforceNodeAllocatable", text)
 
 
-def _enforcement_problems(config: KubeletConfig) -> Iterator[str]:
+def _enforcement_texts(config: KubeletConfig) -> Iterator[str]:
     where = "enforceNodeAllocatable (--enforce-node-allocatable)"
     wanted = config.enforce_node_allocatable
     for key, count in Counter(wanted).items():
@@ -168,7 +169,7 @@ def _enforcement_problems(config: KubeletConfig) -> Iterator[str]:
             )
 
 
-def _pods(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _pod_count_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     for field, flag, number in (
         ("maxPods", "--max-pods", config.max_pods),
         ("podsPerCore", "--pods-per-core", config.pods_per_core),
@@ -177,7 +178,7 @@ def _pods(config: KubeletConfig) -> Iterator[ConfigProblem]:
             yield ConfigProblem(field, f"{field} ({flag}) {number} must not be a negative number")
 
 
-def _swap(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _swap_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     behavior = config.memory_swap.get("swapBehavior", "")
     if behavior not in SWAP_BEHAVIORS:
         yield ConfigProblem(
@@ -186,7 +187,7 @@ def _swap(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _memory_qos(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _memory_qos_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     factor = config.memory_throttling_factor
     if factor is not None and not 0 < factor <= 1:
         yield ConfigProblem(
@@ -206,7 +207,7 @@ def _memory_qos(config: KubeletConfig) -> Iterator[ConfigProblem]:
         )
 
 
-def _qos_reserved(config: KubeletConfig) -> Iterator[ConfigProblem]:
+def _qos_reserved_problems(config: KubeletConfig) -> Iterator[ConfigProblem]:
     for name, text in sorted(config.qos_reserved.items()):
         problem = _percentage_problem(text)
         if name != "memory":

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from podslice.api.pod.field_error import FieldError, invalid
 from podslice.api.pod.spec import from_dict
-from podslice.config.objects import objects_of
+from podslice.config.objects import iter_objects
 from podslice.dra.cel import CELSelectors
 from podslice.dra.objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from podslice.dra.validate import claim_errors, class_errors, slice_errors
@@ -50,7 +50,7 @@ def load_device_objects(
     for path, kinds in [*((path, _OF_CLAIMS) for path in claim_paths), *((path, _OF_SLICES) for path in slice_paths)]:
         source = "stdin" if path == "-" else path
         try:
-            objects = list(objects_of(load_documents(read_text(path), source), _KINDS))
+            objects = list(iter_objects(load_documents(read_text(path), source), _KINDS))
             _check_kinds({str(data["kind"]) for _, data in objects}, kinds, source)
         except InputError as error:
             errors.append(error)

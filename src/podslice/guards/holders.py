@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from podslice.api.pod.eligibility import AdmissionPod
-from podslice.config.annotations import CACHE_CLASS, CPU_POWER, GUARDS, IRQ, IRQ_CLAIM, ISOLATION, guard_wishes
+from podslice.config.annotations import CACHE_CLASS, CPU_POWER, GUARDS, IRQ, IRQ_CLAIM, ISOLATION, requested_guard
 from podslice.node.view import NodeView
 from podslice.values.cpuset import Bits, union
 
@@ -34,7 +34,7 @@ def holders(view: NodeView) -> Iterator[GuardedHolder]:
         shares = _share(pod) if pod is not None and uid in view.bubbles else frozenset()
         owned = {name: cpus for name, cpus in view.owners.get(uid, {}).items() if name not in shares}
         rest = view.bubbles.get(uid, 0) & ~union(owned.values())
-        wishes = {key: guard_wishes(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
+        wishes = {key: requested_guard(view.policy, pod.spec, key) if pod else {} for key in GUARDS}
         for name, cpus in (*owned.items(), *([("", rest)] if rest else [])):
             online = cpus & view.topology.all_cpus & ~view.offline
             if online:

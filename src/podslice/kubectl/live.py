@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from podslice.api.pod.spec import Pod, pod_from_dict
-from podslice.config.kubelet_file import config_of_fields
+from podslice.config.kubelet_file import config_from_fields
 from podslice.config.policy import API_VERSION as POLICY_VERSION
 from podslice.config.policy import KIND as POLICY_KIND
 from podslice.config.policy import PodslicePolicy
@@ -46,7 +46,7 @@ def remote_node(document: Mapping[Any, Any], source: str) -> RemoteNode:
 def _node(facts: dict[str, Any]) -> Node:
     node = Node(
         from_data(facts["machine"]),
-        config_of_fields(facts["configuration"]).config,
+        config_from_fields(facts["configuration"]).config,
         profile=facts["profile"],
         devices=inventory_from_data({"devices": facts["devices"]}) if facts["devices"] else None,
         predicates=False,

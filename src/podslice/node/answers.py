@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from podslice.api.server.defaults import default_pod
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.machine.memory import MachineState, NUMANodeState
 from podslice.node.container import ContainerManager
 from podslice.node.cpu.picking.picker import SMT_FRACTION
@@ -211,7 +211,7 @@ class ValueAnswers:
 
     def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
         pod = default_pod(with_uid(pod, _POD), self.rules.gates)
-        admission = admission_of(self.rules.policy, pod, self.rules.gates)
+        admission = make_admission_pod(self.rules.policy, pod, self.rules.gates)
         unsupported = pod_level_refusal(
             admission.spec,
             self.rules.gates,

@@ -223,8 +223,8 @@ class ContainerManager:
         hotplug = self.policy.hotplug
         if hotplug is not None and hotplug.new_cpus == "ignore":
             self.machine = without_cpus(self.machine, self.machine.cpus.bits & ~self._cpus_on_file(files))
-        offline_is_fine = not self.quirks.reserved_cpus_offline
-        reservations = prepare_reservations(self.config, self.machine, offline_is_fine=offline_is_fine)
+        allow_offline = not self.quirks.reserved_cpus_offline
+        reservations = prepare_reservations(self.config, self.machine, allow_offline=allow_offline)
         self.reservation = reservations.total
         merger = make_merger(self.machine, self.config, self.quirks, self.policy)
         cpu = self._build_cpu_manager(reservations)

@@ -18,7 +18,7 @@ from podslice.api.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.machine.delta import MachineConsequence
 from podslice.machine.model import Machine
 from podslice.node import readmission
@@ -72,7 +72,7 @@ class MachineChanged(NamedTuple):
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:
     """Return a new pod's shape on nodes of these rules. Raises `InputError` as `Node.admit`."""
     pod = default_pod(with_default_uid(pod), rules.gates)
-    admission = admission_of(rules.policy, pod, rules.gates)
+    admission = make_admission_pod(rules.policy, pod, rules.gates)
     return Shape(admission, pod_on_node(pod, rules.gates, rules.quirks, qos=admission.qos))
 
 

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from podslice.api.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
+from podslice.api.pod.eligibility import NO_MIXED_SHARES, AdmissionContainer, AdmissionPod
 from podslice.api.pod.mixed import MixedShare
 from podslice.api.pod.spec import Pod, PodAllocation, allocation_of
 from podslice.config.annotations import INVALID_KIND, MIXED, SMT, annotation_problems
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.mixed import admission_of, without_remainder
+from podslice.config.mixed import count_without_remainder, make_admission_pod
 from podslice.config.policy import NO_POLICY, Hotplug, PodslicePolicy
 from podslice.config.reservation import NodeResources, node_resources
 from podslice.machine.cores import sums_of
@@ -484,9 +484,9 @@ class Kubelet:
     def explain_mixed_surplus(self, pod: AdmissionPod) -> str:
         """Return why no more containers may share CPUs without requesting part of one; empty where these may."""
         free = 0 if self.policy.mixed is None else self.policy.mixed.free
-        mine = without_remainder((pod,))
+        mine = count_without_remainder((pod,))
         others = (one for uid, one in self.active.items() if uid != pod.uid) if mine else ()
-        if not mine or without_remainder(others) + mine <= free:
+        if not mine or count_without_remainder(others) + mine <= free:
             return ""
         return f"leaves a container nothing to share, and {free} on the node share without already (mixed.free)"
 
@@ -642,12 +642,12 @@ class Kubelet:
     def admission(self, pod: Pod) -> AdmissionPod:
         """Return the managers' view of a pod."""
         uid, gates, unmanaged = pod.metadata.uid, self.manager.context.gates, pod.metadata.uid in self.unmanaged
-        there, filed = self.active.get(uid), self.manager.filed_mixed.get(uid, NOBODY_MIXED)
+        there, filed = self.active.get(uid), self.manager.filed_mixed.get(uid, NO_MIXED_SHARES)
         rules = self.policy
         if rules.mixed is None and not rules.cpu_classes and not filed and (there is None or not there.mixed):
             return AdmissionPod.of(pod, gates, unmanaged=unmanaged)
         known = filed if there is None else there.mixed_shares
-        return admission_of(rules, pod, gates, unmanaged=unmanaged, known=known)
+        return make_admission_pod(rules, pod, gates, unmanaged=unmanaged, known=known)
 
     @property
     def sort_key(self) -> SortKey | None:

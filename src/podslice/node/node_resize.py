@@ -19,7 +19,7 @@ from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.resize import prepare_for_resize, validate_resize
 from podslice.api.server.resize_admission import node_capacity_error
-from podslice.config.annotations import MIXED, AnnotationProblem, annotation_problems, resize_wishes
+from podslice.config.annotations import MIXED, AnnotationProblem, annotation_problems, requested_resize
 from podslice.node.container import ContainerManager
 from podslice.node.cpu.manager import NOTHING_LEFT
 from podslice.node.decision import ResizeDecision
@@ -181,7 +181,7 @@ def _infeasible(manager: ContainerManager, allocated: AdmissionPod, desired: Adm
             allocated,
             desired,
             {one.name: cpu.state.promised(uid, one.name) for one in allocated.containers},
-            ResizeRules(manager.policy.resize, resize_wishes(manager.policy, allocated.spec)),
+            ResizeRules(manager.policy.resize, requested_resize(manager.policy, allocated.spec)),
             whole=desired.managed and manager.config.aligns_pods,
             bubble=cpu.state.promised_to_pod(uid) if uid in cpu.state.bubbles else None,
             core_size=cpu.rules.core_size if cpu.options.full_pcpus_only else 1,

@@ -13,7 +13,7 @@ from podslice.api.pod.demand import HUGEPAGES_PREFIX
 from podslice.config.kubelet import DRIFT_TOLERANCE, KubeletConfig
 from podslice.config.policy import ClaimRules, PodslicePolicy
 from podslice.config.policy_options import check_node_ids
-from podslice.config.reservation import NodeResources, reserved_memory_bytes
+from podslice.config.reservation import NodeResources, parse_reserved_memory
 from podslice.machine.devices import DeviceInventory
 from podslice.machine.drift import LEGACY, DriftTolerance, drift_tolerance, resolved
 from podslice.machine.model import CPUTopology, Machine, whole_objects
@@ -169,7 +169,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
             raise StartError(_MEMORY_STAGE, _OTHER_PLATFORM, policy=quote(policy))
         if policy != "Static":
             raise StartError(_MEMORY_STAGE, _UNKNOWN_POLICY, policy=quote(policy))
-        reserved = reserved_memory_bytes(config, machine, reservation)
+        reserved = parse_reserved_memory(config, machine, reservation)
         if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
             raise StartError(_MEMORY_STAGE, _NOTHING_RESERVED)
         if claims is not None:

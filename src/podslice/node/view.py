@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.api.pod.eligibility import NOBODY_MIXED, AdmissionContainer, AdmissionPod
+from podslice.api.pod.eligibility import NO_MIXED_SHARES, AdmissionContainer, AdmissionPod
 from podslice.api.pod.spec import Pod
 from podslice.config.kubelet import KubeletConfig
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import PodslicePolicy
 from podslice.config.policy_options import SINGLE_NUMA_NODE
 from podslice.config.reservation import NodeResources
@@ -142,8 +142,8 @@ class NodeView(msgspec.Struct, frozen=True):
         """Return a pod as the managers of this node see it."""
         uid = pod.metadata.uid
         there = self.pods.get(uid)
-        known = NOBODY_MIXED if there is None else there.mixed_shares
-        return admission_of(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
+        known = NO_MIXED_SHARES if there is None else there.mixed_shares
+        return make_admission_pod(self.policy, pod, self.gates, unmanaged=uid in self.unmanaged, known=known)
 
     def as_admitted(self, pod: AdmissionPod) -> AdmissionPod:
         """Return a pod of the node as it was at its admission. Turning gates off changes nothing for a running pod with

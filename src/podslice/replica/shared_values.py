@@ -5,7 +5,7 @@ their bytes before they are decoded, so that equal parts of thousands of states 
 
     common = Common()                      # one for a whole service; a `Rulebook` has it
     stamped = common.decode(data)          # as `events.decode`
-    common.admission(policy, pod, gates)   # as `admission_of`
+    common.admission(policy, pod, gates)   # as `make_admission_pod`
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import ObjectMeta, Pod, PodSpec, PodStatus
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import PodslicePolicy
 from podslice.replica.events import MOST_BYTES, NodeEvent, Stamped, WholeState, Why
 from podslice.replica.json_values import from_json, to_json
@@ -183,7 +183,7 @@ class SharedValues:
         part (mixed CPUs) or the pod has a status."""
 
         def look() -> AdmissionPod:
-            return admission_of(policy, pod, gates, unmanaged=unmanaged)
+            return make_admission_pod(policy, pod, gates, unmanaged=unmanaged)
 
         if policy.mixed is not None or pod.status != _NO_STATUS:
             return look()

@@ -17,7 +17,7 @@ from podslice.api.pod.critical import is_critical
 from podslice.api.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.api.server.defaults import default_pod
 from podslice.config.annotations import policy_annotations
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import MixedCPUs, PodslicePolicy
 from podslice.machine.devices import is_extended_resource_name
 from podslice.scheduling.predicates import OS_LABEL
@@ -132,7 +132,7 @@ def _claims(pod: Pod) -> tuple[object, ...]:
 
 def find_wants(pod: Pod) -> Wants:
     """Return what a pod could get for itself on any node: for nodes of which nothing is known."""
-    admission = admission_of(_ALL_MIXED, default_pod(pod, _GATES), _GATES)
+    admission = make_admission_pod(_ALL_MIXED, default_pod(pod, _GATES), _GATES)
     exclusive = bool(admission.cpus or admission.overflow) or any(one.exclusive_cpus for one in admission.containers)
     devices = any(is_extended_resource_name(name) for one in admission.containers for name in one.limits)
     return Wants(exclusive, admission.guaranteed, devices)

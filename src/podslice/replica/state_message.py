@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Container, ObjectMeta, Pod, PodAllocation, map_containers
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import PodslicePolicy
 from podslice.machine.build import MAX_CPUS
 from podslice.node.context import Leftovers
@@ -161,14 +161,14 @@ def _records_message(records: Records) -> RecordsMessage:
 
 
 class AdmissionPods(Protocol):
-    """Builds the managers' view of a pod, as `admission_of` does."""
+    """Builds the managers' view of a pod, as `make_admission_pod` does."""
 
     def __call__(
         self, policy: PodslicePolicy, pod: Pod, gates: Mapping[str, bool], /, *, unmanaged: bool
     ) -> AdmissionPod: ...
 
 
-def build_state(message: StateMessage, rules: NodeRules, admission: AdmissionPods = admission_of) -> NodeState:
+def build_state(message: StateMessage, rules: NodeRules, admission: AdmissionPods = make_admission_pod) -> NodeState:
     """Build the state of a message for a node with these rules. Raises `InputError` for a state that no node can
     have."""
     check_sets(message)

@@ -128,7 +128,7 @@ def test_init_containers_and_mixed_sidecars() -> None:
         ("5500m", "c0=5,c0=5", "has two values for container c0"),
         ("5500m", "5,", "has an empty item"),
         ("500m", "all", "is about container c0, which asks for 500m CPUs, less than a whole one"),
-        ("5", "5", "leaves container c0 nothing to share, and mixed.free lets nobody share without"),
+        ("5", "5", "leaves container c0 nothing to share, and mixed.free lets no container share without"),
         ("", "1", "is about container c0, whose pod is not Guaranteed"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from podslice.advise.trial.trial import Standing
 from podslice.api.pod.eligibility import AdmissionPod
-from podslice.config.annotations import movable
+from podslice.config.annotations import container_movability
 from podslice.config.policy import Defragmentation
 from podslice.machine.memory import Block
 from podslice.machine.model import CPUTopology
@@ -63,7 +63,7 @@ def _may_move(node: NodeView, pod: AdmissionPod, group: Group) -> bool:
     """Whether the node's policy lets all containers of the group move."""
     if node.policy.defrag == Defragmentation():
         return True
-    allowed = movable(node.policy, pod.spec)
+    allowed = container_movability(node.policy, pod.spec)
     return all(allowed.get(name) in ("true", "pinned-too") for name in group.names)
 
 

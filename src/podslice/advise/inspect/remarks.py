@@ -10,8 +10,8 @@ from podslice.api.pod.spec import Pod
 from podslice.api.server.create import prepare_for_create
 from podslice.api.server.defaults import default_pod
 from podslice.api.server.validate import validate_create
-from podslice.config.annotations import annotation_problems, resize_wishes
-from podslice.config.mixed import admission_of
+from podslice.config.annotations import annotation_problems, requested_resize
+from podslice.config.mixed import make_admission_pod
 from podslice.scheduling.pod_features import pod_level_refusal
 from podslice.values.gates import GATES
 from podslice.values.quirks import Quirks
@@ -57,8 +57,8 @@ def _policy(pod: Pod, gates: Gates, node: KnownNode) -> Iterator[str]:
         yield f"the node's policy {'refuses it' if refuses else 'ignores its annotation'}: {one.message}"
     if not policy.resize.exclusive or node.config.cpu_manager_policy != "static":
         return
-    requests = resize_wishes(policy, pod)
-    for container in admission_of(policy, pod, gates).containers:
+    requests = requested_resize(policy, pod)
+    for container in make_admission_pod(policy, pod, gates).containers:
         if container.exclusive_cpus and not container.plain_init:
             allowed = policy.resize.below_baseline == "allow" or container.name in requests.below
             least = "also below" if allowed else "never below"

@@ -293,10 +293,10 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
 
 
 def _configurations(documents: list[Any], text: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
-    from podslice.config.kubelet_file import ConfigDocument, check_json, is_json, load_document, served_config
+    from podslice.config.kubelet_file import ConfigDocument, check_json, is_json, load_document, unwrap_configz
 
     for index, document in enumerate(documents):
-        data = served_config(document) if isinstance(document, dict) else {}
+        data = unwrap_configz(document) if isinstance(document, dict) else {}
         if data.get("kind") != _KUBELET:
             continue
         try:

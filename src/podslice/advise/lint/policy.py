@@ -18,7 +18,7 @@ from podslice.config.annotations import (
     SMT,
     annotation_problems,
     may_annotate,
-    resize_wishes,
+    requested_resize,
 )
 from podslice.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, MixedCPUs, PodslicePolicy
 from podslice.values.nearest import did_you_mean
@@ -85,7 +85,7 @@ def _restarts(subject: PodSubject) -> Iterator[Problem]:
     own = {one.name for one in subject.admission.containers if one.exclusive_cpus}
     for place in subject.places:
         if place.container.name in own and restarts_for(place.container, "cpu"):
-            requests = resize_wishes(subject.policy or NO_POLICY, subject.pod)
+            requests = requested_resize(subject.policy or NO_POLICY, subject.pod)
             delayed = "; its shrink-delay has no use then" if place.container.name in requests.delays else ""
             yield Problem(
                 f"{place.path}.resizePolicy",

@@ -12,7 +12,7 @@ from podslice.api.pod.spec import Container, Pod, ResourceList, is_restartable_i
 from podslice.api.pod.unknown_fields import UnknownField
 from podslice.api.server.defaults import default_pod
 from podslice.config.kubelet import ConfigProblem, IgnoredField, KubeletConfig
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.config.policy import NO_POLICY, PodslicePolicy
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
 from podslice.config.thresholds import ThresholdError, check_soft_thresholds, parse_hard_thresholds
@@ -201,7 +201,7 @@ class PodSubject:
     @cached_property
     def admission(self) -> AdmissionPod:
         """The pod as the resource managers see it."""
-        return admission_of(self.policy or NO_POLICY, self.pod, self.gates)
+        return make_admission_pod(self.policy or NO_POLICY, self.pod, self.gates)
 
     @cached_property
     def requests(self) -> dict[str, Quantity]:

@@ -11,7 +11,7 @@ from podslice.advise.defrag.groups import groups_of
 from podslice.advise.defrag.plan import Move
 from podslice.agent.records import ContainerRecord
 from podslice.api.pod.spec import Pod
-from podslice.config.annotations import movable
+from podslice.config.annotations import container_movability
 from podslice.config.policy import PodslicePolicy
 from podslice.host.filesystem import FileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
@@ -56,7 +56,7 @@ def ledger_problem(view: NodeView, move: Move) -> str:
 
 def permission_problem(policy: PodslicePolicy, pod: Pod, move: Move) -> str:
     """Why policy or pod do not allow a move; empty if they do."""
-    allowed = movable(policy, pod)
+    allowed = container_movability(policy, pod)
     for one in move.containers:
         if allowed.get(one.name) not in ("true", "pinned-too"):
             how = {"annotated": "its pod has no annotation podslice.io/movable that says so"}

@@ -28,7 +28,7 @@ from podslice.agent.runtime.exposure import Upcoming
 from podslice.agent.seam import failure_of
 from podslice.agent.status.live import movable_now
 from podslice.api.pod.spec import Pod
-from podslice.config.annotations import movable
+from podslice.config.annotations import container_movability
 from podslice.host.kernel.cgroup2 import cgroup_path
 from podslice.host.state.resize_store import ResizeStore
 from podslice.host.state.store import StateWriteError
@@ -153,7 +153,7 @@ class RunningMoves:
         running_move = self._planned(identity, move, lent)
         pod = self._pod(move)
         for step in running_move.steps:
-            too = movable(self._owner.admitting.policy, pod).get(step.record.member) == "pinned-too"
+            too = container_movability(self._owner.admitting.policy, pod).get(step.record.member) == "pinned-too"
             threads = await self._aside(self._threads, step.record)
             _surprise(pinned_problem(step.record, step.before.cpus, threads, too=too, kernel=self._kernel))
         running_move = self._planned(identity, move, lent)

@@ -24,7 +24,7 @@ from podslice.agent.resize.resizeinprogress import CPUsLostError, ResizeInProgre
 from podslice.agent.runtime.exposure import Upcoming
 from podslice.api.pod.eligibility import AdmissionPod
 from podslice.api.pod.spec import Pod
-from podslice.config.annotations import resize_wishes
+from podslice.config.annotations import requested_resize
 from podslice.config.policy import ExclusiveResize
 from podslice.host.state.resize_store import ResizeStore
 from podslice.host.state.store import StateWriteError
@@ -155,7 +155,7 @@ class Actuator:
 
     def delay_of(self, pod: Pod, intent: Intent) -> float:
         """How long the slowest of the containers that give back CPUs is waited for."""
-        delays = resize_wishes(self._owner.admitting.policy, pod).delays
+        delays = requested_resize(self._owner.admitting.policy, pod).delays
         before, after = intent.before.assignments, intent.after.assignments
         running = {record.member for record in self.records(pod.metadata.uid)}
         giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0) and name in running]

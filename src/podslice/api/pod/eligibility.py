@@ -28,7 +28,7 @@ from podslice.values.quantity import Quantity
 
 _INT64 = 1 << 63
 _NANO = 10**9
-NOBODY_MIXED: Mapping[str, MixedShare] = MappingProxyType({})
+NO_MIXED_SHARES: Mapping[str, MixedShare] = MappingProxyType({})
 
 
 _NOTHING: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     def mixed_shares(self) -> Mapping[str, MixedShare]:
         """Which containers have exclusive and shared CPUs, and how much of each."""
         if not self.mixed:
-            return NOBODY_MIXED
+            return NO_MIXED_SHARES
         own = (one for one in self.containers if one.remainder is not None)
         return {one.name: MixedShare(one.exclusive_cpus, one.remainder or 0) for one in own}
 
@@ -123,7 +123,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         gates: Mapping[str, bool],
         *,
         unmanaged: bool = False,
-        mixed: Mapping[str, MixedShare] = NOBODY_MIXED,
+        mixed: Mapping[str, MixedShare] = NO_MIXED_SHARES,
         hides_smt: frozenset[str] = frozenset(),
     ) -> AdmissionPod:
         """The managers' view of `pod` under the given feature gates; `unmanaged`: as if PodLevelResourceManagers were
@@ -135,7 +135,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         managed = pod_level and managers_on
         ignored = pod_level and not (managers_on and gates["PodLevelResources"])
         if ignored:
-            mixed = NOBODY_MIXED
+            mixed = NO_MIXED_SHARES
         annotations = pod.metadata.annotations
         claiming = annotations.get(CLAIMED, "").split(",") if annotations else ()
         containers = tuple(

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
 from podslice.cluster.model.needs import PodNeeds, needs_of
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.machine.memory import NUMANodeState
 from podslice.node.answers import (
     AnswerMemo,
@@ -73,7 +73,7 @@ class NodeKind:
         """What such pods need at least."""
         known = self._needs.get(signature.number)
         if known is None:
-            pod = admission_of(self.rules.policy, default_pod(signature.pod, self.rules.gates), self.rules.gates)
+            pod = make_admission_pod(self.rules.policy, default_pod(signature.pod, self.rules.gates), self.rules.gates)
             known = self._needs[signature.number] = needs_of(self.rules, self.pools, self._node, pod)
         return known
 

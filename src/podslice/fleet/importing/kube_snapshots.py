@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.api.pod.spec import Pod
-from podslice.config.kubelet_file import config_of_fields
+from podslice.config.kubelet_file import config_from_fields
 from podslice.config.policy import NO_POLICY
 from podslice.fleet.importing.kube_devices import LISTED_DEVICES
 from podslice.fleet.importing.kube_objects import part, read_documents
@@ -76,7 +76,7 @@ def _read_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
         inventory_from_data({"devices": [*devices]})
         machine = from_data(data["machine"])
         fields = dict(data["configuration"])
-        config_of_fields(fields)
+        config_from_fields(fields)
         profile, policy = str(data.get("profile", "")), dict(data.get("policy") or {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"is a LiveNode that is not understood: {type(error).__name__} {error}"
@@ -209,7 +209,7 @@ def pods_of_agent(folder: Path, node: str) -> list[dict[str, Any]]:
 def make_node(snapshot: AgentSnapshot) -> dict[str, Any]:
     """Return a Node object where there is none: capacity of the machine, and allocatable of its kubelet. Raises
     `PodsliceError` for a configuration with which no node starts."""
-    config = config_of_fields(snapshot.fields).config
+    config = config_from_fields(snapshot.fields).config
     devices = inventory_from_data({"devices": [*snapshot.devices]})
     resources = Node(snapshot.machine, config, devices=devices).kubelet.node_resources()
     status = {field: _amounts(getattr(resources, field)) for field in ("capacity", "allocatable")}

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.api.pod.spec import Pod
 from podslice.api.server.defaults import default_pod
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.machine.cores import whole_cores_in
 from podslice.machine.memory import Block
 from podslice.node.cpu.state import assignable
@@ -63,7 +63,7 @@ def place_in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Seque
 
 
 def _units(rules: NodeRules, state: NodeState, pod: Pod) -> Iterator[_Unit]:
-    admission = admission_of(rules.policy, default_pod(with_default_uid(pod), rules.gates), rules.gates)
+    admission = make_admission_pod(rules.policy, default_pod(with_default_uid(pod), rules.gates), rules.gates)
     if admission.managed:
         return
     for container in admission.containers:

@@ -15,7 +15,7 @@ import numpy as np
 
 from podslice.api.pod.demand import BEST_EFFORT, pod_requests
 from podslice.api.pod.eligibility import AdmissionContainer
-from podslice.config.mixed import admission_of
+from podslice.config.mixed import make_admission_pod
 from podslice.fleet.engine.nodes import FleetClass
 from podslice.fleet.engine.shapes import FleetShape
 from podslice.fleet.scheduler.loads import Ints
@@ -87,7 +87,7 @@ def _filter_requests(one: FleetClass, shape: FleetShape) -> tuple[list[Zone], li
     merger = one.rules.merger
     if merger is None or not merger.single_numa_node:
         return None
-    pod = admission_of(one.rules.policy, shape.pod, one.rules.gates)
+    pod = make_admission_pod(one.rules.policy, shape.pod, one.rules.gates)
     if pod.qos == BEST_EFFORT and not any(container.limits for container in pod.containers):
         return None
     if one.rules.config.topology_manager_scope == "pod":

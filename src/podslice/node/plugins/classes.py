@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from podslice.api.pod.claim_holder import claim_class, class_of_holder
 from podslice.api.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.config.annotations import class_wishes
+from podslice.config.annotations import requested_classes
 from podslice.config.policy import IMPLICIT_CLASS, AssignRule, ClassMatch, CPUClass, PodslicePolicy
 from podslice.machine.model import CPUTopology, Machine
 from podslice.node.cpu.state import MadeUnder
@@ -105,7 +105,7 @@ class CPUClasses:
         first rule that applies, else all that are open to every container."""
         if pod.holds_claim:
             return Wish((class_of_holder("" if container is None else container.name),), required=True)
-        asked = class_wishes(self.policy, pod.spec).get("" if container is None else container.name)
+        asked = requested_classes(self.policy, pod.spec).get("" if container is None else container.name)
         if asked is not None:
             return self._with_overflow((asked,))
         for rule in self.policy.assign:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.api.pod.eligibility import AdmissionPod
-from podslice.config.annotations import ResizeWishes
+from podslice.config.annotations import ResizeRequest
 from podslice.config.policy import ExclusiveResize
 from podslice.node.cpu.picking.picker import check_smt_alignment
 from podslice.node.cpu.pod_level import check_shared_pool
@@ -27,7 +27,7 @@ class ResizeRules(NamedTuple):
     """The policy's rules for resizes, and the pod's own requests beside them."""
 
     policy: ExclusiveResize
-    wishes: ResizeWishes = ResizeWishes()
+    wishes: ResizeRequest = ResizeRequest()
 
     def may_shrink_below(self, container: str) -> bool:
         """Whether a container may give up CPUs promised to it."""

@@ -9,7 +9,7 @@ import msgspec
 from podslice.advise.trial.trial import Trial
 from podslice.config.kubelet import KubeletConfig
 from podslice.config.policy_options import OptionError, parse_cpu_policy_options
-from podslice.config.reservation import reserved_memory_bytes
+from podslice.config.reservation import parse_reserved_memory
 from podslice.machine.model import Machine
 from podslice.node.container import refused_gates_error
 from podslice.state_files.consequence import NodeFacts
@@ -32,7 +32,7 @@ def node_facts(
     if minor != NEWEST:
         config = _as_of(config, minor)
     view = Trial.start(machine, config, KUBELET_1_36).view
-    memory = reserved_memory_bytes(config, machine, view.reservation) if view.binds_memory else None
+    memory = parse_reserved_memory(config, machine, view.reservation) if view.binds_memory else None
     return NodeFacts(
         machine=machine,
         reserved=view.reserved,

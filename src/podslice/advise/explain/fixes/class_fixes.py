@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from podslice.advise.explain.fixes.changes import EditPod
 from podslice.advise.explain.fixes.fix import COSTS, Edit, Fix
 from podslice.api.pod.spec import Pod
-from podslice.config.annotations import CPU_CLASS, class_wishes, may_annotate
+from podslice.config.annotations import CPU_CLASS, may_annotate, requested_classes
 from podslice.node.view import NodeView
 
 
@@ -23,7 +23,7 @@ def other_classes(node: NodeView, pod: Pod, works: Callable[[Pod], bool]) -> Ite
     if not owners:
         return
     before = (pod.metadata.annotations or {}).get(CPU_CLASS, "")
-    written = class_wishes(node.policy, pod)
+    written = requested_classes(node.policy, pod)
     for name in classes.ownable:
         choices = {"": name} if admission.managed or not written or len(admission.containers) == 1 else {
             **written, **dict.fromkeys(owners, name)}  # fmt: skip
