@@ -24,8 +24,8 @@ def run(*arguments: str) -> Result:
 
 
 def test_example() -> None:
-    """A pod whose claim cannot be had is not admitted and reads why, with changes that were tried; the next one is
-    decided about by the node's managers too."""
+    """A pod whose claim cannot be allocated is not admitted, with reasons and changes that were tried; the next one is
+    decided by the node's managers too."""
     result = run(str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE, "--no-map")
     assert result.exit_code == 1
     for line in (
@@ -44,7 +44,7 @@ def test_example() -> None:
 
 @pytest.mark.slow
 def test_explained() -> None:
-    """`explain` tells of claims what `admit` does, and the story of pods whose claims can be had."""
+    """`explain` reports claims as `admit` does, and explains the pods whose claims can be allocated."""
     arguments = ("explain", str(EXAMPLES / "pods.yaml"), *OBJECTS, *MACHINE)
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 1
@@ -54,9 +54,9 @@ def test_explained() -> None:
         "default/train",
     ):
         assert line in result.output
-    told = read_document(CliRunner().invoke(cli, [*arguments, "-o", "json"]).output, "ExplanationList")
-    assert [pod["name"] for pod in told["items"]] == ["train"]
-    assert [claim["allocated"] for claim in told["claims"]] == [False, True]
+    document = read_document(CliRunner().invoke(cli, [*arguments, "-o", "json"]).output, "ExplanationList")
+    assert [pod["name"] for pod in document["items"]] == ["train"]
+    assert [claim["allocated"] for claim in document["claims"]] == [False, True]
     refused = CliRunner().invoke(cli, [*arguments, "-o", "json", "--only-refused"])
     assert [claim["allocated"] for claim in read_document(refused.output, "ExplanationList")["claims"]] == [False]
 
@@ -110,7 +110,7 @@ def test_fixes_are_true(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_wrong_objects(tmp_path: Path, kind: str, old: str, new: str, words: str) -> None:
-    """What the API server refuses is refused, with file, document, field and value."""
+    """Objects that the API server refuses are refused, with file, document, field and value."""
     files = {"claims": EXAMPLES / "claims.yaml", "slices": EXAMPLES / "slices.yaml"}
     text = files[kind].read_text()
     assert old in text
@@ -129,8 +129,8 @@ _MAPPINGS = "nodeAllocatableResourceMappings: {cpu: {capacityKey: cpu}, memory: 
 
 
 def test_counted(tmp_path: Path) -> None:
-    """With the gate claims count with the requests of their pod, also on the node: what does not fit with them is
-    refused there. What a claim counts for is in the table and in the document."""
+    """With the gate, claims count with the requests of their pod, also on the node, which refuses a pod that does not
+    fit with them. The amounts are in the table and in the document."""
     slices = tmp_path / "slices.yaml"
     text = (EXAMPLES / "slices.yaml").read_text()
     slices.write_text(
@@ -179,7 +179,7 @@ def test_missing_options(tmp_path: Path) -> None:
 
 
 def test_a_refused_claim_is_refused_again(tmp_path: Path) -> None:
-    """A second pod that names a claim which could not be had for the first one does not get it either."""
+    """A second pod that names a claim which could not be allocated for the first one does not get it either."""
     pods = tmp_path / "pods.yaml"
     one = (EXAMPLES / "pods.yaml").read_text().split("---")[0]
     pods.write_text(f"{one}---\n{one.replace('{name: big}', '{name: again}', 1)}")
@@ -234,7 +234,7 @@ def test_a_second_pod_goes_to_its_claim(tmp_path: Path) -> None:
 
 
 def test_every_node_says_why(tmp_path: Path) -> None:
-    """Nodes that are alike are told together, others apart with their own reasons."""
+    """Nodes that are alike are reported together, others separately with their own reasons."""
     text = (EXAMPLES / "slices.yaml").read_text()
     small = text.replace('value: "30"', 'value: "20"')
     assert small != text

@@ -53,7 +53,7 @@ def test_defrag_prints_a_plan(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_wide_plans_have_counts_and_numa_nodes(tmp_path: Path) -> None:
-    """`-o wide` says how many CPUs of which NUMA nodes every set has, of moves and of restarts."""
+    """`-o wide` shows for every set its CPUs and NUMA nodes, of moves and of restarts."""
     big, running = _files(tmp_path, 14)
     moves = run("defrag", big, "--pods", running, *NODE, "-o", "wide").stdout.splitlines()
     assert [" ".join(line.split()) for line in moves[1:]] == [
@@ -68,7 +68,7 @@ def test_wide_plans_have_counts_and_numa_nodes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_defrag_of_an_impossible_pod(tmp_path: Path) -> None:
-    """A pod that no moves make room for is exit code 1."""
+    """A pod that no moves make room for gives exit code 1."""
     big, running = _files(tmp_path, 17)
     result = run("defrag", big, "--pods", running, *NODE)
     assert result.returncode == 1
@@ -86,7 +86,7 @@ def test_defrag_largest(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_defrag_by_restarts(tmp_path: Path) -> None:
-    """The same question for a node without an agent: who ends when, and where they start again."""
+    """The same question for a node without an agent: which pods end when, and where they start again."""
     big, running = _files(tmp_path, 14)
     result = run("defrag", big, "--pods", running, "--restarts", *NODE)
     assert (result.returncode, result.stderr) == (0, "")
@@ -119,7 +119,7 @@ def test_defrag_sizes_a_pod(tmp_path: Path) -> None:
 
 
 def test_defrag_with_fewer_moves_than_needed(tmp_path: Path) -> None:
-    """--moves bounds the plan, and the answer says that the bound is why there is none."""
+    """--moves bounds the plan, and the answer names the bound as the reason why there is none."""
     big, running = _files(tmp_path, 14)
     result = run("defrag", big, "--moves", "0", "--pods", running, *NODE)
     assert result.returncode == 1
@@ -156,7 +156,7 @@ def test_defrag_of_a_state_directory(tmp_path: Path) -> None:
 
 
 def test_defrag_where_nobody_owns_cpus() -> None:
-    """Without the static policy there is no largest pod to look for, and the error says how to get it."""
+    """Without the static policy there is no largest pod, and the error has the remedy."""
     result = run("defrag", "--machine", "laptop-i5-8250u")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "no container owns CPUs (--set cpuManagerPolicy=static)" in result.stderr

@@ -1,4 +1,4 @@
-"""`podslice defrag --apply` and `--undo`: which files are understood, and what is said."""
+"""`podslice defrag --apply` and `--undo`: the files that are understood, and the output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def result_of(*moves: dict[str, Any], problem: str = "", undo: bool = False) -> 
 
 @contextmanager
 def agent(folder: Path, *lines: dict[str, Any]) -> Iterator[list[Any]]:
-    """One that answers a request with these lines; what it was asked."""
+    """Run an agent that answers one request with these lines; yield the requests that it got."""
     asked: list[Any] = []
     with socket(AF_UNIX, SOCK_STREAM) as listener:
         listener.bind(str(folder / "s"))
@@ -64,7 +64,7 @@ def written(folder: Path, data: Any) -> str:
 
 
 def test_a_plan_is_sent_with_its_digest(tmp_path: Path) -> None:
-    """The moves and the state they were planned on; what is said of each is shown as it comes."""
+    """The request has the moves and the state they were planned on; each progress line is shown as it comes."""
     progress = {"step": 1, "of": 1, "text": "default/a app: 2-5 -> 20-23", "result": "done", "problem": ""}
     with agent(tmp_path, {"progress": progress}, {"answer": result_of(DONE)}) as asked:
         result = run(tmp_path, "--apply", written(tmp_path, {**HEADER, "items": [ITEM]}))
@@ -78,7 +78,7 @@ def test_a_plan_is_sent_with_its_digest(tmp_path: Path) -> None:
 
 
 def test_what_stopped_it_is_said(tmp_path: Path) -> None:
-    """Exit code 1, how many moves are done, which never began, and why; as a document the agent's."""
+    """Exit code 1, the number of moves done, those not begun, and the reason; as a document the agent's own."""
     answer = {"answer": result_of(DONE, FAILED, NOT_BEGUN, problem="busy")}
     plan = written(tmp_path, {**HEADER, "items": [ITEM]})
     with agent(tmp_path, answer):
@@ -97,8 +97,8 @@ def test_what_stopped_it_is_said(tmp_path: Path) -> None:
 
 
 def test_the_way_back_is_the_plan_backwards(tmp_path: Path) -> None:
-    """Moves that were done, from the last to the first and from where they went to where they came from, on the state
-    that they led to, with what had come by resizes."""
+    """The request has the moves that were done, from the last to the first and from their ends to their origins, on the
+    state that they led to, with the CPUs that had come by resizes."""
     with agent(tmp_path, {"answer": result_of(DONE, undo=True)}) as asked:
         result = run(tmp_path, "--undo", written(tmp_path, result_of(DONE, FAILED, NOT_BEGUN, problem="busy")))
     assert (result.exit_code, result.output) == (0, "1 move undone.\n")
@@ -116,7 +116,7 @@ def test_without_a_file_the_agent_knows_the_last_plan(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_moves_needs_no_agent(tmp_path: Path) -> None:
-    """Nothing needs to move, and nobody is asked."""
+    """Nothing needs to move, and no agent is asked."""
     item = {**ITEM, "plan": {**PLAN, "moves": []}}
     result = run(tmp_path, "--apply", written(tmp_path, {**HEADER, "items": [item]}))
     assert (result.exit_code, result.output) == (0, "Nothing needs to move.\n")
@@ -134,7 +134,7 @@ def test_a_plan_without_moves_needs_no_agent(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_plan(tmp_path: Path, data: Any, message: str) -> None:
-    """One line with file, field and remedy, and no agent hears of it."""
+    """One line with file, field and remedy, and no agent is asked."""
     result = run(tmp_path, "--apply", written(tmp_path, data))
     assert isinstance(result.exception, InputError)
     with pytest.raises(InputError, match=message):

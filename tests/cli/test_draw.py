@@ -35,7 +35,7 @@ def test_draw_before_and_after(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_admit_writes_the_picture_too(tmp_path: Path) -> None:
-    """`admit --out` writes the node after, CPUs of the new pods framed; a name that tells no form admits nothing."""
+    """`admit --out` writes the node after, CPUs of the new pods framed; with an unknown suffix nothing is admitted."""
     drawing = tmp_path / "after.svg"
     result = run("admit", "examples/pods.yaml", *NODE, "--out", str(drawing), "-o", "json")
     assert (result.returncode, drawing.read_text().count('class="m"')) == (1, 28)
@@ -45,7 +45,7 @@ def test_admit_writes_the_picture_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_draw_evicts(tmp_path: Path) -> None:
-    """--evict takes a running pod away by its name, and says which pods there are when it is unknown."""
+    """--evict removes a running pod by its name; an unknown name is an error that lists the pods."""
     arguments = ("draw", *NODE, "--pods", "examples/pods.yaml", "--evict")
     assert "After: without default/database" in run(*arguments, "default/database").stdout
     result = run(*arguments, "nobody")
@@ -55,7 +55,7 @@ def test_draw_evicts(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_file_names_say_the_form(tmp_path: Path) -> None:
-    """A text file has no colours, and a name that says nothing is refused before anything is drawn."""
+    """A text file has no colours, and an unknown suffix is refused before anything is drawn."""
     text = tmp_path / "node.txt"
     assert run("draw", "--machine", "laptop-i5-8250u", "--out", str(text)).returncode == 0
     assert "\x1b" not in text.read_text()
@@ -65,7 +65,7 @@ def test_file_names_say_the_form(tmp_path: Path) -> None:
 
 
 def one_running(folder: Path) -> Path:
-    """A manifest of a pod that owns four CPUs."""
+    """Write a manifest of a pod that owns four CPUs."""
     file = folder / "running.yaml"
     amounts = "{limits: {cpu: 4, memory: 1Gi}}"
     containers = f"[{{name: c, image: i, resources: {amounts}}}]"
@@ -82,7 +82,7 @@ def write_state(directory: Path, *cpus: str) -> None:
 
 
 def test_watch_follows_the_files(tmp_path: Path) -> None:
-    """The picture is drawn again when a state file changed, and only then; a damaged file is said so."""
+    """The picture is drawn again when a state file changed, and only then; a damaged file is reported."""
     options = {
         "source": SMALL,
         "state_path": tmp_path,
@@ -120,7 +120,7 @@ def test_watch_needs_a_directory() -> None:
 
 @pytest.mark.slow
 def test_draw_a_resize(tmp_path: Path) -> None:
-    """Resizes are drawn as what comes after, with what was granted and what not."""
+    """Resizes are part of the picture after, whose title names those granted and those not."""
     drawing = tmp_path / "node.svg"
     elastic = ("--config", "examples/elastic/kubelet.yaml", "--policy", "examples/elastic/policy.yaml")
     node = ("--from", "numa:2(memory=32GB) core:8 pu:2", *elastic)

@@ -15,7 +15,7 @@ NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 
 @pytest.mark.slow
 def test_explain_example() -> None:
-    """The example tells the story, shows the table and lists fixes that name the fields to change."""
+    """The example has a story and a table, and lists fixes that name the fields to change."""
     result = run("explain", "examples/pods.yaml", *NODE, "-o", "wide")
     counted = "Deployment default/web asks for 2 pods, one of them is counted; --replicas counts all"
     assert (result.returncode, result.stderr) == (1, f"warning: examples/pods.yaml: {counted}\n")
@@ -115,7 +115,7 @@ def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:
     ("name", "content"), [("cpu_manager_state", "garbage"), ("memory_manager_state", "{"), ("cpu_manager_state", "{}")]
 )
 def test_a_damaged_copy_is_named(tmp_path: Path, command: str, name: str, content: str) -> None:
-    """What a kubelet says about its own file is said of the file that was given, with a remedy that fits a copy."""
+    """A kubelet's error about its own file names the file that was given, with a remedy that fits a copy."""
     (tmp_path / name).write_text(content)
     settings = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
     result = run(command, "examples/small.yaml", *NODE[:2], *settings, "--state", str(tmp_path))
@@ -159,7 +159,7 @@ def test_pods_as_kubectl_lists_them(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_runs_already_is_one_more(tmp_path: Path) -> None:
-    """A pod of FILE with the UID of a running one is asked about as a second such pod, and a warning says so."""
+    """A pod of FILE with the UID of a running one counts as a second such pod, and a warning says so."""
     pod = tmp_path / "pod.yaml"
     pod.write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: db, uid: a-1}\n"

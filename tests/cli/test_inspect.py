@@ -110,7 +110,7 @@ def test_node_object_and_gates(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_machine_and_configuration() -> None:
-    """With a machine the kubelet's managers have their say, and exclusive CPUs have no quota."""
+    """With a machine the kubelet's managers decide as well, and exclusive CPUs have no quota."""
     result = run("examples/pods.yaml", "--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
     assert "Kubelet: admits it on the empty node, CPUs postgres 2-9,194-201" in result.stdout
     assert "Kubelet: refuses it, TopologyAffinityError" in result.stdout

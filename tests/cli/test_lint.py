@@ -140,7 +140,7 @@ def test_machine_alone_is_pointed_out() -> None:
 
 @pytest.mark.slow
 def test_select_ignore_and_fail_on() -> None:
-    """Rules are chosen by id, prefix or name; --fail-on says what is grave enough for exit code 1."""
+    """Rules are chosen by id, prefix or name; --fail-on sets the severity that gives exit code 1."""
     assert run("-", "--ignore", "PS3", stdin=POD).returncode == 0
     assert run("-", "--select", "memory-unit", stdin=POD).returncode == 1
     assert run("-", "--select", "PS101,PS102", stdin=POD).returncode == 0
@@ -235,7 +235,7 @@ def test_documentation_shows_the_findings() -> None:
 
 
 def test_claims() -> None:
-    """What claims are for is read of claims and of templates; a file of another kind is refused."""
+    """The amounts of claims are read from claims and from templates; a file of another kind is refused."""
     pods, claims, slices = (str(ROOT / "examples" / "dra" / f"{name}.yaml") for name in ("pods", "claims", "slices"))
     result = run(pods, "--claims", claims, "--select", "PS110", "-o", "json")
     found = read_document(result.stdout, "LintReport")["findings"]
@@ -248,7 +248,7 @@ def test_claims() -> None:
 
 @pytest.mark.parametrize("given", [("kubelet.json",), ("--config", "kubelet.json")], ids=["file", "option"])
 def test_what_a_running_kubelet_answers_is_a_configuration(tmp_path: Path, given: tuple[str, ...]) -> None:
-    """`configz` leaves kind and version out; its configuration is judged all the same."""
+    """`configz` leaves kind and version out; its configuration is linted all the same."""
     served = {key: value for key, value in yaml.safe_load(KUBELET).items() if key not in ("kind", "apiVersion")}
     path = tmp_path / "kubelet.json"
     path.write_text(json.dumps({"kubeletconfig": served}))
