@@ -102,7 +102,7 @@ def test_nothing_moves_by_itself(plugin: Plugin, cluster: FakeAPI, tmp_path: Pat
     assert plugin(*here).code == 0
     unasked = plugin(*here, "--apply")
     assert (unasked.code, unasked.err.splitlines()[-1]) == (
-        2, "podslice: error: --yes: nobody can be asked (add --yes, or look at the plan first)",
+        2, "podslice: error: --yes: there is no terminal to ask at (add --yes, or look at the plan first)",
     )  # fmt: skip
     dry = plugin(*here, "--apply", "--dry-run")
     assert (dry.code, dry.err.splitlines()[-1]) == (0, "Nothing was moved on n8: --dry-run.")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podslice.kubectl.connection import server_of
-from podslice.kubectl.kubeconfig import Access, Chosen, find_access
+from podslice.kubectl.kubeconfig import Access, AccessOptions, find_access
 from podslice.values.errors import InputError
 
 
@@ -28,7 +28,7 @@ def context(name: str, cluster: str, user: str = "", **more: Any) -> dict[str, A
 
 
 def access(environment: dict[str, str], folder: Path, **chosen: str) -> Access:
-    return find_access(Chosen(**chosen), {"HOME": str(folder), **environment}, folder / "account")
+    return find_access(AccessOptions(**chosen), {"HOME": str(folder), **environment}, folder / "account")
 
 
 def test_files_are_merged(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_with_a_token(podslice: Shell, tmp_path: Path) -> None:
 def test_answers_that_are_none(plugin: Plugin, api: FakeAPI, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever answers in the service's place, one line says so."""
     api.add_service("podslice-cluster-0", 9)
-    monkeypatch.setattr(page, "forwarded", lambda *asked, **how: Reply(200, "application/json", body))
+    monkeypatch.setattr(page, "forward_request", lambda *asked, **how: Reply(200, "application/json", body))
     for command in (["pending"], ["fragmentation"], ["fit", "--pod", "x"]):
         answer = plugin(*command)
         assert (answer.code, answer.err.count("\n"), answer.out) == (2, 1, "")

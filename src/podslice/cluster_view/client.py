@@ -10,12 +10,12 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from podslice.kubectl.agents import AgentPod, Listener, agent_pod, beyond_the_api_server, token_of
+from podslice.kubectl.agents import AgentPod, Listener, pod_error, read_agent_pod, read_secret_token
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
-from podslice.kubectl.credentials import TOKEN_HEADER, sendable
-from podslice.kubectl.portforward import forwarded
-from podslice.kubectl.reply import Reply, read_reply, timed
+from podslice.kubectl.credentials import TOKEN_HEADER, is_sendable
+from podslice.kubectl.portforward import forward_request
+from podslice.kubectl.reply import Reply, read_reply, timed_response_class
 from podslice.values.errors import InputError
 
 LABEL = "app.kubernetes.io/name=podslice-cluster"
@@ -42,13 +42,13 @@ class PageAtAddress(NamedTuple):
 
     def ask(self, target: str, body: bytes | None = None) -> Any:
         """Return one document. Raises `InputError`."""
-        if not sendable(self.token):
+        if not is_sendable(self.token):
             raise InputError("holds what is no token", path="--token-file", remedy=f"one word; {_DOCS}")
         headers = {**_OWN_HEADER, **({TOKEN_HEADER: self.token} if self.token else {})}
         try:
             connection = self._connection()
             # The socket's timeout is per read; this bounds the whole answer.
-            connection.response_class = timed(self.timeout)  # type: ignore[assignment]
+            connection.response_class = timed_response_class(self.timeout)  # type: ignore[assignment]
             try:
                 connection.request("GET" if body is None else "POST", target, body, headers)
                 return _document(read_reply(connection.getresponse()), self.url)
@@ -87,7 +87,7 @@ class ClusterPages(NamedTuple):
     def ask(self, target: str, body: bytes | None = None) -> Any:
         """Return the answer of the first replica that gives one. Raises `InputError`."""
         listed = self.cluster.items(f"/api/v1/namespaces/{self.namespace}/pods", {"labelSelector": self.label})
-        pods = [agent_pod(pod, PAGE) for pod in listed]
+        pods = [read_agent_pod(pod, PAGE) for pod in listed]
         if not pods:
             raise InputError(
                 f"podslice cluster does not run in namespace {self.namespace}",
@@ -112,7 +112,7 @@ class ClusterPages(NamedTuple):
         try:
             reply = self._reply(pod, target, body)
         except ClusterError as error:
-            raise beyond_the_api_server(error, place, pod) from None
+            raise pod_error(error, place, pod) from None
         return _document(reply, place)
 
     def _reply(self, pod: AgentPod, target: str, body: bytes | None) -> Reply:
@@ -120,11 +120,11 @@ class ClusterPages(NamedTuple):
         server's proxy can; one without is reached by a port-forward."""
         headers = dict(_OWN_HEADER)
         if not pod.secret and self.via != "proxy":
-            return forwarded(self.cluster, pod.path, pod.port, target, headers, body=body)
+            return forward_request(self.cluster, pod.path, pod.port, target, headers, body=body)
         if not pod.secret or self.via == "port-forward":
             has, remedy = ("no token", "port-forward") if not pod.secret else ("a token", "proxy")
             raise InputError(f"the page of {pod.name} has {has}", path="--via", remedy=f"--via {remedy}, or neither")
-        headers[TOKEN_HEADER] = token_of(self.cluster, pod.namespace, pod.secret)
+        headers[TOKEN_HEADER] = read_secret_token(self.cluster, pod.namespace, pod.secret)
         place = f"/api/v1/namespaces/{pod.namespace}/pods/https:{pod.name}:{pod.port}/proxy"
         return self.cluster.ask(f"{place}{target}", headers, body)
 
@@ -137,6 +137,6 @@ def _document(reply: Reply, source: str) -> Any:
     if reply.code != 200:
         raise InputError(text or f"HTTP {reply.code}", source=source)
     try:
-        return reply.decoded()
+        return reply.decode()
     except ValueError:
         raise InputError("the answer is not from a podslice cluster", source=source, remedy=f"see {_DOCS}") from None

@@ -1,4 +1,4 @@
-"""The agents of a cluster: where they run, and what they tell."""
+"""The agents of a cluster: how they are found and queried."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from podslice.api.manifests.typed_names import node_name
 from podslice.api.pod.names import subdomain_problems
 from podslice.kubectl.client import Cluster
 from podslice.kubectl.connection import ClusterError
-from podslice.kubectl.credentials import TOKEN_HEADER, sendable
-from podslice.kubectl.portforward import forwarded
+from podslice.kubectl.credentials import TOKEN_HEADER, is_sendable
+from podslice.kubectl.portforward import forward_request
 from podslice.kubectl.reply import Reply
 from podslice.values.errors import InputError
 
 LABEL = "app.kubernetes.io/name=podslice"
 DEFAULT_PORT = 9096
-_SIDE_BY_SIDE = 16
+_AT_ONCE = 16
 _DOCS = "docs/kubectl.md"
 
 
 class AgentPod(NamedTuple):
-    """An agent: its pod, its node, the port of its status and the Secret of the token for it, empty for none.
-    `trouble` says why it cannot be asked."""
+    """An agent: its pod, its node, the port of its status and the name of the Secret with the token, empty for none.
+    `trouble` is the reason why it cannot answer, empty where it can."""
 
     namespace: str
     name: str
@@ -35,12 +35,13 @@ class AgentPod(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The pod in the API."""
+        """The pod's path in the API."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
 
 class Agents(NamedTuple):
-    """How the agents of a cluster are found and asked. `via`: `proxy`, `port-forward`, or empty for what each says."""
+    """The agents of a cluster. `via`: `proxy` or `port-forward`; empty for the proxy where an agent has a token, else
+    port-forward."""
 
     cluster: Cluster
     namespace: str = "podslice"
@@ -48,8 +49,8 @@ class Agents(NamedTuple):
     via: str = ""
 
     def all(self) -> list[AgentPod]:
-        """By node. Raises `InputError` where there is none."""
-        found = self._listed({})
+        """Return all agents, sorted by node. Raises `InputError` where there is none."""
+        found = self._list({})
         if not found:
             raise InputError(
                 f"no agent runs in namespace {self.namespace}", remedy=f"--agent-namespace names another; {_DOCS}"
@@ -57,8 +58,8 @@ class Agents(NamedTuple):
         return sorted(found, key=lambda agent: agent.node)
 
     def on(self, node: str) -> AgentPod:
-        """The agent of a node. Raises `InputError` where there is no such node, or no agent on it."""
-        found = self._listed({"fieldSelector": f"spec.nodeName={node_name(node)}"})
+        """Return the agent of a node. Raises `InputError` where there is no such node, or no agent on it."""
+        found = self._list({"fieldSelector": f"spec.nodeName={node_name(node)}"})
         if found:
             return found[0]
         try:
@@ -71,7 +72,7 @@ class Agents(NamedTuple):
             remedy=f"looked for {self.label} in namespace {self.namespace}; --agent-namespace names another; {_DOCS}",
         )
 
-    def _listed(self, query: dict[str, str]) -> list[AgentPod]:
+    def _list(self, query: dict[str, str]) -> list[AgentPod]:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         try:
             listed = self.cluster.items(path, {"labelSelector": self.label, **query})
@@ -80,17 +81,17 @@ class Agents(NamedTuple):
                 raise
             remedy = f"write a label selector such as {LABEL}"
             raise InputError(error.problem, path="--agent-label", remedy=remedy) from None
-        found = [agent_pod(pod) for pod in listed]
+        found = [read_agent_pod(pod) for pod in listed]
         return sorted((one for one in found if one.node), key=lambda one: bool(one.trouble))
 
     def ask(self, agent: AgentPod, target: str) -> Any:
-        """One document. Raises `InputError`."""
+        """Return one document of an agent. Raises `InputError`."""
         if agent.trouble:
-            raise trouble_of(agent)
+            raise trouble_error(agent)
         try:
             reply = self._reply(agent, target)
         except ClusterError as error:
-            raise beyond_the_api_server(error, f"the agent on {agent.node}", agent) from None
+            raise pod_error(error, f"the agent on {agent.node}", agent) from None
         said = " ".join(reply.body[:400].decode("utf-8", "replace").split())
         if reply.code in (401, 403):
             raise InputError(
@@ -100,52 +101,54 @@ class Agents(NamedTuple):
         if reply.code != 200:
             raise InputError(f"the agent on {agent.node} says: {said or reply.code}")
         try:
-            return reply.decoded()
+            return reply.decode()
         except ValueError:
             problem = f"what answers at port {agent.port} of {agent.namespace}/{agent.name} is no agent"
             raise InputError(problem, remedy=f"look at statusAddress; {_DOCS}") from None
 
     def _reply(self, agent: AgentPod, target: str) -> Reply:
-        headers = {TOKEN_HEADER: token_of(self.cluster, agent.namespace, agent.secret)} if agent.secret else {}
+        headers = {TOKEN_HEADER: read_secret_token(self.cluster, agent.namespace, agent.secret)} if agent.secret else {}
         if self.via != "port-forward" and (agent.secret or self.via):
             try:
                 return self.cluster.ask(f"{agent.path}:{agent.port}/proxy{target}", headers)
             except ClusterError as error:
+                # Whoever may not use the pod's proxy may still have pods/portforward.
                 if error.status != 403 or self.via:
                     raise
-        return forwarded(self.cluster, agent.path, agent.port, target, headers)
+        return forward_request(self.cluster, agent.path, agent.port, target, headers)
 
 
-def trouble_of(agent: AgentPod) -> InputError:
-    """Why it cannot be asked, with who says more."""
+def trouble_error(agent: AgentPod) -> InputError:
+    """Return the error for an agent that cannot answer."""
     remedy = f"kubectl -n {agent.namespace} describe pod {agent.name}"
     return InputError(f"the agent on {agent.node} {agent.trouble}", remedy=remedy)
 
 
-def beyond_the_api_server(error: ClusterError, who: str, pod: AgentPod) -> InputError:
-    """What it said where it answers us, and cannot reach a pod for us: that is this pod's trouble and no other's."""
+def pod_error(error: ClusterError, who: str, pod: AgentPod) -> InputError:
+    """Return the error of one pod where the API server answered and could not reach that pod. Errors of the API server
+    itself are returned as they are, because they concern all pods."""
     if error.status in (0, 401, 403):
         return error
     remedy = f"is the node ready? kubectl get node {pod.node}; --via tries another way"
     return InputError(f"{who} cannot be asked: {error.problem}", remedy=remedy)
 
 
-def token_of(cluster: Cluster, namespace: str, name: str) -> str:
-    """The token in a Secret. Raises `InputError`."""
+def read_secret_token(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return the token in a Secret. Raises `InputError`."""
     secret = cluster.read(f"/api/v1/namespaces/{namespace}/secrets/{name}")
     try:
         token = base64.b64decode(secret["data"]["token"], validate=True).decode("ascii").strip()
     except (KeyError, TypeError, ValueError):
         token = ""
-    if not token or not sendable(token):
+    if not token or not is_sendable(token):
         remedy = f"kubectl -n {namespace} create secret generic {name} --from-literal token=...; {_DOCS}"
         raise InputError(f"Secret {namespace}/{name} holds no token", path="data.token", remedy=remedy)
     return token
 
 
 class Listener(NamedTuple):
-    """How a pod says where it listens: the name of the port, the one where none has that name, and the volume of the
-    token's Secret."""
+    """How to read from a Pod where it listens: the name of its port, the default port, and the volume of the token's
+    Secret."""
 
     port: str
     default: int
@@ -155,24 +158,24 @@ class Listener(NamedTuple):
 STATUS = Listener("status", DEFAULT_PORT, "status-token")
 
 
-def agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
-    """An agent, or a pod that listens in the same way, from its v1 Pod. Raises `InputError` for what is none."""
+def read_agent_pod(pod: Any, listener: Listener = STATUS) -> AgentPod:
+    """Read an agent, or a pod that listens in the same way, from its v1 Pod. Raises `InputError` for another object."""
     try:
-        found = _agent_pod(pod, listener)
+        found = _read_agent_pod(pod, listener)
     except (KeyError, TypeError, AttributeError):
         found = None
     if found is None or not all(isinstance(one, str) for one in (*found[:3], found.secret)):
-        raise _no_pod("it lists what is no Pod")
+        raise _pod_list_error("it lists what is no Pod")
     if type(found.port) is not int or subdomain_problems(found.name) or subdomain_problems(found.namespace):
-        raise _no_pod(f"it lists a Pod {found.name!r} that cannot be")
+        raise _pod_list_error(f"it lists a Pod {found.name!r} that cannot be")
     return found
 
 
-def _no_pod(problem: str) -> InputError:
+def _pod_list_error(problem: str) -> InputError:
     return InputError(f"what answers is no API server: {problem}", remedy="look at the server in the kubeconfig")
 
 
-def _agent_pod(pod: Any, listener: Listener) -> AgentPod:
+def _read_agent_pod(pod: Any, listener: Listener) -> AgentPod:
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     ports = (port for container in spec["containers"] for port in container.get("ports") or ())
     secrets = (one.get("secret") or {} for one in spec.get("volumes") or () if one["name"] == listener.volume)
@@ -203,10 +206,11 @@ def _trouble(metadata: dict[str, Any], status: dict[str, Any]) -> str:
 T = TypeVar("T")
 
 
-def side_by_side(
+def ask_in_parallel(
     agents: Iterable[AgentPod], work: Callable[[AgentPod], T]
 ) -> Iterator[tuple[AgentPod, T | InputError]]:
-    """The work for every agent, a few at a time, in their order; an error is its agent's alone."""
+    """Do the work for every agent, a few at a time; yield results in the order of `agents`, errors in place of
+    results."""
 
     def attempt(agent: AgentPod) -> T | InputError:
         try:
@@ -215,16 +219,18 @@ def side_by_side(
             return error
 
     listed = list(agents)
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from zip(listed, pool.map(attempt, listed), strict=True)
 
 
-def asked(agents: Agents, nodes: Sequence[str], work: Callable[[AgentPod], T]) -> list[tuple[AgentPod, T | InputError]]:
-    """The work for the agents of these nodes, or of all. Raises `InputError` where the cluster lets us ask none of
-    them: that is not the nodes'."""
-    found = list(side_by_side([agents.on(node) for node in nodes] if nodes else agents.all(), work))
+def ask_agents(
+    agents: Agents, nodes: Sequence[str], work: Callable[[AgentPod], T]
+) -> list[tuple[AgentPod, T | InputError]]:
+    """Do the work for the agents of these nodes, or of all. Raises `InputError` where every agent failed with the same
+    error of the cluster: then the cause is not the nodes."""
+    found = list(ask_in_parallel([agents.on(node) for node in nodes] if nodes else agents.all(), work))
     errors = [answer for _, answer in found if isinstance(answer, InputError)]
-    ours = [error.status for error in errors if isinstance(error, ClusterError)]
-    if len(ours) == len(found) and len(set(ours)) == 1:
+    cluster_codes = [error.status for error in errors if isinstance(error, ClusterError)]
+    if len(cluster_codes) == len(found) and len(set(cluster_codes)) == 1:
         raise errors[0]
     return found

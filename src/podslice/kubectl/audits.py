@@ -1,4 +1,4 @@
-"""What an agent's audit says, with names in place of UIDs."""
+"""The audit of an agent, with pods' names in place of UIDs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _POD = re.compile(r"\bpod (\S+)")
 
 
 def audit_of(node: str, answer: tuple[Any, Any] | InputError) -> NodeAudit:
-    """From an AuditReport and an AgentStatus, or why there is none."""
+    """Return the audit of an AuditReport and an AgentStatus, or of the error in their place."""
     if isinstance(answer, InputError):
         return NodeAudit(node, str(answer), None)
     try:
         report = msgspec.convert(without_header("AuditReport", answer[0]), AuditReport)
         names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in read_status(answer[1], node).pods}
     except (msgspec.ValidationError, AttributeError, InputError) as error:
-        return NodeAudit(node, f"what the agent told is not understood: {error}", None)
-    findings = tuple(_named(finding, names) for finding in report.findings)
+        return NodeAudit(node, f"the agent's answer is not understood: {error}", None)
+    findings = tuple(_with_names(finding, names) for finding in report.findings)
     return NodeAudit(node, "", msgspec.structs.replace(report, findings=findings))
 
 
-def _named(finding: AuditFinding, names: dict[str, str]) -> AuditFinding:
+def _with_names(finding: AuditFinding, names: dict[str, str]) -> AuditFinding:
     where = _POD.sub(lambda match: f"pod {names.get(match[1], match[1])}", finding.where)
     return msgspec.structs.replace(finding, where=where)

@@ -1,4 +1,5 @@
-"""Asking an API server: small reads, each on a connection of its own, so that threads can ask side by side."""
+"""Requests to an API server: small reads, each on a connection of its own, so that threads can make them in
+parallel."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from podslice.kubectl.connection import ClusterError, connect, server_of, shown, unreachable
+from podslice.kubectl.connection import ClusterError, connect, server_of, server_text, unreachable_error
 from podslice.kubectl.credentials import TOKEN_HEADER, Credential, Credentials
 from podslice.kubectl.kubeconfig import Access
 from podslice.kubectl.reply import Reply, read_reply, without_secrets
@@ -19,27 +20,27 @@ Query = dict[str, str]
 
 
 class Cluster(Protocol):
-    """What is asked of a cluster. Every call may raise `InputError`, or `ClusterError` for what the server refuses."""
+    """The calls that commands make. Each may raise `InputError`, or `ClusterError` where the server refuses."""
 
     @property
     def namespace(self) -> str:
-        """Where what has no namespace is looked for."""
+        """The namespace of pods that are named without one."""
 
     def read(self, path: str, query: Query | None = None) -> Any:
-        """An object as plain data."""
+        """Return an object as plain data."""
 
     def items(self, path: str, query: Query | None = None) -> list[Any]:
-        """The items of a list, which may be anything."""
+        """Return the items of a list; the caller checks what they are."""
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
-        """Any answer that is not the API server's own refusal; with a body to a POST."""
+        """Return the answer to a GET, or with a body to a POST; a refusal by the API server itself is raised."""
 
     def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
-        """A connection for frames."""
+        """Open a WebSocket with this subprotocol."""
 
 
 class HTTPCluster:
-    """A real one, reached as a kubeconfig says."""
+    """A cluster that is reached as a kubeconfig says."""
 
     def __init__(self, access: Access, *, timeout: float) -> None:
         self.access = access
@@ -49,12 +50,12 @@ class HTTPCluster:
         self._prefix = server_of(access).prefix
 
     def read(self, path: str, query: Query | None = None) -> Any:
-        """Raises `ClusterError` with the server's status."""
+        """Read as `Cluster` says. Raises `ClusterError` with the server's status."""
         reply = self.ask(f"{path}?{urlencode(query)}" if query else path)
         if reply.code != 200:
-            raise refused(self.access, path, reply)
+            raise refusal_error(self.access, path, reply)
         try:
-            found = reply.decoded()
+            found = reply.decode()
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -62,24 +63,24 @@ class HTTPCluster:
         return found
 
     def items(self, path: str, query: Query | None = None) -> list[Any]:
-        """Raises `ClusterError` with the server's status."""
+        """Read as `Cluster` says. Raises `ClusterError` with the server's status."""
         items = self.read(path, query).get("items") or []
         if not isinstance(items, list):
             raise self._error(f"{path}: what answers is no list", "look at the server in the kubeconfig")
         return items
 
     def ask(self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Reply:
-        """Raises `ClusterError` for what the API server itself refuses, in place of what is behind it."""
+        """Send a request as `Cluster` says. A 401 is tried again once, with new credentials of a plugin."""
         credential = self._credentials.get()
-        reply = self._once(path, headers or {}, credential, body)
-        if reply.code == 401 and _status(reply) is not None and self._credentials.renewable:
+        reply = self._send(path, headers or {}, credential, body)
+        if reply.code == 401 and _status(reply) is not None and self._credentials.is_renewable:
             self._credentials.forget()
-            reply = self._once(path, headers or {}, self._credentials.get(), body)
+            reply = self._send(path, headers or {}, self._credentials.get(), body)
         if reply.code >= 400 and _status(reply) is not None:
-            raise refused(self.access, path.partition("?")[0], reply)
+            raise refusal_error(self.access, path.partition("?")[0], reply)
         return reply
 
-    def _once(self, path: str, headers: dict[str, str], credential: Credential, body: bytes | None) -> Reply:
+    def _send(self, path: str, headers: dict[str, str], credential: Credential, body: bytes | None) -> Reply:
         connection = connect(self.access, credential, self._timeout)
         method = "GET" if body is None else "POST"
         if body is not None:
@@ -91,14 +92,15 @@ class HTTPCluster:
             connection.endheaders(body)
             reply = read_reply(connection.getresponse())
         except (OSError, HTTPException) as error:
-            raise self._broken(error) from None
+            raise self._connection_error(error) from None
         finally:
             connection.close()
         secrets = (credential.token, headers.get(TOKEN_HEADER, ""))
         return without_secrets(reply, secrets) if reply.code >= 400 else reply
 
     def upgrade(self, path: str, query: Mapping[str, str | list[str]], protocol: str) -> WebSocket:
-        """A kubelet answers 406 to who would accept JSON alone. Raises `ClusterError`."""
+        """Open a WebSocket. Accepts any type, because a kubelet answers 406 to a client that accepts JSON alone. Raises
+        `ClusterError`."""
         credential = self._credentials.get()
         connection = connect(self.access, credential, self._timeout)
         target = f"{self._prefix}{path}?{urlencode(query, doseq=True)}"
@@ -106,36 +108,36 @@ class HTTPCluster:
             found = open_websocket(connection, target, self._headers(credential, accept="*/*"), protocol)
         except (OSError, HTTPException) as error:
             connection.close()
-            raise self._broken(error) from None
+            raise self._connection_error(error) from None
         if isinstance(found, WebSocket):
             return found
         try:
             reply = without_secrets(read_reply(found), (credential.token,))
         except (OSError, HTTPException) as error:
-            raise self._broken(error) from None
+            raise self._connection_error(error) from None
         finally:
             connection.close()
-        raise refused(self.access, path, reply)
+        raise refusal_error(self.access, path, reply)
 
     def _headers(self, credential: Credential, accept: str = "application/json") -> list[tuple[str, str]]:
         agent = f"kubectl-podslice/{running_version()}"
         return [("User-Agent", agent), ("Accept", accept), *self._credentials.headers(credential)]
 
-    def _broken(self, error: Exception) -> ClusterError:
+    def _connection_error(self, error: Exception) -> ClusterError:
         if isinstance(error, HTTPException):
             remedy = "try again; http:// and https:// in the server are two things"
             return self._error(f"breaks the connection off: {error or type(error).__name__}", remedy)
-        return unreachable(self.access, error)
+        return unreachable_error(self.access, error)
 
     def _error(self, problem: str, remedy: str) -> ClusterError:
-        return ClusterError(problem, source=shown(self.access), remedy=remedy)
+        return ClusterError(problem, source=server_text(self.access), remedy=remedy)
 
 
-def refused(access: Access, path: str, reply: Reply) -> ClusterError:
-    """What the API server says no with, and what may help."""
+def refusal_error(access: Access, path: str, reply: Reply) -> ClusterError:
+    """Return the error for an answer that refuses, with a remedy."""
     status = _status(reply)
-    said = str(status.get("message") or "") if status is not None else ""
-    problem = " ".join(said.split()) or f"{path}: HTTP {reply.code}"
+    text = str(status.get("message") or "") if status is not None else ""
+    problem = " ".join(text.split()) or f"{path}: HTTP {reply.code}"
     remedy = ""
     if reply.code == 401:
         who = f"the credentials of user {access.user_name}" if access.user_name else "a request without credentials"
@@ -149,15 +151,16 @@ def refused(access: Access, path: str, reply: Reply) -> ClusterError:
         remedy = "is this an API server? look at the server in the kubeconfig"
     else:
         remedy = f"kubectl get --raw {path} asks the same"
-    return ClusterError(problem, source=shown(access), remedy=remedy, status=reply.code)
+    return ClusterError(problem, source=server_text(access), remedy=remedy, status=reply.code)
 
 
 def _status(reply: Reply) -> dict[str, Any] | None:
-    """The v1 Status in an answer, None where there is none: then it is not the API server's own."""
+    """Return the v1 Status of an answer. None means that the answer is not the API server's own, but of a pod behind
+    it."""
     if reply.kind != "application/json":
         return None
     try:
-        found = reply.decoded()
+        found = reply.decode()
     except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("kind") == "Status" else None

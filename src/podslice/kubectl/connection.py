@@ -1,6 +1,6 @@
-"""One connection to an API server: through a proxy where one is set, with the certificates that are wanted.
+"""A connection to an API server, through a proxy where one is set, with the certificates of the kubeconfig.
 
-What can go wrong is told in one line with what to do about it (`ClusterError`).
+Every failure becomes one line with a remedy (`ClusterError`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from podslice.kubectl.credentials import Credential, content
+from podslice.kubectl.credentials import Credential, read_content
 from podslice.kubectl.kubeconfig import Access
-from podslice.kubectl.reply import timed
+from podslice.kubectl.reply import timed_response_class
 from podslice.service.trust import trust_as_go
 from podslice.values.errors import InputError
 
@@ -28,7 +28,7 @@ _WORDS = re.compile(r"[!-~]+")
 
 
 class ClusterError(InputError):
-    """Something between us and the answer. `status` is the API server's HTTP status, 0 where it gave none."""
+    """Raised for a failed request. `status` is the API server's HTTP status, 0 where it gave none."""
 
     def __init__(self, problem: str, *, source: str = "", remedy: str = "", status: int = 0) -> None:
         super().__init__(problem, source=source, remedy=remedy)
@@ -36,7 +36,7 @@ class ClusterError(InputError):
 
 
 class Server(NamedTuple):
-    """Where to connect."""
+    """The address of an API server, with the `prefix` of all its paths."""
 
     tls: bool
     host: str
@@ -45,12 +45,12 @@ class Server(NamedTuple):
 
 
 def server_of(access: Access) -> Server:
-    """Raises `InputError` for what is not the address of a server."""
+    """Return the address of the cluster's server. Raises `InputError` for another text."""
     url, where = access.cluster.server, f"cluster {access.cluster_name}"
     parts = _split(url if "://" in url else f"https://{url}", access, where)
     good = parts.scheme in ("https", "http") and parts.hostname and _WORDS.fullmatch(f"{parts.hostname}{parts.path}")
     if not good or not parts.hostname:
-        said = repr(shown(access))
+        said = repr(server_text(access))
         raise InputError(f"{said} is not an address", source=access.source, path=where, remedy="https://HOST:PORT")
     tls = parts.scheme == "https"
     return Server(tls, parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"))
@@ -66,8 +66,8 @@ def _split(url: str, access: Access, where: str) -> SplitResult:
     return parts
 
 
-def shown(access: Access) -> str:
-    """The server as it is told to people: without a password that is written in it."""
+def server_text(access: Access) -> str:
+    """Return the server's URL for messages, without a password in it."""
     return _without_password(access.cluster.server)
 
 
@@ -76,7 +76,7 @@ def _without_password(url: str) -> str:
 
 
 def connect(access: Access, credential: Credential, timeout: float) -> HTTPConnection:
-    """A connection that is open. Raises `InputError`."""
+    """Open a connection. Raises `InputError`."""
     server = server_of(access)
     proxy = _proxy(access, server)
     host, port = (proxy.hostname or "", proxy.port or 80) if proxy else (server.host, server.port)
@@ -85,7 +85,7 @@ def connect(access: Access, credential: Credential, timeout: float) -> HTTPConne
         made = HTTPSConnection(host, port, timeout=timeout, context=_context(access, credential))
     else:
         made = HTTPConnection(host, port, timeout=timeout)
-    made.response_class = timed(timeout)  # type: ignore[assignment]
+    made.response_class = timed_response_class(timeout)  # type: ignore[assignment]
     if proxy:
         made.set_tunnel(server.host, server.port, headers=_proxy_headers(proxy))
     try:
@@ -95,12 +95,12 @@ def connect(access: Access, credential: Credential, timeout: float) -> HTTPConne
             made.connect()
     except (OSError, ValueError, HTTPException) as error:
         made.close()
-        raise unreachable(access, error) from None
+        raise unreachable_error(access, error) from None
     return made
 
 
 def _connect_as(connection: HTTPConnection, name: str) -> None:
-    """Open it and verify another name than the one connected to."""
+    """Open a connection, and verify the certificate for `name` in place of the host (tls-server-name)."""
     assert isinstance(connection, HTTPSConnection)
     HTTPConnection.connect(connection)
     context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ def _connect_as(connection: HTTPConnection, name: str) -> None:
 
 
 def _proxy(access: Access, server: Server) -> SplitResult | None:
-    """The proxy of the cluster, else that of the environment."""
+    """Return the proxy of the cluster, else that of the environment, None for neither."""
     url = access.cluster.proxy_url
     if not url and not proxy_bypass(f"{server.host}:{server.port}"):
         url = getproxies_environment().get("https" if server.tls else "http", "")
@@ -131,9 +131,9 @@ def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
 
 
 def _context(access: Access, credential: Credential) -> ssl.SSLContext:
-    """Raises `InputError` for certificates that are none."""
+    """Return the TLS context of the cluster. Raises `InputError` for unusable certificates."""
     cluster = access.cluster
-    authority = content(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    authority = read_content(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
     try:
         context = ssl.create_default_context(cadata=authority.decode("latin-1") if authority else None)
     except (ssl.SSLError, ValueError):
@@ -144,16 +144,17 @@ def _context(access: Access, credential: Credential) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if credential.certificate:
-        _show(context, credential, access)
+        _load_certificate(context, credential, access)
     return context
 
 
-def _show(context: ssl.SSLContext, credential: Credential, access: Access) -> None:
-    """Python reads certificates from files only; this one lives for the moment, for its owner."""
+def _load_certificate(context: ssl.SSLContext, credential: Credential, access: Access) -> None:
+    """Load the client's certificate through a temporary file, because `load_cert_chain` reads files only."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(credential.certificate.rstrip() + b"\n" + credential.key)
         file.flush()
         try:
+            # Without a password of our own OpenSSL would ask for one at the terminal.
             context.load_cert_chain(file.name, password=lambda: b"")
         except (ssl.SSLError, ValueError):
             where = f"client-certificate of user {access.user_name}"
@@ -161,19 +162,19 @@ def _show(context: ssl.SSLContext, credential: Credential, access: Access) -> No
             raise InputError(problem, source=access.source, path=where, remedy=remedy) from None
 
 
-def unreachable(access: Access, error: Exception) -> ClusterError:
-    """Why there is no connection, and what may help."""
+def unreachable_error(access: Access, error: Exception) -> ClusterError:
+    """Return the error for a connection that failed, with a remedy."""
     problem, remedy = _cause(error, access)
-    return ClusterError(problem, source=shown(access), remedy=remedy)
+    return ClusterError(problem, source=server_text(access), remedy=remedy)
 
 
 def _cause(error: Exception, access: Access) -> tuple[str, str]:
     cluster = f"cluster {access.cluster_name}"
     if isinstance(error, ssl.SSLCertVerificationError):
         said = error.verify_message.rstrip(".")
-        if error.verify_code in (62, 64):  # host name, address
+        if error.verify_code in (62, 64):  # of another host name or address
             return f"the certificate is for another name: {said}", f"set tls-server-name of {cluster}"
-        if error.verify_code in (9, 10):  # not yet, no more
+        if error.verify_code in (9, 10):  # not yet valid, or expired
             return f"the certificate is out of its time: {said}", "renew it, or set this machine's clock"
         return f"the certificate is not trusted: {said}", f"set certificate-authority-data of {cluster}"
     if isinstance(error, ssl.SSLError):
@@ -184,7 +185,9 @@ def _cause(error: Exception, access: Access) -> tuple[str, str]:
         return f"there is no host of that name: {error.strerror}", f"look at the server of {cluster}, or at the network"
     if isinstance(error, TimeoutError):
         return "does not answer", "is there a way to it (VPN, firewall)? --request-timeout waits longer"
-    if isinstance(error, HTTPException) or (isinstance(error, OSError) and error.errno is None):  # what a proxy said
+    if isinstance(error, HTTPException) or (
+        isinstance(error, OSError) and error.errno is None
+    ):  # the answer of a proxy to CONNECT
         return f"the proxy makes no connection: {error}", "look at proxy-url and HTTPS_PROXY"
     text = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return f"cannot be reached: {text}", f"is the API server up? look at the server of {cluster}, or give --context"

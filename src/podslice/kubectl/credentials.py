@@ -1,6 +1,6 @@
-"""Who asks: the headers of a request and the client's certificate, from a user of a kubeconfig.
+"""Credentials of a kubeconfig's user: the headers of a request and the client's certificate.
 
-A credential plugin runs when the first request needs it, and again when the API server does not accept what it said.
+A credential plugin runs when the first request needs it, and again when the API server rejects what it printed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Credential(NamedTuple):
 
 
 class Credentials:
-    """Those of one user. Threads may share it."""
+    """The credentials of one user. Threads may share them: a plugin runs once."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -48,12 +48,12 @@ class Credentials:
         self._printed: Credential | None = None
 
     @property
-    def renewable(self) -> bool:
-        """Whether asking again may give something else."""
+    def is_renewable(self) -> bool:
+        """Whether a plugin could return another credential."""
         return self._access.user.exec is not None
 
     def get(self) -> Credential:
-        """Raises `InputError`."""
+        """Return the credential, running the plugin where there is one. Raises `InputError`."""
         user = self._access.user
         if user.auth_provider is not None:
             raise self._error("auth-provider is not supported any more", "use an exec plugin, as kubectl does")
@@ -62,26 +62,27 @@ class Credentials:
                 if self._printed is None:
                     self._printed = run_plugin(user.exec, self._access)
                 return self._printed
+        # A token file wins over a token, as in client-go, and is read at each request, because it may be replaced.
         token = self._token(user.token_file) if user.token_file else user.token
-        if not sendable(token):
+        if not is_sendable(token):
             raise self._error("its token is none: it has spaces or line breaks in it", "log in again")
         for name in (user.impersonate, *user.impersonate_groups):
             if not name.isprintable() or not name.isascii():
                 raise self._error(f"{name!r} cannot be sent", "as and as-groups are names in ASCII")
-        certificate = content(user.client_certificate_data, user.client_certificate, "client-certificate")
-        key = content(user.client_key_data, user.client_key, "client-key")
+        certificate = read_content(user.client_certificate_data, user.client_certificate, "client-certificate")
+        key = read_content(user.client_key_data, user.client_key, "client-key")
         if bool(certificate) != bool(key):
             missing = "client-key" if certificate else "client-certificate"
             raise self._error(f"has no {missing}", f"give {missing} or {missing}-data as well")
         return Credential(token, certificate, key)
 
     def forget(self) -> None:
-        """What a plugin printed is not accepted any more."""
+        """Drop the plugin's credential, which the API server rejected."""
         with self._lock:
             self._printed = None
 
     def headers(self, credential: Credential) -> list[tuple[str, str]]:
-        """Authorization and impersonation."""
+        """Return the headers for authorization and impersonation."""
         user = self._access.user
         headers = []
         if credential.token:
@@ -103,13 +104,13 @@ class Credentials:
         return InputError(problem, source=self._access.source, path=f"user {self._access.user_name}", remedy=remedy)
 
 
-def sendable(token: str) -> bool:
-    """Whether it can be part of a header."""
+def is_sendable(token: str) -> bool:
+    """Whether a token can be part of a header."""
     return token.isascii() and token.isprintable() and " " not in token
 
 
-def content(data: str, path: str, field: str) -> bytes:
-    """What a field and its `-data` twin name; the data wins. Raises `InputError`."""
+def read_content(data: str, path: str, field: str) -> bytes:
+    """Return the contents of a field's file or of its `-data` twin, which wins. Raises `InputError`."""
     if data:
         try:
             return base64.b64decode("".join(data.split()), validate=True)
@@ -121,21 +122,21 @@ def content(data: str, path: str, field: str) -> bytes:
 
 
 def run_plugin(plugin: ExecPlugin, access: Access) -> Credential:
-    """What a credential plugin prints. Raises `InputError`."""
+    """Run a credential plugin and return the credential that it prints. Raises `InputError`."""
     if plugin.api_version not in _VERSIONS:
         raise _plugin_error(
             plugin, f"apiVersion {plugin.api_version!r} is not supported", f"one of {', '.join(_VERSIONS)}"
         )
     environment = {**os.environ, **{one.name: one.value for one in plugin.env or ()}}
     environment["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(plugin, access.cluster))
-    somebody = sys.stdin.isatty()  # who may be asked to log in, and reads what the plugin says
+    interactive = sys.stdin.isatty()  # then the plugin may ask for a login, and its errors go to the terminal
     try:
         process = subprocess.Popen(
             [plugin.command, *(plugin.args or ())],
             env=environment,
-            stdin=None if somebody else subprocess.DEVNULL,
+            stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=None if somebody else subprocess.PIPE,
+            stderr=None if interactive else subprocess.PIPE,
         )
     except (OSError, ValueError) as error:
         hint = " ".join(plugin.install_hint.split())
@@ -143,44 +144,45 @@ def run_plugin(plugin: ExecPlugin, access: Access) -> Credential:
         raise _plugin_error(plugin, f"cannot be run: {why}", hint or "install it") from None
     with process:
         try:
-            printed, errors = _heard(process)
+            printed, errors = _read_output(process)
             code = process.wait(_PLUGIN_SECONDS)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise _plugin_error(plugin, f"did not answer within {_PLUGIN_SECONDS:.0f} s", "log in again") from None
         except OverflowError:
             problem = f"printed more than {_LARGEST_TOKEN >> 20} MiB"
-            raise _plugin_error(plugin, problem, "run it by hand to see") from None
+            raise _plugin_error(plugin, problem, "run it yourself to see") from None
         finally:
             process.kill()
     if code != 0:
         said = " ".join(errors.decode("utf-8", "replace").split())[-300:]
         raise _plugin_error(plugin, f"ended with {code}{f': {said}' if said else ''}", "log in again")
-    return _printed(plugin, printed)
+    return _parse_credential(plugin, printed)
 
 
-def _heard(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """What a program prints, and its last errors. Raises `TimeoutError`, `OverflowError` for what is too much."""
-    heard = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Return a program's stdout and the end of its stderr. Raises `TimeoutError`, and `OverflowError` for too much
+    output."""
+    output_of = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
     end = time.monotonic() + _PLUGIN_SECONDS
     with selectors.DefaultSelector() as selector:
-        for stream in heard:
+        for stream in output_of:
             selector.register(stream, selectors.EVENT_READ)
         while selector.get_map():
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 raise TimeoutError
-            for key, _ in selector.select(left):
+            for key, _ in selector.select(remaining):
                 data = os.read(key.fd, 1 << 16)
                 if not data:
                     selector.unregister(key.fileobj)
-                found = heard[key.fileobj]  # type: ignore[index]
+                found = output_of[key.fileobj]  # type: ignore[index]
                 found += data
                 if key.fileobj is process.stderr:
                     del found[:-_LAST_ERRORS]
                 elif len(found) > _LARGEST_TOKEN:
                     raise OverflowError
     printed, errors = process.stdout, process.stderr
-    return bytes(heard[printed]) if printed else b"", bytes(heard[errors]) if errors else b""
+    return bytes(output_of[printed]) if printed else b"", bytes(output_of[errors]) if errors else b""
 
 
 def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
@@ -200,7 +202,7 @@ def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
     return {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
 
 
-def _printed(plugin: ExecPlugin, output: bytes) -> Credential:
+def _parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     try:
         found = msgspec.json.decode(output, type=dict[str, Any])
         status = found["status"]
@@ -208,14 +210,14 @@ def _printed(plugin: ExecPlugin, output: bytes) -> Credential:
         if not isinstance(status, dict):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _plugin_error(plugin, "printed no ExecCredential with a status", "run it by hand to see") from None
+        raise _plugin_error(plugin, "printed no ExecCredential with a status", "run it yourself to see") from None
     if version != plugin.api_version:
         raise _plugin_error(plugin, f"printed apiVersion {version!r}", f"configured is {plugin.api_version}")
     fields = [status.get(name) or "" for name in ("token", "clientCertificateData", "clientKeyData")]
     if not all(isinstance(field, str) for field in fields) or not (fields[0] or (fields[1] and fields[2])):
-        raise _plugin_error(plugin, "printed neither a token nor a certificate with its key", "run it by hand to see")
-    if not sendable(fields[0]):
-        raise _plugin_error(plugin, "printed a token with spaces or line breaks in it", "run it by hand to see")
+        raise _plugin_error(plugin, "printed neither a token nor a certificate with its key", "run it yourself to see")
+    if not is_sendable(fields[0]):
+        raise _plugin_error(plugin, "printed a token with spaces or line breaks in it", "run it yourself to see")
     return Credential(fields[0], fields[1].encode(), fields[2].encode())
 
 

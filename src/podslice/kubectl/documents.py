@@ -1,4 +1,4 @@
-"""The answers of `kubectl podslice` about a whole cluster, or about a pod in it."""
+"""The documents of `kubectl podslice` about a whole cluster, or about a pod in it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class PodEventLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodPlacement(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a pod is and why. `phase`, `qos_class`, `reason` and `message` as the API server has them; `containers`,
-    `refusals` and `findings` as the node's agent has them, `problem` why nobody could ask it or it knows nothing. `now`
-    is what the node would do if the pod came now (a pod that holds something there is taken away first)."""
+    """The placement of a pod and its reasons. `phase`, `qos_class`, `reason` and `message` are the API server's;
+    `containers`, `refusals` and `findings` the node's agent's; `problem` is why the agent did not answer or does not
+    know the pod. `now` is the decision if the pod came now (a pod that runs there is removed first)."""
 
     namespace: str
     name: str
@@ -51,9 +51,9 @@ class NUMANodeUsage(msgspec.Struct, frozen=True):
 
 class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
     """A node's exclusive CPUs. `cpus` can be owned or are, `exclusive` are owned, `free` are not (under full-pcpus-only
-    those of cores that nobody owns a part of). `largest` is the most that is free on one NUMA node, `fragmentation` the
+    those of cores of which no part is owned). `largest` is the most that is free on one NUMA node, `fragmentation` the
     percentage by which that is less than the free CPUs would be together. `problem`: why the node could not be looked
-    at, or what is wrong with its agent. Numbers are null where nobody knows them, and where no CPUs are given away."""
+    at, or what is wrong with its agent. Numbers are null where they are unknown, and where no CPUs are exclusive."""
 
     node: str
     cpu_manager_policy: str
@@ -75,7 +75,7 @@ class NodeUsageList(msgspec.Struct, frozen=True):
 
 
 class NodeAudit(msgspec.Struct, frozen=True):
-    """What an audit of a node found; `problem` says why there was none."""
+    """The audit of a node; `problem` is the reason why there is none."""
 
     node: str
     problem: str

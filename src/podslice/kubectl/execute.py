@@ -1,7 +1,7 @@
-"""A command in a container, through the API server and the kubelet: what `kubectl exec` does without a terminal.
+"""Run a command in a container, through the API server and the kubelet, as `kubectl exec` does without a terminal.
 
-The frames are those of `v5.channel.k8s.io` (Kubernetes 1.30 and newer): the first byte is the channel, 0 what the
-command reads, 1 and 2 what it says, 3 how it ended; 255 closes the channel that follows.
+The frames are those of `v5.channel.k8s.io` (Kubernetes 1.30 and newer): the first byte is the channel: 0 is stdin,
+1 stdout, 2 stderr, 3 the exit status; 255 closes the channel whose number follows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ _REMEDY = "is the agent running, and does its image have podslice on the PATH?"
 _RIGHT = "this needs pods/exec in the agents' namespace: deploy/manifests/kubectl.yaml, role podslice-kubectl-move"
 
 
-class Said(NamedTuple):
-    """What the command said, on its standard error or not; at the end without text the exit code."""
+class ExecOutput(NamedTuple):
+    """A piece of the command's stdout or, with `error`, stderr; the last one is empty and has the exit code."""
 
     data: bytes
     error: bool = False
     code: int | None = None
 
 
-def executed(cluster: Cluster, pod: str, command: Sequence[str], given: bytes, *, patience: float) -> Iterator[Said]:
-    """Run a command in the pod's container and give it something to read; `pod` is the pod's path in the API,
-    `patience` how many seconds it may say nothing. Raises `ClusterError`."""
+def execute(
+    cluster: Cluster, pod: str, command: Sequence[str], given: bytes, *, patience: float
+) -> Iterator[ExecOutput]:
+    """Run a command in the container of a pod. Raises `ClusterError`.
+
+    - `pod`: the pod's path in the API.
+    - `given`: all of the command's stdin.
+    - `patience`: most seconds without any output.
+    """
     query: dict[str, str | list[str]] = {"command": list(command), "stdin": "true", "stdout": "true", "stderr": "true"}
     try:
         channel = cluster.upgrade(f"{pod}/exec", query, _PROTOCOL)
@@ -47,10 +53,10 @@ def executed(cluster: Cluster, pod: str, command: Sequence[str], given: bytes, *
             if not message[1:]:
                 continue
             if message[0] == _STATUS:
-                yield Said(b"", code=_code(message[1:], pod))
+                yield ExecOutput(b"", code=_exit_code(message[1:], pod))
                 return
             if message[0] in (_OUTPUT, _ERRORS):
-                yield Said(message[1:], error=message[0] == _ERRORS)
+                yield ExecOutput(message[1:], error=message[0] == _ERRORS)
         raise ClusterError(f"{pod}: the connection ended before the command did", remedy=_REMEDY)
     except (HTTPException, OSError) as error:
         raise ClusterError(f"{pod}: the command cannot be followed: {error or 'no answer'}", remedy=_REMEDY) from None
@@ -58,8 +64,8 @@ def executed(cluster: Cluster, pod: str, command: Sequence[str], given: bytes, *
         channel.close()
 
 
-def _code(data: bytes, pod: str) -> int:
-    """The exit code in a v1 Status. Raises `ClusterError` for a command that did not run."""
+def _exit_code(data: bytes, pod: str) -> int:
+    """Return the exit code of a v1 Status. Raises `ClusterError` for a command that did not run."""
     try:
         status: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
     except (ValueError, RecursionError):
@@ -72,5 +78,5 @@ def _code(data: bytes, pod: str) -> int:
     code = next((str(one.get("message")) for one in given if one.get("reason") == "ExitCode"), "")
     if not (code.isdecimal() and code.isascii() and len(code) < 4):
         said = " ".join(str(status.get("message") or "").split())
-        raise ClusterError(f"{pod}: the command did not run: {said or 'nobody says why'}", remedy=_REMEDY)
+        raise ClusterError(f"{pod}: the command did not run: {said or 'no reason is given'}", remedy=_REMEDY)
     return int(code)

@@ -1,6 +1,6 @@
-"""Kubeconfig files: which cluster, as whom, in which namespace, as kubectl finds it.
+"""Kubeconfig files: cluster, user and namespace of a request, found as kubectl finds them.
 
-Several files (`KUBECONFIG`) are one: the first that names a cluster, user or context wins, and the first
+Several files (`KUBECONFIG`) are merged: the first that names a cluster, user or context wins, and the first
 `current-context`. Paths in a file are relative to it. Without any file a pod uses its service account.
 """
 
@@ -24,7 +24,7 @@ _REMEDY = "set KUBECONFIG, or give --kubeconfig FILE"
 
 
 class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    """Where an API server is, and whose certificates it shows; `*_data` are base64, as in the file."""
+    """Address of an API server and the authority of its certificate; `*_data` are base64, as in the file."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -35,7 +35,7 @@ class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class ExecVariable(msgspec.Struct, frozen=True):
-    """A variable of a credential plugin's environment."""
+    """An environment variable of a credential plugin."""
 
     name: str
     value: str
@@ -53,7 +53,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class User(msgspec.Struct, frozen=True, rename="kebab"):
-    """Who asks; `*_data` are base64."""
+    """The user of requests; `*_data` are base64."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -70,7 +70,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A cluster, a user, and the namespace where none is given."""
+    """A cluster, a user, and the default namespace."""
 
     cluster: str = ""
     user: str = ""
@@ -78,7 +78,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Access(NamedTuple):
-    """What a context comes to, with the names in it for people."""
+    """A context with its cluster and user resolved. `cluster_name`, `user_name` and `source` are for messages."""
 
     cluster: ClusterEntry
     user: User
@@ -88,8 +88,8 @@ class Access(NamedTuple):
     source: str = ""
 
 
-class Chosen(NamedTuple):
-    """What the command line says of it; empty: what the files say."""
+class AccessOptions(NamedTuple):
+    """Options of the command line; an empty one leaves the choice to the files."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -98,8 +98,10 @@ class Chosen(NamedTuple):
     namespace: str = ""
 
 
-def find_access(chosen: Chosen, environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access:
-    """How to reach the cluster. Raises `InputError`."""
+def find_access(
+    chosen: AccessOptions, environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
+) -> Access:
+    """Return how to reach the cluster. Raises `InputError`."""
     files = list(_files(chosen, environment))
     if files:
         return _Merged(files).access(chosen)
@@ -109,8 +111,9 @@ def find_access(chosen: Chosen, environment: Mapping[str, str], service_account:
     return _in_cluster(chosen, environment, service_account)
 
 
-def _files(chosen: Chosen, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Those that count. One that was named must be there; of several in KUBECONFIG some may be missing."""
+def _files(chosen: AccessOptions, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the kubeconfig files to read. The file of --kubeconfig must exist; of several in KUBECONFIG some may be
+    missing."""
     listed = environment.get("KUBECONFIG", "")
     if chosen.kubeconfig:
         if not Path(chosen.kubeconfig).exists():
@@ -128,7 +131,7 @@ def _files(chosen: Chosen, environment: Mapping[str, str]) -> Iterator[Path]:
             yield usual
 
 
-def _in_cluster(chosen: Chosen, environment: Mapping[str, str], folder: Path) -> Access:
+def _in_cluster(chosen: AccessOptions, environment: Mapping[str, str], folder: Path) -> Access:
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         home = Path(environment.get("HOME", "/")) / ".kube" / "config"
@@ -158,7 +161,7 @@ class _Entry(NamedTuple):
 
 
 class _Merged:
-    """All entries by name; only those that are used are looked at closely."""
+    """The merged entries by name. Only entries that are used are decoded, so that broken ones elsewhere do no harm."""
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
@@ -183,24 +186,24 @@ class _Merged:
                 one = _Entry(entry.get(field[:-1]) or {}, file, f"{field}[{index}].{field[:-1]}")
                 known.setdefault(entry["name"], one)
 
-    def access(self, chosen: Chosen) -> Access:
+    def access(self, chosen: AccessOptions) -> Access:
         context = Context()
         name = chosen.context or self._current
         if name:
-            context, _ = self._decoded("contexts", name, Context)
+            context, _ = self._decode("contexts", name, Context)
         elif not chosen.cluster:
             raise InputError(
                 "there is no current-context", source=self._source,
-                remedy=f"give --context, {self._known('contexts')}; or kubectl config use-context",
+                remedy=f"give --context, {self._choices('contexts')}; or kubectl config use-context",
             )  # fmt: skip
         cluster_name, user_name = chosen.cluster or context.cluster, chosen.user or context.user
-        cluster, of_cluster = self._decoded("clusters", cluster_name, ClusterEntry)
-        user, of_user = self._decoded("users", user_name, User) if user_name else (User(), self._files[0])
+        cluster, of_cluster = self._decode("clusters", cluster_name, ClusterEntry)
+        user, of_user = self._decode("users", user_name, User) if user_name else (User(), self._files[0])
         if not cluster.server:
             raise InputError("has no server", source=str(of_cluster), path=f"cluster {cluster_name}")
         return Access(
-            _located(cluster, of_cluster),
-            _located_user(user, of_user),
+            _resolve_cluster(cluster, of_cluster),
+            _resolve_user(user, of_user),
             chosen.namespace or context.namespace or "default",
             cluster_name,
             user_name,
@@ -211,14 +214,14 @@ class _Merged:
     def _source(self) -> str:
         return os.pathsep.join(map(str, self._files))
 
-    def _known(self, field: str) -> str:
+    def _choices(self, field: str) -> str:
         names = list(self._entries[field])
         return f"one of {', '.join(names[:8])}" if names else "of which there is none"
 
-    def _decoded(self, field: str, name: str, kind: type[S]) -> tuple[S, Path]:
+    def _decode(self, field: str, name: str, kind: type[S]) -> tuple[S, Path]:
         entry = self._entries[field].get(name)
         if entry is None:
-            remedy = did_you_mean(name, self._entries[field], self._known(field))
+            remedy = did_you_mean(name, self._entries[field], self._choices(field))
             raise InputError(f"there is no {field[:-1]} {name!r}", source=self._source, remedy=remedy)
         try:
             return msgspec.convert(_without_nulls(entry.data), kind), entry.source
@@ -234,18 +237,18 @@ def _without_nulls(data: Any) -> Any:
     return data
 
 
-def _located(cluster: ClusterEntry, file: Path) -> ClusterEntry:
-    return msgspec.structs.replace(cluster, certificate_authority=_beside(file, cluster.certificate_authority))
+def _resolve_cluster(cluster: ClusterEntry, file: Path) -> ClusterEntry:
+    return msgspec.structs.replace(cluster, certificate_authority=_resolve(file, cluster.certificate_authority))
 
 
-def _located_user(user: User, file: Path) -> User:
+def _resolve_user(user: User, file: Path) -> User:
     plugin = user.exec
     if plugin is not None and "/" in plugin.command:
-        plugin = msgspec.structs.replace(plugin, command=_beside(file, plugin.command))
-    paths = {name: _beside(file, getattr(user, name)) for name in ("client_certificate", "client_key", "token_file")}
+        plugin = msgspec.structs.replace(plugin, command=_resolve(file, plugin.command))
+    paths = {name: _resolve(file, getattr(user, name)) for name in ("client_certificate", "client_key", "token_file")}
     return msgspec.structs.replace(user, exec=plugin, **paths)
 
 
-def _beside(file: Path, path: str) -> str:
-    """A path of a file, which is relative to the file's folder."""
+def _resolve(file: Path, path: str) -> str:
+    """Return a path of a kubeconfig, relative to the folder of its file; empty for none."""
     return str(file.absolute().parent / path) if path else ""

@@ -1,4 +1,4 @@
-"""From what an agent tells of its node back to a node that decides as it does."""
+"""A node that decides as an agent's node does, built from the agent's `LiveNode` document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEDY = "give the agent and kubectl-podslice the same version"
 
 
 class RemoteNode(NamedTuple):
-    """A node somewhere else, as its agent told it. `problem` says why `node` is None."""
+    """A copy of a node of the cluster. `problem` is the reason why `node` is None."""
 
     name: str
     node: Node | None
@@ -29,13 +29,13 @@ class RemoteNode(NamedTuple):
 
 
 def remote_node(document: Mapping[Any, Any], source: str) -> RemoteNode:
-    """The node of a `LiveNode`. Raises `InputError` for one that this version does not understand."""
+    """Build the node of a `LiveNode`. Raises `InputError` for a document that this version does not understand."""
     try:
         facts = without_header("LiveNode", document)
         name, problem = str(facts["node"]), str(facts["problem"])
         return RemoteNode(name, None if problem else _node(facts), problem)
     except (KeyError, TypeError, AttributeError) as error:
-        problem = f"what the agent told is not understood: {type(error).__name__} {error}"
+        problem = f"the agent's answer is not understood: {type(error).__name__} {error}"
         raise InputError(problem, source=source, remedy=_REMEDY) from None
     except StartError as error:
         raise InputError(f"the agent's state makes no node: {error}", source=source, remedy=_REMEDY) from None
@@ -60,9 +60,9 @@ def _node(facts: dict[str, Any]) -> Node:
     return node
 
 
-def _pod(told: Mapping[str, Any]) -> Pod:
-    metadata = {**told["metadata"], "annotations": dict(told.get("annotations", {}))}
-    return pod_from_dict({"metadata": metadata, "spec": told["spec"]})
+def _pod(document: Mapping[str, Any]) -> Pod:
+    metadata = {**document["metadata"], "annotations": dict(document.get("annotations", {}))}
+    return pod_from_dict({"metadata": metadata, "spec": document["spec"]})
 
 
 def _policy(spec: dict[str, Any]) -> PodslicePolicy:

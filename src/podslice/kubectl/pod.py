@@ -1,4 +1,4 @@
-"""One pod: what the API server says of it, what its node's agent says, and what would become of it now."""
+"""One pod: what the API server has of it, what its node's agent has, and the decision if it came now."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOST_EVENTS = 500
 
 
 class FoundPod(msgspec.Struct, frozen=True):
-    """The answer as a document, and its explanation for people."""
+    """The placement as a document, and the explanation to print."""
 
     placement: PodPlacement
     now: Explanation | None
 
 
 def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> FoundPod:
-    """`node`: where it is tried, its own where empty. Raises `InputError` where there is no such pod, or no agent on
-    the node that was asked for."""
+    """Find a pod and try it on `node`, empty for the node it is on. Raises `InputError` where there is no such pod, or
+    no agent on the node that was named."""
     cluster = agents.cluster
     namespace, name = namespace_name(namespace, "-n"), pod_name(name)
     try:
@@ -47,10 +47,11 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
     pod, status = pod_from_dict(data), _fields(data.get("status"))
     metadata = _fields(data.get("metadata"))
     owners = msgspec.Raw(msgspec.json.encode(metadata.get("ownerReferences")))
+    # The agent knows a static pod by the kubelet's UID, which its mirror pod has in an annotation.
     uid = mirror_of(_fields(metadata.get("annotations")), owners, pod.spec.node_name) or pod.metadata.uid
     where = node or pod.spec.node_name
-    report, now, problem = _on_node(agents, pod, uid, where, agents.on(node) if node else None)
-    reason, message = _told(status)
+    report, now, problem = _ask_node(agents, pod, uid, where, agents.on(node) if node else None)
+    reason, message = _reason_and_message(status)
     placement = PodPlacement(
         namespace=namespace,
         name=name,
@@ -71,12 +72,12 @@ def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> Found
 
 
 def _fields(data: Any) -> dict[str, Any]:
-    """What an object has; nothing where it is none."""
+    """Return an object's fields; none for another value."""
     return data if isinstance(data, dict) else {}
 
 
-def _told(status: dict[str, Any]) -> tuple[str, str]:
-    """Reason and message of the pod, or of the scheduler where it found no node."""
+def _reason_and_message(status: dict[str, Any]) -> tuple[str, str]:
+    """Return reason and message of the pod, or of the scheduler where it found no node."""
     if status.get("reason") or status.get("message"):
         return str(status.get("reason") or ""), str(status.get("message") or "")
     conditions = status.get("conditions")
@@ -86,10 +87,10 @@ def _told(status: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _on_node(
+def _ask_node(
     agents: Agents, pod: Pod, uid: str, where: str, agent: AgentPod | None
 ) -> tuple[PodReport | None, Explanation | None, str]:
-    """What the agent has of it, what the node would do now, and why one is missing."""
+    """Return the agent's report of a pod, the decision if it came now, and the reason why one of them is missing."""
     if not where:
         return None, None, "no node has it; --node NAME tries it there"
     try:
@@ -102,12 +103,12 @@ def _on_node(
     if remote.node is None:
         return report, None, remote.problem
     known = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
-    now = explain(_without(remote.node, uid), known)
+    now = explain(_remove_pod(remote.node, uid), known)
     return report, now, "" if report is not None else f"the agent on {where} does not have it"
 
 
 def _report(status: AgentStatus, uid: str) -> PodReport | None:
-    """The pod as the agent has it, or had it before it was marked Failed."""
+    """Return the agent's report of a pod, also of one that it marked Failed; None for neither."""
     for pod in status.pods:
         if pod.uid == uid:
             return pod
@@ -118,15 +119,15 @@ def _report(status: AgentStatus, uid: str) -> PodReport | None:
     return None
 
 
-def _without(node: Node, uid: str) -> Node:
-    """The node as it would be for a pod that comes: its own pod, and the parts of it the agent counts alone, gone."""
+def _remove_pod(node: Node, uid: str) -> Node:
+    """Return the node without the pod, and without parts of it that the agent counts separately (UID/part)."""
     for held in [one for one in node.pods if one.partition("/")[0] == uid]:
         node.remove(held)
     return node
 
 
 def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> Iterator[PodEventLine]:
-    """Of this pod, oldest first; none for who may not read them."""
+    """Yield the Events of a pod, oldest first; one line with the error where they may not be read."""
     selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
     query = {"fieldSelector": f"{selector},involvedObject.uid={uid}" if uid else selector, "limit": str(_MOST_EVENTS)}
     try:
@@ -153,7 +154,7 @@ def _event(event: dict[str, Any]) -> PodEventLine:
 
 
 def read_status(document: Any, source: str) -> AgentStatus:
-    """An agent's status. Raises `InputError` for that of another version."""
+    """Read an agent's status. Raises `InputError` for that of another version."""
     try:
         return msgspec.convert(without_header("AgentStatus", document), AgentStatus)
     except (msgspec.ValidationError, AttributeError, InputError):

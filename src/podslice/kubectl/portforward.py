@@ -1,4 +1,4 @@
-"""A request to a port of a pod, through the API server and the kubelet: what `kubectl port-forward` does, once.
+"""One request to a port of a pod, through the API server and the kubelet, as `kubectl port-forward` makes it.
 
 The frames are those of `v4.channel.k8s.io`: the first byte is the channel, data 0 and errors 1 for the first port; each
 begins with the port's number.
@@ -16,14 +16,14 @@ from podslice.kubectl.websocket import WebSocket
 
 _PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1
-_REMEDY = "does it run, and does it listen (statusAddress, --page-address)? kubectl logs tells"
+_REMEDY = "does it run, and does it listen (statusAddress, --page-address)? see kubectl logs"
 
 
-def forwarded(
+def forward_request(
     cluster: Cluster, pod: str, port: int, target: str, headers: dict[str, str], *, body: bytes | None = None
 ) -> Reply:
-    """The answer to a GET of `target` at a port of the pod's own loopback, with a body to a POST; `pod` is the pod's
-    path in the API. Raises `ClusterError`."""
+    """Send a GET of `target`, or a POST with a body, to a port on the loopback of a pod, and return the answer. `pod`
+    is the pod's path in the API. Raises `ClusterError`."""
     channel = cluster.upgrade(f"{pod}/portforward", {"ports": str(port)}, _PROTOCOL)
     try:
         method = "GET" if body is None else "POST"
@@ -41,7 +41,7 @@ def forwarded(
 
 
 class _Wire:
-    """The data channel as a socket to read from."""
+    """The data channel as the socket that `HTTPResponse` reads from."""
 
     def __init__(self, channel: WebSocket, pod: str) -> None:
         self._channel = _Channel(channel, pod)
@@ -73,6 +73,7 @@ class _Channel(io.RawIOBase):
 
     def _take(self, message: bytes) -> None:
         channel, data = message[0] if message else _DATA, message[1:]
+        # The first message of each channel begins with the number of the port, two bytes.
         if channel not in self._begun:
             self._begun.add(channel)
             data = data[2:]

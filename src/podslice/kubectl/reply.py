@@ -1,4 +1,4 @@
-"""Answers to requests: read within bounds of size and of time, and understood or not."""
+"""Answers to requests, read within bounds of size and time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Reply(NamedTuple):
     kind: str
     body: bytes
 
-    def decoded(self) -> Any:
-        """The JSON in it. Raises `ValueError` where there is none."""
+    def decode(self) -> Any:
+        """Decode the body as JSON. Raises `ValueError` for another body."""
         try:
             return msgspec.json.decode(self.body)
         except RecursionError:
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(response: HTTPResponse) -> Reply:
-    """A whole answer, within bounds. Raises `HTTPException` and `OSError`."""
+    """Read a whole answer of at most `LARGEST_ANSWER` bytes. Raises `HTTPException` and `OSError`."""
     try:
         body = response.read(LARGEST_ANSWER + 1)
     except ValueError as error:
@@ -42,7 +42,8 @@ def read_reply(response: HTTPResponse) -> Reply:
 
 
 def without_secrets(reply: Reply, secrets: Iterable[str]) -> Reply:
-    """A refusal that quotes the request; it is shown to people."""
+    """Replace secrets in an answer: a refusal may quote the request, and is printed. Shorter secrets than
+    `_SHORTEST_SECRET` stay, because they would match ordinary words."""
     body = reply.body
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
@@ -50,18 +51,18 @@ def without_secrets(reply: Reply, secrets: Iterable[str]) -> Reply:
     return reply._replace(body=body)
 
 
-class Patience:
-    """Seconds that are left for what a socket says."""
+class Deadline:
+    """The point in time at which a read must have ended."""
 
     def __init__(self, seconds: float) -> None:
-        self.begin(seconds)
+        self.restart(seconds)
 
-    def begin(self, seconds: float) -> None:
-        """So many from now on."""
+    def restart(self, seconds: float) -> None:
+        """Set the deadline to so many seconds from now."""
         self._end = time.monotonic() + seconds
 
-    def left(self) -> float:
-        """More than 0. Raises `TimeoutError`."""
+    def remaining(self) -> float:
+        """Return the seconds that remain, more than 0. Raises `TimeoutError` for none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
@@ -69,23 +70,23 @@ class Patience:
 
 
 class TimedResponse(HTTPResponse):
-    """An answer that has come to its end in time, also where it comes byte by byte."""
+    """An answer with one deadline for all of it. The timeout of a socket alone would start again with every byte."""
 
     def __init__(self, sock: socket, seconds: float, debuglevel: int = 0, method: str | None = None) -> None:
         super().__init__(sock, debuglevel, method)
-        self.patience = Patience(seconds)
-        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, self.patience))
+        self.deadline = Deadline(seconds)
+        self.fp = io.BufferedReader(_TimedStream(self.fp.detach(), sock, self.deadline))
 
 
-class _Timed(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, sock: socket, patience: Patience) -> None:
-        self._raw, self._socket, self._patience = raw, sock, patience
+class _TimedStream(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, sock: socket, deadline: Deadline) -> None:
+        self._raw, self._socket, self._deadline = raw, sock, deadline
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
-        self._socket.settimeout(self._patience.left())
+        self._socket.settimeout(self._deadline.remaining())
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
@@ -93,8 +94,8 @@ class _Timed(io.RawIOBase):
         super().close()
 
 
-def timed(seconds: float) -> Callable[..., TimedResponse]:
-    """What a connection makes its answers with."""
+def timed_response_class(seconds: float) -> Callable[..., TimedResponse]:
+    """Return a factory for `HTTPConnection.response_class` whose answers must end within so many seconds."""
 
     def make(sock: socket, debuglevel: int = 0, method: str | None = None) -> TimedResponse:
         return TimedResponse(sock, seconds, debuglevel, method)

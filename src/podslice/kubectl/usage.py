@@ -1,4 +1,4 @@
-"""How much of a node can still be given away, and how scattered it is."""
+"""The exclusive CPUs of a node: used, free, and how fragmented the free ones are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from podslice.kubectl.live import RemoteNode
 
 
 def usage_of(remote: RemoteNode) -> NodeUsage:
-    """A row of `kubectl podslice top`."""
+    """Return a node's row of `kubectl podslice top`."""
     if remote.node is None:
         return without_usage(remote.name, remote.problem)
     view = remote.node.view
@@ -22,6 +22,7 @@ def usage_of(remote: RemoteNode) -> NodeUsage:
         NUMANodeUsage(number, (cpus & ownable).bit_count(), (cpus & free).bit_count())
         for number, cpus in sorted(view.topology.numa_nodes.items())
     )
+    # Fragmentation compares with the best case: all free CPUs on one NUMA node, as far as one is large enough.
     largest = max((one.free for one in numa), default=0)
     together = min(free.bit_count(), max((one.cpus for one in numa), default=0))
     return NodeUsage(
@@ -38,5 +39,5 @@ def usage_of(remote: RemoteNode) -> NodeUsage:
 
 
 def without_usage(node: str, problem: str) -> NodeUsage:
-    """A row of a node that nobody could look at."""
+    """Return the row of a node that could not be looked at."""
     return NodeUsage(node, "", "", "", None, None, None, (), None, None, problem)

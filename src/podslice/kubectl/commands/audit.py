@@ -1,4 +1,4 @@
-"""`kubectl podslice audit`: do the nodes do what their state says?"""
+"""`kubectl podslice audit`: compare containers on nodes with the agents' state."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ def audit(*, names: tuple[str, ...], output: str, **options: Any) -> None:
 
     Exit codes: 0 all as it should be, 1 findings, 2 no agents, or one does not answer.
     """
-    from podslice.kubectl.agents import asked
+    from podslice.kubectl.agents import ask_agents
     from podslice.kubectl.audits import audit_of
     from podslice.kubectl.documents import NodeAuditList
 
     agents = agents_of(options)
     found = [
         audit_of(agent.node, answer)
-        for agent, answer in asked(agents, names, lambda one: (agents.ask(one, "/audit"), agents.ask(one, "/status")))
+        for agent, answer in ask_agents(
+            agents, names, lambda one: (agents.ask(one, "/audit"), agents.ask(one, "/status"))
+        )
     ]
     if output == "table":
         _print(found)

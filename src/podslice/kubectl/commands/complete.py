@@ -1,4 +1,4 @@
-"""What kubectl asks `kubectl_complete-podslice` for: a line for each word that could come, and whether files could."""
+"""`kubectl_complete-podslice`, which kubectl runs for completions: a line for each possible word, then a directive."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from podslice.kubectl.commands.main import NAME, kubectl
 from podslice.render.ansi import echo
 
 _NO_FILES, _FILES = ":4", ":0"
+"""Directives of cobra, kubectl's library for commands: no file names, or the shell's default."""
 
 
 def main() -> None:
-    """The last argument is the word that is being written."""
+    """Print the completions; the last argument is the unfinished word."""
     *words, incomplete = sys.argv[1:] or [""]
     found = ShellComplete(kubectl, {}, NAME, "").get_completions(words, incomplete)
     for item in found:

@@ -90,7 +90,7 @@ def defrag(
         from podslice.advise.defrag.documents import PodPlan
 
         assert file is not None
-        who, found, state, never = _planned(agents, agent, file, how, resize=resize, most=most)
+        who, found, state, never = _plan(agents, agent, file, how, resize=resize, most=most)
         if carry_out and never:
             print_warnings((f"the policy of {name} says defrag.carryOut: never, its agent will refuse",))
         moves = carry_out and found.fits and bool(found.moves)
@@ -105,7 +105,7 @@ def defrag(
 
 
 def _check(*, file: str | None, plan_path: str | None, undo: bool, carry_out: bool, dry_run: bool) -> None:
-    """Raises `InputError` for a command that asks for two things, or for none."""
+    """Raise `InputError` for options that contradict each other."""
     if undo and (file or plan_path or carry_out or dry_run):
         raise InputError("goes alone", path="--undo", remedy="undo first, then plan anew")
     if not undo and (file is None) == (plan_path is None):
@@ -116,11 +116,11 @@ def _check(*, file: str | None, plan_path: str | None, undo: bool, carry_out: bo
         raise InputError("goes with --apply", path="--dry-run", remedy="without --apply nothing is moved either")
 
 
-def _planned(
+def _plan(
     agents: Agents, agent: AgentPod, file: str, how: dict[str, Any], *, resize: bool, most: int | None
 ) -> tuple[str, Plan, str, bool]:
-    """For whom, the plan, the state that it was made on, and whether the node's policy lets nobody carry it out. Raises
-    `InputError`."""
+    """Return the pod's name, the plan, the digest of the state that it was made on, and whether the node's policy
+    forbids carrying plans out. Raises `InputError`."""
     from podslice.advise.defrag.plan import defragment, defragment_for_resize
     from podslice.node.holding import digest
 
@@ -137,7 +137,7 @@ def _planned(
 
 
 def _node(agents: Agents, agent: AgentPod) -> Node:
-    """The agent's node. Raises `InputError` where nothing can be decided."""
+    """Return the node of an agent. Raises `InputError` where nothing can be decided."""
     from podslice.kubectl.live import remote_node
 
     remote = remote_node(agents.ask(agent, "/node"), agent.node)
@@ -149,7 +149,8 @@ def _node(agents: Agents, agent: AgentPod) -> Node:
 
 
 def _show(planned: PodPlan, output: str, *, most: int | None, silent: bool) -> bytes:
-    """Print the plan, unless what becomes of it is the document to print; the plan as an agent reads it."""
+    """Print the plan unless `silent`: then the outcome is the document to print. Returns the plan as an agent reads
+    it."""
     from podslice.advise.defrag.documents import DefragmentationPlanList
     from podslice.advise.defrag.table import plan_text
     from podslice.render.prose import wrapped
@@ -167,26 +168,26 @@ def _show(planned: PodPlan, output: str, *, most: int | None, silent: bool) -> b
 
 
 def _ask(question: str, *, yes: bool) -> None:
-    """Raises `InputError` where nobody can be asked, and ends the command at a no."""
+    """Ask for confirmation; exit the command at a no. Raises `InputError` without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError("nobody can be asked", path="--yes", remedy="add --yes, or look at the plan first")
+        raise InputError("there is no terminal to ask at", path="--yes", remedy="add --yes, or look at the plan first")
     if not click.confirm(question, err=True):
         sys.exit(1)
 
 
 def _run(agents: Agents, agent: AgentPod, arguments: tuple[str, ...], given: bytes, output: str) -> None:
-    """Have the agent's container do it, and say what it says as it says it; ends the command as it ended."""
-    from podslice.kubectl.agents import trouble_of
-    from podslice.kubectl.execute import executed
+    """Run `podslice defrag` in the agent's container, pass its output on as it comes, and exit with its code."""
+    from podslice.kubectl.agents import trouble_error
+    from podslice.kubectl.execute import execute
 
     if agent.trouble:
-        raise trouble_of(agent)
+        raise trouble_error(agent)
     command = ("podslice", "defrag", *arguments, "-o", output)
     decoders = {error: codecs.getincrementaldecoder("utf-8")("replace") for error in (False, True)}
-    for said in executed(agents.cluster, agent.path, command, given, patience=_LONGEST_MOVE):
-        if said.code is not None:
-            sys.exit(said.code)
-        echo(decoders[said.error].decode(said.data), err=said.error, nl=False)
+    for piece in execute(agents.cluster, agent.path, command, given, patience=_LONGEST_MOVE):
+        if piece.code is not None:
+            sys.exit(piece.code)
+        echo(decoders[piece.error].decode(piece.data), err=piece.error, nl=False)
         sys.stdout.flush()

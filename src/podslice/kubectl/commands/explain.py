@@ -1,4 +1,4 @@
-"""`kubectl podslice explain`: would a pod fit on a node of the cluster, as the node is now?"""
+"""`kubectl podslice explain`: try a pod on a node of the cluster, as the node is now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl podslice`: the nodes of a cluster from afar."""
+"""`kubectl podslice`: the plugin of kubectl for the nodes of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl podslice node`: what is on a node, now."""
+"""`kubectl podslice node`: pods and CPUs of a node, as they are now."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The options with which every command of the plugin finds its cluster and the agents; before the command they count
-for it as well."""
+"""Options of every command of the plugin, for its cluster and the agents. They may also stand before the command."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _TIMEOUT, _COMPLETION_TIMEOUT = 10.0, 2.0
 
 
 def cluster_options(command: F) -> F:
-    """Adds them; the command hands what it gets to `agents_of`."""
+    """Add the options to a command, which passes their values to `agents_of`."""
     return with_options(
         command,
         click.option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."),
@@ -42,16 +41,16 @@ def cluster_options(command: F) -> F:
 
 
 def agents_of(options: dict[str, Any]) -> Agents:
-    """The cluster and its agents as the options say. Raises `InputError`."""
-    given = _with_those_before(options)
+    """Return the agents of the cluster that the options name. Raises `InputError`."""
+    given = _with_group_options(options)
     return Agents(_cluster(given), _agent_namespace(given), given["agent_label"] or LABEL, given["via"] or "")
 
 
 def page_of(options: dict[str, Any]) -> ClusterPages:
-    """The cluster's service, `podslice cluster`, in the agents' namespace. Raises `InputError`."""
+    """Return the pages of `podslice cluster`, which runs in the agents' namespace. Raises `InputError`."""
     from podslice.cluster_view.client import ClusterPages
 
-    given = _with_those_before(options)
+    given = _with_group_options(options)
     return ClusterPages(_cluster(given), _agent_namespace(given), via=given["via"] or "")
 
 
@@ -61,22 +60,23 @@ def _agent_namespace(given: dict[str, Any]) -> str:
 
 def _cluster(given: dict[str, Any]) -> HTTPCluster:
     from podslice.kubectl.client import HTTPCluster
-    from podslice.kubectl.kubeconfig import Chosen, find_access
+    from podslice.kubectl.kubeconfig import AccessOptions, find_access
 
     names = ("kubeconfig", "context", "cluster", "user", "namespace")
-    chosen = Chosen(*(given[name] or "" for name in names))
+    chosen = AccessOptions(*(given[name] or "" for name in names))
     access = find_access(chosen, os.environ)
     return HTTPCluster(access, timeout=_seconds(given["request_timeout"]))
 
 
-def _with_those_before(options: dict[str, Any]) -> dict[str, Any]:
+def _with_group_options(options: dict[str, Any]) -> dict[str, Any]:
     ctx = click.get_current_context(silent=True)
     before = (ctx.obj if ctx is not None else None) or {}
     return {name: before.get(name) if value is None else value for name, value in options.items()}
 
 
 def _seconds(text: str | None) -> float:
-    """As kubectl writes it: `5s`, `1m`, or a number of seconds; 0 is no limit there and a long one here."""
+    """Parse a time as kubectl writes it: `5s`, `1m`, or a number of seconds. 0 means no limit, which is an hour
+    here."""
     if text is None:
         return _TIMEOUT
     try:
@@ -89,7 +89,7 @@ def _seconds(text: str | None) -> float:
 
 
 def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of nodes with an agent, if the cluster says them soon."""
+    """Complete names of nodes with an agent, if the cluster answers within two seconds."""
     found: dict[str, Any] = dict.fromkeys(
         ("kubeconfig", "context", "cluster", "user", "namespace", "agent_namespace", "agent_label", "via")
     )

@@ -1,4 +1,4 @@
-"""`kubectl podslice pod`: why is a pod where it is, or why was it refused?"""
+"""`kubectl podslice pod`: the placement of a pod, or its refusal, with reasons."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _print(found: FoundPod, *, wide: bool, show_events: bool) -> None:
         echo("")
         _print_events(placement)
     if found.now is not None:
-        echo("\n" + style(_if_it_came(placement), bold=True))
+        echo("\n" + style(_now_heading(placement), bold=True))
         echo(to_text(found.now, wide=wide, width=width))
 
 
@@ -92,7 +92,7 @@ def _print_containers(placement: PodPlacement, *, wide: bool) -> None:
 
 
 def _refusals(placement: PodPlacement) -> list[str]:
-    """Reason and message of each, and below it why and what would help."""
+    """Return a text for each refusal: reason and message, below it the cause and a remedy."""
     texts = []
     for refusal in placement.refusals:
         who = f" {refusal.container}" if refusal.container else ""
@@ -115,5 +115,5 @@ def _print_events(placement: PodPlacement) -> None:
     print_table(["LAST SEEN", "TYPE", "REASON", "MESSAGE"], rows)
 
 
-def _if_it_came(placement: PodPlacement) -> str:
+def _now_heading(placement: PodPlacement) -> str:
     return f"If it came to {placement.node} {'again' if placement.containers else 'now'}:"

@@ -1,4 +1,4 @@
-"""`kubectl podslice top`: where are exclusive CPUs free, and how scattered are they?"""
+"""`kubectl podslice top`: free exclusive CPUs by node, and their fragmentation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def top(*, names: tuple[str, ...], output: str, **options: Any) -> None:
 
     Exit codes: 0 shown, 2 no agents, or none answers.
     """
-    from podslice.kubectl.agents import asked
+    from podslice.kubectl.agents import ask_agents
     from podslice.kubectl.documents import NodeUsageList
     from podslice.kubectl.live import remote_node
     from podslice.kubectl.usage import usage_of, without_usage
@@ -42,7 +42,9 @@ def top(*, names: tuple[str, ...], output: str, **options: Any) -> None:
     agents = agents_of(options)
     rows = [
         without_usage(agent.node, str(found)) if isinstance(found, InputError) else found
-        for agent, found in asked(agents, names, lambda one: usage_of(remote_node(agents.ask(one, "/node"), one.node)))
+        for agent, found in ask_agents(
+            agents, names, lambda one: usage_of(remote_node(agents.ask(one, "/node"), one.node))
+        )
     ]
     if output in ("table", "wide"):
         _print(rows, wide=output == "wide")
