@@ -26,7 +26,7 @@ def owned(on: Kubelet, uid: str) -> dict[str, Bits]:
 
 def test_an_ended_init_container_gives_back_what_nobody_took_over() -> None:
     """The app container runs on two of the init container's three CPUs. When the init container is removed, only the
-    third is free: nobody else may get the two."""
+    third is free: no other container may get the two."""
     node = kubelet()
     assert node.admit(make_pod("p", ("app", "2"), init=(("setup", "3", False),))) is None
     held = owned(node, "p")

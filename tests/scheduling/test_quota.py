@@ -100,7 +100,7 @@ def test_scopes() -> None:
 
 
 def test_decoding() -> None:
-    """A ResourceQuota as kubectl prints it; one whose scopes cannot be told from the pod alone is refused by name."""
+    """A ResourceQuota as kubectl prints it; one whose scopes do not depend on the pod alone is refused by name."""
     data: dict[str, Any] = {
         "metadata": {"name": "team"},
         "spec": {"hard": {"requests.cpu": "10", "pods": 5}, "scopes": ["NotTerminating"]},

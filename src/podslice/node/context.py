@@ -64,7 +64,7 @@ def assignment_series(resource: str, kind: str) -> Series:
 
 
 class NodeContext:
-    """What the managers of one node share. `active` maps pod UIDs to pods, in order of first admission. Until
+    """Shared state of one node's managers. `active` maps pod UIDs to pods, in order of first admission. Until
     `sources_ready`, nothing counts as gone.
 
     `leftovers` names by manager the pods whose containers it may have to drop, None for any pod; a manager that has
@@ -104,22 +104,22 @@ class NodeContext:
         self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS) if leftovers is None else leftovers
         self.sources_ready = True
         self.resizing = False
-        """A pod with exclusive CPUs is admitted again for a resize."""
+        """Whether a pod with exclusive CPUs is being admitted again for a resize."""
         self.memory_stays = False
-        """In that resize no memory leaves its NUMA nodes."""
+        """Whether no memory may leave its NUMA nodes in that resize."""
         self.metrics: defaultdict[Series, int] = defaultdict(int)
-        """What was counted; a gauge goes down too."""
+        """Values of counters and gauges."""
         self.search_budget: SearchBudget | None = None
         self.ended_early: tuple[str, ...] = ()
         self.plugin_notes: tuple[PluginNote, ...] = ()
-        """Which plugins broke their contract in the latest admission, and how; and what plugins say would help."""
+        """Breaches of contract by plugins in the latest admission, and remedies that they offer."""
         self.parts: Mapping[tuple[str, str], Mapping[str, Bits]] = _TOGETHER
         """The NUMA nodes of each resource in the latest admission, where each had its own, by pod UID and container; of
         a pod that is placed as a whole under an empty name."""
         self.released: tuple[ReleasedCPUs, ...] = ()
-        """What plugins say follows for CPUs that were given back since the latest admission began."""
+        """Plugins' effects on CPUs that were released since the latest admission began."""
         self.unaligned: tuple[str, ...] = ()
-        """What kept the latest pod from being aligned, a clause for each resource."""
+        """Reasons why the latest pod was not aligned, a clause for each resource."""
 
     def activate(self, pod: AdmissionPod) -> None:
         """Put a pod on the node; a changed specification of a known pod may orphan containers."""

@@ -10,7 +10,7 @@ from podslice.values.cpuset import CPUSet
 
 
 class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
-    """What one container of an admitted pod gets.
+    """Grant of one container of an admitted pod.
 
     `cpus`: the set it runs on; for isolation `host` the shared pool at the admission, which changes with later pods.
     `exclusive_cpus`: those of them that it owns. `isolation`: `container` (it owns all), `mixed` (it owns some), `pod`

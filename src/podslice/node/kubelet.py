@@ -64,7 +64,7 @@ _OVERFLOW = RefusalKind("amount-too-large", "{problem}", AMOUNT_OVERFLOW)
 
 
 class StartedContainer(NamedTuple):
-    """What a container got at its start, or would get; `error`: why the start failed."""
+    """Grant of a container at its start, or of one that would start; `error`: why the start failed."""
 
     started: bool
     cpus: Bits
@@ -139,7 +139,7 @@ class Kubelet:
         self.preempted: tuple[str, ...] = ()
         self.seen = Seen()
         self.to_readmit: frozenset[str] = frozenset()
-        """UIDs of running pods that have yet to be admitted again: they do not count for those before them."""
+        """UIDs of running pods that are yet to be readmitted: they do not count for those before them."""
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
         self._rules: NodeRules | None = None

@@ -442,7 +442,7 @@ class Node:
         on the node, or that the API server would not store.
         """
         pod = with_default_uid(pod)
-        wish, context = (
+        desired, context = (
             prepare_resize(
                 self.kubelet.active, pod, self.rules.gates, node_resize.api_server_allocatable(self.kubelet)
             ),
@@ -450,7 +450,7 @@ class Node:
         )
         context.memory_stays = memory_stays
         try:
-            attempts = node_resize.resize(self.kubelet, wish, since)
+            attempts = node_resize.resize(self.kubelet, desired, since)
         finally:
             context.memory_stays = False
         return resize_decisions(self.kubelet, attempts)[pod.metadata.uid]

@@ -1,1 +1,1 @@
-"""What the scheduler and its neighbours count of a pod: predicates, quota, scores, eviction."""
+"""The parts of a pod that the scheduler and its neighbours count: predicates, quota, scores, eviction."""

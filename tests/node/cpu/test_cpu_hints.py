@@ -32,7 +32,7 @@ def test_no_set_has_enough() -> None:
 
 
 def test_preferred_is_what_an_empty_machine_needs() -> None:
-    """Four CPUs fit one empty node. None has four free, so both together do, but nobody prefers that."""
+    """Four CPUs fit one empty node. None has four free, so both together do, but not as a preferred hint."""
     assert hints(TWO, "1-6", 4) == [Hint(0b11, False)]
 
 

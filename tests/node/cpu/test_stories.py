@@ -1,4 +1,4 @@
-"""Which CPUs a container gets, told on small machines: one sentence each, no recordings."""
+"""The CPUs that containers get on small machines: one sentence each, no recordings."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ STORIES = (
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.why)
 @pytest.mark.parametrize("quirks", [PODSLICE, KUBELET_1_36], ids=["podslice", "kubelet-1.36"])
 def test_which_cpus(story: Story, quirks: Quirks) -> None:
-    """Both profiles pick as the story tells."""
+    """Both profiles pick as the story says."""
     picker = Picker(CPUTopology(from_synthetic(story.machine)), story.options, quirks)
     assert format_bits(picker.take(parse_bits(story.free), story.count).cpus) == story.picked
 
@@ -119,8 +119,8 @@ def test_exactly_enough_whole_cores() -> None:
 
 
 def test_no_wish_is_no_affinity() -> None:
-    """Under single-numa-node, a pod without wishes may land and is not bound to all NUMA nodes; under restricted all
-    of them are its affinity."""
+    """Under single-numa-node, a pod without requests is admitted and is not bound to all NUMA nodes; under restricted
+    all of them are its affinity."""
     nodes = [(0, None), (1, None)]
     assert Merger("single-numa-node", nodes).merge([None]).verdict == (Hint(None, True), True)
     assert Merger("restricted", nodes).merge([None]).verdict == (Hint(0b11, True), True)

@@ -12,7 +12,7 @@ from tests.node.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager,
 
 
 class Fussy(SimulatedPlugin):
-    """Prefers given ids, or fails where it is told to."""
+    """Prefers given ids, or fails where it should."""
 
     def __init__(self, *preferred, fails="", empty=False, pre_start=False):
         self.options = PluginOptions(pre_start, get_preferred_allocation_available=True)

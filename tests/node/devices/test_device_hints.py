@@ -103,7 +103,7 @@ def test_zero_devices():
 
 
 def test_a_held_device_that_vanished():
-    """Upstream crashes; otherwise a device nobody lists any more has no known place."""
+    """Upstream crashes; otherwise a device that is no longer listed has no known node."""
     for quirks in (KUBELET_1_36, None):
         devices = manager(gpus(0, 1), **({"quirks": quirks} if quirks else {}))
         wanted = pod("u", {GPU: 1})

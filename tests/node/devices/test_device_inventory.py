@@ -1,4 +1,4 @@
-"""Devices written down by hand (`inventory_from_data`)."""
+"""Devices listed in a file (`inventory_from_data`)."""
 
 from __future__ import annotations
 

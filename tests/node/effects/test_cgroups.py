@@ -164,7 +164,7 @@ def test_sandbox() -> None:
 
 
 def test_sandbox_of_a_partly_limited_pod() -> None:
-    """v1.36.2 tells the limit of the one container that has one; profile podslice tells none."""
+    """v1.36.2 announces the limit of the one container that has one; profile podslice announces none."""
     one = pod(EQUAL, SMALL)
     upstream, ours = (sandbox(one, gates(), node(), quirks).resources for quirks in (KUBELET_1_36, PODSLICE))
     assert (upstream.cpu_quota, upstream.memory_limit) == (100_000, GI)
@@ -211,7 +211,7 @@ def test_no_swap() -> None:
 
 
 def test_oom_group() -> None:
-    """On cgroup v2 the kernel kills a container as a whole, unless the kubelet is told otherwise."""
+    """On cgroup v2 the kernel kills a container as a whole, unless the kubelet is configured otherwise."""
     assert effects(pod(SMALL)).containers[0].files["memory.oom.group"] == "1"
     assert effects(pod(SMALL), node(kill_whole_container=False)).containers[0].files["memory.oom.group"] == "0"
 

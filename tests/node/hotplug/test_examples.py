@@ -77,7 +77,7 @@ def test_urgent(setting: str) -> None:
 
 
 def test_more() -> None:
-    """CPUs that come are shared, or with `ignore` nobody's."""
+    """CPUs that come are shared, or with `ignore` left out."""
     made, blind = node(), node(new_cpus="ignore")
     assert [one.kind for one in made.change_machine(MORE)] == ["shared-grown"]
     assert str(made.shared_cpus) == "0-1,10-19"
@@ -87,7 +87,7 @@ def test_more() -> None:
 
 def test_a_numa_node_comes() -> None:
     """A NUMA node that comes is one more for the Topology Manager: pods are aligned on it, a growth that needs two is
-    had, and nobody's assignment changes."""
+    had, and no assignment changes."""
     small, wide = (from_synthetic(f"pack:1 numa:{count}(memory=8GB) core:4 pu:2") for count in (1, 2))
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted")
     policy = PodslicePolicy(hotplug=Hotplug(), resize=ExclusiveResize(exclusive=True))

@@ -62,7 +62,8 @@ def effective(node: Node) -> dict[tuple[str, str], Bits]:
 
 
 def check(node: Node) -> None:
-    """Nobody runs on a CPU of somebody else's, on one that is offline, or on one that is reserved for the system."""
+    """No container runs on a CPU of another owner, on one that is offline, or on one that is reserved for the
+    system."""
     cpu, online = node.state.cpu, node.topology.all_cpus
     sets = effective(node)
     own: dict[str, Bits] = {}
@@ -98,8 +99,8 @@ def check_memory(node: Node) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_lives(seed: int) -> None:
-    """After any deltas each CPU is one owner's, nobody runs outside what is assigned, reserved CPUs stay the system's,
-    and every owner's size is what it was admitted with."""
+    """After any deltas each CPU has one owner, no container runs outside what is assigned, reserved CPUs stay the
+    system's, and every owner's size is what it was admitted with."""
     random = Random(seed)
     node = random_node(random, random_hotplug(random))
     if node is None:

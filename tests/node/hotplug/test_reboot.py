@@ -77,7 +77,7 @@ def renumbered(machine: Machine, numbers: dict[int, int]) -> Machine:
 
 
 def test_the_same_machine(tmp_path: Path) -> None:
-    """After a reboot of a machine that is as it was everybody has the same CPUs, and the file names the new boot."""
+    """After a reboot of an unchanged machine all pods have the same CPUs, and the file names the new boot."""
     had = sets(first(tmp_path))
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     made = store(tmp_path, boot="two")
@@ -91,7 +91,7 @@ def test_the_same_machine(tmp_path: Path) -> None:
 
 
 def test_other_numbers(tmp_path: Path) -> None:
-    """The hardware is the same and the kernel numbers it otherwise: everybody keeps the same cores."""
+    """The hardware is the same and the kernel numbers it otherwise: all pods keep the same cores."""
     first(tmp_path)
     half = {cpu: cpu // 2 + 8 * (cpu % 2) for cpu in range(16)}
     before = identities(MACHINE)
@@ -167,7 +167,7 @@ def test_refuse(tmp_path: Path) -> None:
 
 
 def test_the_same_boot(tmp_path: Path) -> None:
-    """In the same boot nothing is rebuilt, and neither is it where nobody knows the boot."""
+    """In the same boot nothing is rebuilt, and neither is it where the boot is unknown."""
     first(tmp_path)
     smaller = without_cpus(MACHINE, 1 << 5)
     assert sets(store(tmp_path, smaller))["a"] == "2-4"
@@ -215,7 +215,7 @@ def moved(first_node: int, second: int) -> Machine:
     ],
 )
 def test_memory(tmp_path: Path, tolerance: str, image: int | None, by: tuple[int, int], *, kept: bool) -> None:
-    """Memory that moved no more than a reboot explains leaves everybody in place; more makes the node begin anew."""
+    """Memory that moved no more than a reboot explains leaves all pods in place; more makes the node begin anew."""
     first(tmp_path, config=MEMORY)
     policy = PodslicePolicy(hotplug=Hotplug(drift_tolerance=tolerance))
     config = KubeletConfig(**CONFIG, **MEMORY)  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_memory(tmp_path: Path, tolerance: str, image: int | None, by: tuple[int
 
 
 def test_the_kubelets_own_option_wins(tmp_path: Path) -> None:
-    """`memoryManagerPolicyOptions` of the KubeletConfiguration counts, not the policy, and a wrong one is told."""
+    """`memoryManagerPolicyOptions` of the KubeletConfiguration counts, not the policy, and a wrong one is reported."""
     first(tmp_path, config=MEMORY)
     options = {"memory_manager_policy_options": {"memory-drift-tolerance": "off"}}
     made = store(tmp_path, moved(-4096, 0), boot="two", config=MEMORY | options)

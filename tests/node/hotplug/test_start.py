@@ -1,4 +1,4 @@
-"""A node starts on state files while its machine is another: CPUs went or came while nobody looked."""
+"""A node starts on state files while its machine is another: CPUs went or came while no kubelet ran."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_replaced() -> None:
 
 
 def test_more() -> None:
-    """CPUs that came meanwhile are shared, or with `ignore` nobody's."""
+    """CPUs that came meanwhile are shared, or with `ignore` left out."""
     files = dict(node().files)
     assert str(again(files, MORE).shared_cpus) == "0-1,10-19"
     blind = again(files, MORE, new_cpus="ignore")
@@ -84,7 +84,7 @@ def test_reserved_cpus() -> None:
 
 
 def test_reserved_by_number() -> None:
-    """A reservation by number is never on a CPU that somebody owns."""
+    """A reservation by number is never on a CPU that has an owner."""
     by_number = {"reserved_system_cpus": "", "kube_reserved": {"cpu": "2"}}
     made = node(config=by_number)
     assert str(made.shared_cpus) == "0-1,10-15"
@@ -106,7 +106,7 @@ def test_not_without_the_section() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_lives(seed: int) -> None:
-    """Whatever went or came while nobody looked, the node starts, keeps every pod, and all that holds of a node whose
+    """Whatever went or came while no kubelet ran, the node starts, keeps every pod, and all that holds of a node whose
     machine changes while it runs."""
     random = Random(seed)
     policy = PodslicePolicy(

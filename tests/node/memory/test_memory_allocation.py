@@ -224,7 +224,7 @@ def test_missing_huge_page_size():
 
 
 def test_unknown_huge_page_size_of_zero():
-    """No huge pages of a size nobody has are no reason to refuse a pod, before or after a restart."""
+    """Zero huge pages of a size that no node has are no reason to refuse a pod, before or after a restart."""
     memory_manager = manager(machine(10, 9))
     assert admit(memory_manager, pod("u", memory("1Gi", huge="0")), ANYWHERE) == ""
     assert restarted(memory_manager).assignments == memory_manager.assignments

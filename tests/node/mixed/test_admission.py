@@ -78,7 +78,7 @@ def test_a_pool_of_a_class_that_nobody_owns() -> None:
 
 
 def test_the_shared_part_of_a_class() -> None:
-    """The shared part is what a container of the same wish shares."""
+    """The shared part is what a container that requests the same classes shares."""
     classes = (CPUClass("low", ClassMatch(cpus="0-15")), CPUClass("high", ClassMatch(cpus="16-31"), shared=False))
     one = node(policy=PodslicePolicy(cpu_classes=classes))
     one.admit(pod("a", "2500m", asks="2"))

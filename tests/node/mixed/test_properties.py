@@ -78,7 +78,7 @@ def check(one: Node) -> None:
 
 
 def _is_alone(one: Node, active: AdmissionPod, container: AdmissionContainer, own: int) -> None:
-    """Nobody else runs on what is its own, but for init containers that have ended."""
+    """No other container runs on its own CPUs, but for init containers that have ended."""
     for other, beside in _containers(one):
         if (other.uid, beside.name) != (active.uid, container.name) and not beside.plain_init:
             assert one.view.affinity(other.uid, beside.name) & own == 0
@@ -95,7 +95,7 @@ def _shared_by_others(one: Node, active: AdmissionPod, container: AdmissionConta
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), rules=mixed_rules, policy=policies, given_settings=st.sampled_from(SETTINGS))
 def test_lives(data: st.DataObject, rules: MixedCPUs, policy: PodslicePolicy, given_settings: dict[str, Any]) -> None:
-    """Exclusive parts are nobody else's, shared parts are what sharers of the same wish have, and the accounts never
+    """Exclusive parts have one owner, shared parts are what sharers of the same classes have, and the accounts never
     change with the pool; over admissions, removals, resizes and restarts. A kubelet starts on the files."""
     one = node(rules, policy=policy, **given_settings)
     alive: dict[str, Pod] = {}

@@ -204,7 +204,7 @@ def test_a_plugin_cannot_change_the_machine(name: str) -> None:
 
 
 def test_what_is_kept_is_not_the_plugins() -> None:
-    """Effects that a plugin changes later stay as they were told."""
+    """Effects that a plugin changes later stay as they were returned."""
     mine = {"A": "1"}
 
     class Keeping(Base):
@@ -247,8 +247,8 @@ def test_a_slow_generator_is_slow() -> None:
 def test_a_plugin_that_answers_at_random(
     seed: int, counts: list[int], on_error: OnError, policy: str, scope: str
 ) -> None:
-    """An impure plugin, asked twice, says two things, some of them wrong: nobody gets CPUs that another has or
-    that are reserved, everybody gets as many as were asked for or nothing at all, and all is free in the end."""
+    """An impure plugin, asked twice, says two things, some of them wrong: no pod gets CPUs that another has or
+    that are reserved, every pod gets as many as were asked for or nothing at all, and all is free in the end."""
     node = own(Fickle(Random(seed)), on_error=on_error, hint_scores=True, topology_manager_policy=policy,
                topology_manager_scope=scope)  # fmt: skip
     whole = node.shared_cpus

@@ -89,12 +89,13 @@ def cpus(of: Node, asked: Any) -> str:
 def test_performance_cores_first(
     assign: tuple[AssignRule, ...], options: dict[str, str], count: str, wanted: str
 ) -> None:
-    """Guaranteed pods get P cores, in whole cores where asked for; soft wishes spill, hard ones are refused."""
+    """Guaranteed pods get P cores, in whole cores where asked for; soft requests overflow, required ones are
+    refused."""
     assert cpus(node(assign, cpu_manager_policy_options=options), pod("a", count)) == wanted
 
 
 def test_what_is_said_of_a_full_class() -> None:
-    """The message says how many are free, of how many, and what the wish leaves out."""
+    """The message says how many are free, of how many, and which classes are not requested."""
     decision = node(STRICT).admit(pod("a", "16"))
     assert decision.message == (
         "not enough exclusive CPUs of class performance: requested 16, free 14 (of 16); efficiency is not requested"
@@ -104,7 +105,7 @@ def test_what_is_said_of_a_full_class() -> None:
 
 
 def test_containers_that_share() -> None:
-    """Shared containers of a wish have the same CPUs, less what is owned; daemons run on E cores."""
+    """Shared containers of the same classes have the same CPUs, less what is owned; daemons run on E cores."""
     one = node(STRICT)
     assert cpus(one, pod("d", namespace="kube-system")) == "16-23"
     assert cpus(one, pod("a", "4")) == "2-5"
@@ -113,7 +114,7 @@ def test_containers_that_share() -> None:
 
 
 def test_a_pool_is_never_empty() -> None:
-    """Where a wished class is owned as a whole, its shared containers overflow."""
+    """Where a requested class is owned as a whole, its shared containers overflow."""
     every = replace(E, exclusive="always", overflow=())
     one = node((), (P, every), reserved_system_cpus="0-1")
     assert cpus(one, pod("e", "8", annotation="efficiency!")) == "16-23"
@@ -134,7 +135,7 @@ def test_annotations() -> None:
 
 
 def test_isolated_cpus_are_a_class() -> None:
-    """CPUs that the kernel isolates are shared by nobody and owned by who asks, as soon as there are classes."""
+    """CPUs that the kernel isolates are never shared and owned on request, as soon as there are classes."""
     machine = replace(HYBRID, isolated=CPUSet.parse("8-15"))
     assert cpus(node((), (), machine=machine), pod("b")) == "0-23", "without classes nothing changes"
     one = node(machine=machine)
@@ -164,7 +165,7 @@ def test_what_a_class_matches(match: ClassMatch, wanted: str) -> None:
 
 
 def test_a_grown_container_stays_in_its_class() -> None:
-    """A required wish holds for a resize too."""
+    """A required class holds for a resize too."""
     policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
     one = node(STRICT, policy=policy)
     one.admit(pod("a", "10"))
@@ -226,7 +227,7 @@ def test_the_class_of_a_pod_as_a_whole_is_remembered() -> None:
 
 def test_without_classes_nothing_is_remembered() -> None:
     """The side-car is not there for the sake of nodes without classes, and one that a policy with classes left is
-    dropped where it is about nobody."""
+    dropped where it is about no pod."""
     one = node((), (), policy=GROWS)
     assert cpus(one, pod("a", "4")) == "18-21"
     assert POLICY_STATE_FILE not in one.files
@@ -290,7 +291,7 @@ def test_who_answers_for_classes() -> None:
 
 @pytest.mark.parametrize("wish", ["", "low!"])
 def test_moves_stay_in_a_class(wish: str) -> None:
-    """A plan that makes room moves nobody to CPUs that its required class leaves out."""
+    """A plan that makes room moves no container to CPUs that its required class leaves out."""
     machine = from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:1")
     halves = CPUClass("low", ClassMatch(cpus="0-3")), CPUClass("high", ClassMatch(cpus="4-7"))
     moving = PodslicePolicy(defrag=Defragmentation(movable="all"))
@@ -332,7 +333,7 @@ ASKS = st.lists(
 @given(ASKS, st.sampled_from(["none", "best-effort", "restricted"]), st.sampled_from(["", "8-15", "20-23"]))
 @pytest.mark.slow
 def test_what_always_holds(asks: list[tuple[int, str, bool]], policy: str, isolated: str) -> None:
-    """Required wishes are never violated, `minShared` holds, and nobody who shares runs on nothing, on owned CPUs, or
+    """Required classes are never violated, `minShared` holds, and no sharer runs on nothing, on owned CPUs, or
     on isolated ones as long as there are others; the state files are those of a kubelet."""
     machine = replace(HYBRID, isolated=CPUSet.parse(isolated))
     one = node(SOFT, machine=machine, topology_manager_policy=policy)
@@ -382,8 +383,8 @@ def test_sums_of_cores(sizes: list[int], limit: int) -> None:
 @settings(deadline=None, max_examples=80)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.sampled_from(["none", "best-effort", "restricted"]))
 def test_whole_cores_of_any_size(counts: list[int], policy: str) -> None:
-    """Under `full-pcpus-only` nobody gets part of a core, also where cores differ in size; a request is refused only if
-    no free cores make it up."""
+    """Under `full-pcpus-only` no container gets part of a core, also where cores differ in size; a request is refused
+    only if no free cores make it up."""
     one = node((), (), topology_manager_policy=policy, cpu_manager_policy_options=WHOLE)
     cores = cpu_topology(HYBRID).cores.values()
     for number, count in enumerate(counts):

@@ -1,4 +1,4 @@
-"""What plugins remember of containers: kept in podslice_policy_state, and told to them again."""
+"""Notes of plugins on containers: kept in podslice_policy_state, and passed to them again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conftest import make_pod
 from tests.node.plugins.helpers import TWO_NODES, Base, config
 
 ASKED: list[tuple[str, str]] = []
-"""Operation and memo of each Allocate, and what Deallocate was told."""
+"""Operation and memo of each Allocate, and the arguments of Deallocate."""
 
 
 class Counting(Base):
@@ -47,7 +47,7 @@ class Refusing(Base):
 
 @pytest.fixture(autouse=True)
 def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are there by name, and nobody was asked yet."""
+    """Both are there by name, and none was called yet."""
     ASKED.clear()
     monkeypatch.setattr(
         "podslice.node.plugins.resolve.BUILT_IN", {**builtin.BUILT_IN, "counting": Counting, "refusing": Refusing}

@@ -228,7 +228,7 @@ def test_pod_scope_knows_the_last_container_first() -> None:
 
 
 def test_allocate_and_deallocate() -> None:
-    """Plugins say what follows for a container, and are told when it gives its CPUs back."""
+    """Plugins return effects for a container, and are called when it releases its CPUs."""
 
     class Telling(Base):
         def allocate(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> CPUEffects:
@@ -267,7 +267,7 @@ def test_sort() -> None:
 
 def test_sort_of_resizes() -> None:
     """Resizes that wait together are tried as plugins say, where priority and QoS class do not: before who has waited
-    longest. A plugin whose Sort is broken sorts nobody, and refuses nobody."""
+    longest. A plugin whose Sort is broken sorts no pod, and refuses none."""
 
     class ByName(Base):
         sees_pods = True
@@ -439,7 +439,7 @@ class NodeZeroOnly(Base):
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
 def test_moves_that_a_plugin_proposes(policy: str) -> None:
-    """A pod that filters keep out is refused, and told which moves would help; defrag plans just these, and they do."""
+    """A pod that filters keep out is refused with the moves that would help; defrag plans just these, and they do."""
     node = own(NodeZeroOnly(), topology_manager_policy=policy)
     assert node.admit(make_pod("other", ("c", "8"))).admitted
     wants = make_pod("wants", ("c", "10"))

@@ -86,8 +86,8 @@ def admit_all(node: Node, counts: list[int]) -> list[Any]:
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(MACHINES), st.sampled_from(POLICIES), COUNTS, st.integers(0, 1 << 20), st.booleans())
 def test_picks_are_what_was_asked_for(machine: str, policy: str, counts: list[int], seed: int, whole: bool) -> None:
-    """Every pick has exactly as many CPUs as asked for, of those the filter leaves and nobody has, in whole cores where
-    only these are given away; refused pods leave nothing."""
+    """Every pick has exactly as many CPUs as asked for, of those the filter leaves and no owner has, in whole cores
+    where only these are given away; refused pods leave nothing."""
     options = {"full-pcpus-only": "true"} if whole else {}
     plugin = Drawn(seed)
     node = own(plugin, machine=machine, topology_manager_policy=policy, cpu_manager_policy_options=options)

@@ -60,7 +60,7 @@ PODS = (classy(), both(), classy("plain", "2", "fast"))
 
 
 def admitted() -> Node:
-    """The node with all of them, as a kubelet would decide; who has what is known by hand."""
+    """The node with all of them, as a kubelet would decide; the owners are known."""
     made = node()
     assert all(made.admit(one).admitted for one in PODS)
     return made

@@ -122,7 +122,7 @@ def by_hand(given_: list[ProviderHints], free: list[int], devices: list[int], cp
 def test_the_best_of_all_masks(
     nodes: int, free: list[int], devices: list[int], cpus: int, wanted: int, cpu_weight: int, device_weight: int
 ) -> None:
-    """The mask that is chosen has the highest score of all, found by hand; preferred winners are upstream's; the
+    """The mask that is chosen has the highest score of all, by exhaustive search; preferred winners are upstream's; the
     verdict is always positive; the order of providers and a common factor of the weights change nothing."""
     weights = {"cpu": cpu_weight, "devices": device_weight}
     hints = answers(nodes, free, devices, cpus, wanted)

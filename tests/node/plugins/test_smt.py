@@ -29,7 +29,7 @@ ACROSS = {
 
 
 def hiding(name: str, cpu: str, value: str = "hide", **annotations: str) -> Pod:
-    """A Guaranteed pod of one container that wishes so."""
+    """A Guaranteed pod of one container with these annotations."""
     from tests.node.mixed.helpers import pod
 
     made = pod(name, cpu)
@@ -71,8 +71,8 @@ def test_one_thread_of_each_core() -> None:
     ],
 )
 def test_wrong(cpu: str, value: str, problem: str) -> None:
-    """The pod is refused and nothing changes; without classes nobody reads it, and where wrong annotations count for
-    nobody its CPUs are as ever."""
+    """The pod is refused and nothing changes; without classes it is not read, and where wrong annotations are
+    ignored its CPUs are as ever."""
     on = plain()
     before = on.state
     decision = on.admit(hiding("a", cpu, value))
@@ -120,8 +120,8 @@ def test_not_enough_whole_cores() -> None:
     st.sampled_from([{}, {"cpu_manager_policy_options": {"full-pcpus-only": "true"}}, ACROSS]),
 )
 def test_siblings_stay_idle(asks: list[tuple[int, bool]], policy: str, options: dict[str, Any]) -> None:
-    """Whoever hides owns whole cores, and nobody runs on the threads that it does not use; whatever the policy and the
-    options."""
+    """A container that hides SMT owns whole cores, and none runs on the threads that it does not use; whatever the
+    policy and the options."""
     on = plain(topology_manager_policy=policy, **options)
     hidden = 0
     for number, (count, hides) in enumerate(asks):

@@ -429,7 +429,7 @@ class History:
                 self.twin.kubelet.resizes.drop(uid)
 
     def _change_policy(self) -> None:
-        """Other rules from now on; nobody gains or loses anything by that."""
+        """Other rules from now on; no pod gains or loses anything by that."""
         before, disk = self.store.node.state, dict(self.disk.files)
         rules = draw_rules(self.random, exclusive=self.setting.policy.resize.exclusive)
         policy = replace(self.setting.policy, resize=rules)
@@ -519,7 +519,7 @@ class History:
 
     def _kill(self, disk: Mapping[Path, bytes], outcomes: list[tuple[tuple[Pod, ...], NodeState]]) -> None:
         """A process that ended before or after any write of the last step goes on as the runtime's pods say: as if the
-        step had never been, or as if it were done. What nobody wrote down first cannot have been granted."""
+        step had never been, or as if it were done. What was not written down first cannot have been granted."""
         log = list(self.disk.log)
         for done in range(len(log) + 1):
             if self.random.random() < 0.5 and len(log) > 1:

@@ -215,7 +215,7 @@ def grow(
     layout: Layout, options: CPUPolicyOptions, policy: str, held: CPUs, assignable: CPUs, count: int
 ) -> CPUs | None:
     """What a container on the CPUs `held` has when it grows to `count`; None where it may not. Under strict reservation
-    somebody else must have a CPU left to share."""
+    another container must have a CPU left to share."""
     found = _grow(layout, options, policy, held, assignable, count)
     if found is not None and options.strict_cpu_reservation and assignable <= found:
         return None

@@ -199,7 +199,7 @@ def test_the_queue() -> None:
 
 
 def test_a_pod_keeps_its_place() -> None:
-    """A pod that changes its wish while it waits keeps its place; only a newcomer has the list sorted."""
+    """A pod that changes its request while it waits keeps its place; only a newcomer has the list sorted."""
     queue = ResizeQueue(GATES)
     queue.submit(pending("first", "1", "3", 1.0))
     queue.submit(pending("second", "1", "3", 2.0))

@@ -139,7 +139,7 @@ def test_everything_but_resources_is_reset() -> None:
 
 
 def test_a_node_without_support() -> None:
-    """A running container whose status has no resources tells of an old kubelet."""
+    """A running container whose status has no resources indicates an old kubelet."""
     running = ContainerStatus("c0", state=ContainerState(running={}))
     old = _with_status(pod(PLAIN), container_statuses=(running,))
     assert "spec: Forbidden: Pod running on node without support for resize" in messages(pod(burstable("2")), old)
@@ -248,7 +248,7 @@ def test_plugins_about_the_node() -> None:
 
 def test_plugins_look_at_what_changes() -> None:
     """A pod that is too large already may stay so, but not be resized; features come before the node's size, and a pod
-    without a node is nobody's business."""
+    without a node is not checked."""
     old, less = pod(burstable("4", "1Gi"), nodeName="n"), pod(burstable("3500m", "1Gi"), nodeName="n")
     amounts = {"cpu": Quantity.parse("3"), "memory": Quantity.parse("2Gi")}
     small, gone = ResizedPodsNode("n", {}, amounts), ResizedPodsNode("n", None)

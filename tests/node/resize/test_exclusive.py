@@ -217,7 +217,7 @@ def test_a_kubelet_has_no_policy() -> None:
 
 
 def pod_node(resize: ExclusiveResize = ELASTIC) -> Node:
-    """As `node`, where pods with pod-level resources get a bubble."""
+    """As `node`, where pods with pod-level resources get pod CPUs."""
     settings = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0-1",
@@ -251,7 +251,7 @@ def shown(here: Node) -> tuple[str, ...]:
     ],
 )
 def test_pods_as_a_whole(sizes: list[tuple[str, str]], expected: tuple[str, ...]) -> None:
-    """A pod's bubble, its slices and its shared pool are resized together; promised CPUs stay."""
+    """Pod CPUs, their slices and the pod's shared pool are resized together; promised CPUs stay."""
     here = pod_node()
     here.admit(budget("8", "4"))
     assert shown(here) == ("2-9", "2-5", "6-9")
@@ -269,7 +269,7 @@ def test_pods_as_a_whole(sizes: list[tuple[str, str]], expected: tuple[str, ...]
 
 
 def test_init_containers_of_a_divided_pod() -> None:
-    """After a resize a plain init container has, as at admission, the whole bubble but what sidecars before it own,
+    """After a resize a plain init container has, as at admission, all pod CPUs but what sidecars before it own,
     or as much of that as it asks for."""
     inits = [
         {"name": "first"},

@@ -77,7 +77,7 @@ def agrees_after_restart(here: Node) -> None:
     ],
 )
 def test_sizes(sizes: list[tuple[str, str]], expected: tuple[str, str, float], left: list[float]) -> None:
-    """Memory grows on the nodes it has, else on nodes that nobody uses; what it gives back is free."""
+    """Memory grows on the nodes it has, else on unused nodes; what it gives back is free."""
     here = node(ExclusiveResize(exclusive=True, below_baseline="allow"), topology_manager_policy="best-effort")
     here.admit(one("4", "2Gi"))
     decision = resized(here, *sizes)
@@ -262,7 +262,7 @@ def test_without_leave() -> None:
 
 
 def test_a_policy_without_a_static_cpu_manager() -> None:
-    """Where nobody owns CPUs, whole and other amounts are the same."""
+    """Where no container owns CPUs, whole and other amounts are the same."""
     here = node(cpu_manager_policy="none")
     here.admit(one("4", "2Gi"))
     assert resized(here, ("4500m", "3Gi")).outcome == "Allocated"

@@ -1,4 +1,4 @@
-"""Resizes of pods on a node, from the wish to the ledgers."""
+"""Resizes of pods on a node, from the request to the ledgers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_one_pod_makes_room_for_another() -> None:
 
 
 def test_exclusive_cpus_cannot_grow() -> None:
-    """A Guaranteed pod with CPUs of its own cannot be resized, and is told for good."""
+    """A Guaranteed pod with CPUs of its own cannot be resized, and the verdict is final."""
     here = node()
     before = here.admit(pod(guaranteed("2", "1Gi")))
     decision = here.resize(pod(guaranteed("4", "1Gi")))

@@ -126,7 +126,7 @@ def test_restarts_are_no_updates() -> None:
 
 
 def test_a_failed_write_is_taken_back() -> None:
-    """The runtime, told of a write before, is told the old values when the write fails; its refusal ends the resize."""
+    """The runtime, notified before a write, gets the old values when the write fails; its refusal ends the resize."""
     plan = plan_resize(PodResize("p", values(memory=GI), values(memory=2 * GI)), announce)
     notify, write = plan.steps[0], plan.steps[1]
     assert isinstance(notify, NotifyRuntime)
@@ -339,8 +339,8 @@ def test_resize_policy_restarts() -> None:
 
 
 def test_a_request_of_memory_alone_is_told() -> None:
-    """A container whose memory request changes is told, though no value of its cgroup does: its OOM score hangs on it;
-    one whose CPU limit changes where no quota is enforced is told as well. A limit of zero is none."""
+    """A container whose memory request changes is updated, though no value of its cgroup does: its OOM score does;
+    one whose CPU limit changes where no quota is enforced is updated as well. A limit of zero is none."""
 
     def sized(memory: str, cpu: str) -> Any:
         return pod({"resources": resources({"cpu": "1", "memory": memory}, {"cpu": cpu}), "name": "a"})

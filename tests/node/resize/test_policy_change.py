@@ -68,7 +68,7 @@ def test_a_resize_that_waits_is_tried_by_the_new_rules() -> None:
 @pytest.mark.parametrize(("before", "after"), list(permutations((NONE, ELASTIC, ALLOWING, FINAL, FOLLOWING), 2)))
 def test_as_after_a_restart(before: PodslicePolicy, after: PodslicePolicy) -> None:
     """A node whose policy changes decides as one that starts with the new policy on its files, and as a replica that
-    is told the new setup."""
+    gets the new setup."""
     made = node(before)
     made.resize(pod(guaranteed("6", "1Gi")))
     first = made.rules

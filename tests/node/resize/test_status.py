@@ -57,7 +57,7 @@ def test_what_cannot_be_read() -> None:
 
 @pytest.mark.parametrize(("weight", "cpu", "expected"), [(1, "1m", "1m"), (1, "3m", "2m"), (2, "1m", "28m")])
 def test_the_smallest_requests(weight: int, cpu: str, expected: str) -> None:
-    """Up to 2m the cgroup cannot tell requests apart, so the specification counts."""
+    """Up to 2m the cgroup cannot distinguish requests, so the specification counts."""
     one = pod(burstable("1m"), pod_level=resources({"cpu": cpu}))
     shown = status_resources(one, GATES, ObservedCgroup(cpu_weight=weight), None)
     assert (shown.requests or {})["cpu"] == Quantity.parse(expected)

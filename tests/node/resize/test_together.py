@@ -71,7 +71,7 @@ def test_plugins_hear_of_a_resize() -> None:
 
 def test_scores_count_for_growth_only() -> None:
     """Under scored best-effort a growth stays near what it has, whatever NUMA node scores best by itself; giving back
-    asks nobody."""
+    asks no manager."""
     scored = replace(GROWS, topology=TopologyRules(best_effort="scored"))
     here = Node(MACHINE, replace(CONFIG, topology_manager_policy="best-effort"), policy=scored)
     assert here.admit(one("4")).admitted
@@ -102,7 +102,7 @@ def with_init(init: str, app: str) -> Pod:
 
 
 def test_scores_on_a_machine_that_changes() -> None:
-    """A NUMA node whose CPUs have gone is nobody's best choice any more, whatever it scored."""
+    """A NUMA node whose CPUs have gone is never the best choice any more, whatever it scored."""
     scored = PodslicePolicy(hotplug=Hotplug(), topology=TopologyRules(best_effort="scored"))
     here = Node(MACHINE, replace(CONFIG, topology_manager_policy="best-effort"), policy=scored)
     there = here.copy()

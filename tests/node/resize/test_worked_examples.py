@@ -71,7 +71,7 @@ def test_rows(config: dict[str, Any], rules: ExclusiveResize, lives: str, outcom
 @pytest.mark.parametrize("free", [1, 0])
 def test_row_10_mixed(free: int) -> None:
     """Row 10 with `mixed-cpus: all`: 4 CPUs become 4500m by nothing but a part of what all share. With `free: 1` the
-    container had access to it before; with none the annotation was wrong at 4 CPUs and counted for nobody."""
+    container had access to it before; with none the annotation was wrong at 4 CPUs and was ignored."""
     rules = AnnotationRules(invalid="ignore")
     policy = PodslicePolicy(resize=ELASTIC, annotations=rules)
     here = mixed.node(MixedCPUs(free=free), policy=policy)
@@ -116,7 +116,7 @@ def test_there_and_back(options: CPUPolicyOptions) -> None:
 
 
 def test_a_machine_that_is_the_same_writes_nothing(tmp_path: Path) -> None:
-    """A delta of nothing: no file and no cgroup is written, and nobody hears of anything."""
+    """A delta of nothing: no file and no cgroup is written, and nothing is reported."""
 
     async def test(world: Elastic) -> None:
         await world.run(app("a", "4"))

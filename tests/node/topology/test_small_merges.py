@@ -22,7 +22,7 @@ def merged(policy: str, *lists: list[Hint]) -> Hint:
 
 
 def test_too_narrow_is_better_than_too_wide() -> None:
-    """Nobody agrees on a preferred set, and two nodes are wanted. One node can be reached and three can: one wins."""
+    """No set is preferred by all, and two nodes are the target. One node can be reached and three can: one wins."""
     first = [Hint(0b0011, False), Hint(0b1110, False)]
     second = [Hint(0b1001, False), Hint(0b1110, False)]
     assert merged("best-effort", first, second) == Hint(0b0001, False)

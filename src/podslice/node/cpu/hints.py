@@ -21,7 +21,7 @@ def cpu_topology_hints(
     align_by_socket: bool,
     sockets_first: bool = False,
 ) -> HintSet | None:
-    """Hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
+    """Return the hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
 
     A mask is preferred when it is as small as the machine (free or not) allows. With `align_by_socket` it is also
     preferred when it spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.

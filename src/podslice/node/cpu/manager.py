@@ -148,7 +148,7 @@ class CPUManager:
     # Hints
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
-        """Hints for one container (cpu-topology 7.1)."""
+        """Return the hints for one container (cpu-topology 7.1)."""
         if not self.rules.static:
             return None
         # Upstream cleans up before it looks for free CPUs, so a hint already counts what stale containers held.
@@ -175,7 +175,7 @@ class CPUManager:
         return {"cpu": self._hints(free, assigned, count)}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
-        """Hints for the pod as a whole (cpu-topology 7.2)."""
+        """Return the hints for the pod as a whole (cpu-topology 7.2)."""
         if not self.rules.static:
             return None
         if self.context.leftovers:

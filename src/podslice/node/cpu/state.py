@@ -85,7 +85,7 @@ class PodCPUs(msgspec.Struct, frozen=True):
 
 class Intent(NamedTuple):
     """A resize or a `move` that is being written: the pod before and after it. A resize changes the amount, so the
-    granted amount tells which side holds after a crash; a move does not, so the managers' files tell."""
+    granted amount shows which side holds after a crash; a move does not, so the managers' files show it."""
 
     before: PodCPUs
     after: PodCPUs

@@ -158,7 +158,7 @@ class DeviceManager:
     # Hints
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
-        """Hints for one container (memory-device 2.6)."""
+        """Return the hints for one container (memory-device 2.6)."""
         if self.context.leftovers:
             self.remove_stale()
         requests = self._requests(container)
@@ -173,7 +173,7 @@ class DeviceManager:
         return hints
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
-        """Hints for the pod as a whole (memory-device 2.6)."""
+        """Return the hints for the pod as a whole (memory-device 2.6)."""
         if self.context.leftovers:
             self.remove_stale()
         if not any(self._requests(container) for container in pod.containers):

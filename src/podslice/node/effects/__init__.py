@@ -1,1 +1,1 @@
-"""What decisions mean for the kernel: cgroups, OOM scores, sandboxes."""
+"""Effects of decisions on the kernel: cgroups, OOM scores, sandboxes."""

@@ -148,7 +148,7 @@ class _Room:
         self.alone = self.large & ~short
         self.free = tuple(needs)
         self.needs = self.free + self.sizes if overfull else self.free
-        """What a set of nodes that nobody uses has to meet; free memory is mostly no more than all memory."""
+        """Needs of a set of unused nodes: free memory, and size only where a node has more free than its size."""
 
     @cached_property
     def sizes(self) -> tuple[Need, ...]:

@@ -160,7 +160,7 @@ class MemoryManager:
     # Hints (memory-device 1.7)
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
-        """Hints for one container."""
+        """Return the hints for one container."""
         if not self.rules.static:
             return None
         if self.context.leftovers:
@@ -181,7 +181,7 @@ class MemoryManager:
         return self._hints(request, self._reusable(pod, container, entries))
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
-        """Hints for the pod as a whole."""
+        """Return the hints for the pod as a whole."""
         if not self.rules.static:
             return None
         if self.context.leftovers:

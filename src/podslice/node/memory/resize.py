@@ -53,10 +53,10 @@ def choose_growth_nodes(hints: HintSet | None, affinity: Hint) -> Bits:
     the affinity's as possible. Raises `AdmissionError`."""
     if hints is None:
         raise AdmissionError(_NO_ROOM)
-    wish = affinity.mask or 0
-    if wish and wish in hints:
-        return wish
-    best = hints.best(wish) or hints.best()
+    preferred = affinity.mask or 0
+    if preferred and preferred in hints:
+        return preferred
+    best = hints.best(preferred) or hints.best()
     if best is None:
         raise AdmissionError(_NO_ROOM)
     return best.hint.mask or 0

@@ -19,7 +19,7 @@ from podslice.values.errors import StartError, StartKind
 
 DEFAULT_POOL: Final = "default"
 _POOL = StartKind("mixed-pool", "mixed.pool {problem}", "{remedy}")
-_OWNABLE = "list CPUs that nobody may own: reserved ones, or those of a class with exclusive: never"
+_OWNABLE = "list CPUs that no container may own: reserved ones, or those of a class with exclusive: never"
 
 
 class MixedPool(NamedTuple):

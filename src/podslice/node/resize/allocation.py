@@ -34,10 +34,10 @@ _OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsuppo
 
 
 class ResizeNode(msgspec.Struct, frozen=True):
-    """The facts of a node that decide about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
-    `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` tell
-    which containers swap (None: none does). `exclusive_cpus`, `exclusive_memory`: exclusive CPUs and memory of
-    containers can be resized."""
+    """Facts of a node that decide about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
+    `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups`:
+    settings that decide which containers swap (None: none does). `exclusive_cpus`, `exclusive_memory`: exclusive CPUs
+    and memory of containers can be resized."""
 
     gates: Mapping[str, bool]
     cpu_policy: str = "none"

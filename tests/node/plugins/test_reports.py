@@ -1,4 +1,4 @@
-"""What people are told of CPU classes, plugins and mixed containers: admit, explain, inspect and lint know of them."""
+"""Reports on CPU classes, plugins and mixed containers by admit, explain, inspect and lint."""
 
 from __future__ import annotations
 
