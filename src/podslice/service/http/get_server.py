@@ -19,10 +19,9 @@ _LONGEST_REQUEST = 8 << 10
 _PATIENCE = 5.0
 _MOST_CONNECTIONS, _MOST_OF_PEER = 64, 16
 # asyncio accepts up to `backlog` connections in one turn of its loop, and three turns pass before `_serve` can hang up
-# on the first of them: with the default of 100 a flood takes 300 descriptors at once, with 4 it takes 12, and the two
-# listeners of an agent together leave some of the RESERVED_DESCRIPTORS. A client that finds the queue full is not
-# refused: its kernel tries again after a second.
-_BACKLOG = 4
+# on the first of them: a flood takes 24 of the RESERVED_DESCRIPTORS, where the default of 100 would take all. Fewer
+# would be too few for honest bursts: a client that finds the queue full tries again only after a second.
+_BACKLOG = 8
 _PLAIN = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _PHRASES = {

@@ -17,8 +17,8 @@ from podslice.service.http.doors import Doors, is_reserved
 LARGEST_HEAD = 16 << 10
 MOST_CONNECTIONS, MOST_OF_PEER = 256, 64
 # asyncio accepts up to `backlog` connections in one turn of its loop, and two turns pass before `connection_made` can
-# end the first of them: a flood takes 16 of the RESERVED_DESCRIPTORS, where the default of 100 would take all.
-_BACKLOG = 8
+# end the first of them: a flood takes 24 of the RESERVED_DESCRIPTORS, where the default of 100 would take all.
+_BACKLOG = 12
 IDLE_SECONDS = 300.0
 """What a connection may be without a whole request; kube-scheduler closes its own after 90 seconds."""
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *([0-9]{1,9}) *(?=\r\n)")
