@@ -38,8 +38,8 @@ from podslice.host.state import statefile
 from podslice.machine.delta import MachineConsequence
 from podslice.machine.readers.synthetic import from_synthetic
 from podslice.node.node import Decision, Node
-from podslice.service.backoff import BackOff
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff
 from podslice.values.cpuset import parse_bits
 
 CONFIG = KubeletConfig(

@@ -17,8 +17,8 @@ from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.service.apievents import ApiEvents
-from podslice.service.backoff import BackOff
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError, Change, GoneError, known_pod
 from podslice.values.errors import InputError
 from tests import clock

@@ -19,7 +19,7 @@ from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource
 from podslice.agent.kubelet.kubelet import HTTPKubelet
 from podslice.agent.settings import KubeletSettings
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 from podslice.service.reach import answered, why
 from podslice.service.trust import trust_as_go

@@ -17,7 +17,7 @@ from podslice.agent.runtime.ttrpc import RPCError
 from podslice.agent.settings import settings_from_dict
 from podslice.agent.status.local import bind_private
 from podslice.host.state import statefile
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.values.cpuset import parse_bits
 from podslice.values.errors import InputError
 from tests.agent.helpers import World, in_world

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from podslice.agent.api_server.apiclient import MOST_PAGES, HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource, Listing
 from podslice.agent.kubelet.knownpods import MOST_BYTES, KnownPods
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import (
     LARGEST_ITEM,
     LARGEST_REST,

@@ -22,9 +22,9 @@ from podslice.agent.runtime.plugin import AgentPlugin
 from podslice.agent.runtime.ttrpc import RPCError
 from podslice.api.pod.spec import Pod, pod_from_dict
 from podslice.config.kubelet import MemoryReservation
+from podslice.service.pacing import RateLimit
 from podslice.service.proto import deviceplugin_pb2 as plugin_api
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.ratelimit import RateLimit
 from podslice.values.cpuset import parse_bits
 from tests.agent.helpers import World, agent_config, in_world
 from tests.clock import PATIENCE, until

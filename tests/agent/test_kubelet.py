@@ -16,8 +16,8 @@ from podslice.agent.kubelet.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings, settings_from_dict
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.service.backoff import BackOff
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError, PodListPage, decode_list
 from podslice.values.errors import InputError
 from tests.agent.helpers import MACHINE

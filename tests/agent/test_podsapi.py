@@ -21,8 +21,8 @@ from podslice.agent.runtime.podbytes import known_from, pod_message
 from podslice.agent.settings import settings_from_dict
 from podslice.host.kernel.cgroup2 import CgroupTree
 from podslice.machine.readers.synthetic import from_synthetic
-from podslice.service.backoff import BackOff
 from podslice.service.identity import RESOURCES_ANNOTATION, Identity
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError, known_pod
 from podslice.service.proto import podsapi_pb2 as api
 from podslice.values.cpuset import parse_bits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.supervise import Supervisor
 from tests.clock import PATIENCE
 

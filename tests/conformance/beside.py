@@ -27,8 +27,8 @@ from podslice.agent.reporter import JournalStream
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.watching import pod_table
 from podslice.node.node import Node
-from podslice.service.backoff import BackOff
 from podslice.service.clusterobjects import ScheduledPod
+from podslice.service.pacing import BackOff
 from podslice.service.supervise import Supervisor
 from tests.conformance.deployed import apply, deploy_rights, token_of
 

@@ -17,7 +17,7 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.api_server.apiclient import HTTPApiServer
 from podslice.agent.api_server.apiserver import ApiSource
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from tests.clock import until
 
 NODE = "system:node:n1"

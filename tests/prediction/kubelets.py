@@ -38,7 +38,7 @@ from podslice.agent.devices.observeddevices import ObservedDevices
 from podslice.agent.kubelet.observed import ObservedKubelet
 from podslice.agent.reporter import JournalStream
 from podslice.config.kubelet import KubeletConfig
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.supervise import Supervisor
 from tests.conformance.beside import Beside, agent_token, service_beside
 

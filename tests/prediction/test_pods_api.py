@@ -17,8 +17,8 @@ from podslice.agent.kubelet.podsapi import PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
 from podslice.agent.kubelet.sources import Sources
 from podslice.agent.settings import KubeletSettings
-from podslice.service.backoff import BackOff
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError, known_pod
 from tests.clock import PATIENCE, until
 

@@ -39,7 +39,7 @@ from podslice.replica.stream_messages import (
     decode_up,
     encode_message,
 )
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.values.errors import InputError
 from tests.clock import until
 from tests.conftest import make_node, make_pod

@@ -41,9 +41,9 @@ from podslice.cluster.journal.callers import CallerError
 from podslice.cluster.journal.journals import MOST_STRANGERS, Journals
 from podslice.replica.rulebook import Rulebook
 from podslice.replica.stream_messages import METHOD
+from podslice.service.pacing import RateLimit
 from podslice.service.proto import deviceplugin_pb2 as plugin_api
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.ratelimit import RateLimit
 from podslice.service.unixgrpc import MOST_CONNECTIONS, channel_to
 from tests.agent.helpers import World, in_world
 from tests.agent.test_grpc import COUNTS, ask

@@ -20,9 +20,8 @@ from podslice.agent.kubelet.kubeletresources import KubeletResources
 from podslice.agent.kubelet.podresources import PodResources
 from podslice.agent.kubelet.podsapi import PodsApiSource
 from podslice.agent.kubelet.podsclient import GRPCPodsApi
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff, RateLimit
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.ratelimit import RateLimit
 from tests.agent.helpers import World, in_world
 from tests.agent.test_grpc import COUNTS, DeviceWorld, SamplePlugin, ask, gpu_pod, gpus, with_devices
 from tests.clock import until

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from podslice.agent.admitting import Admitting
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 
 LONGEST = 60.0
 

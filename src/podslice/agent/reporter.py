@@ -30,9 +30,9 @@ from podslice.replica.stream_messages import (
     decode_down,
     encode_message,
 )
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
-from podslice.service.tokens import read_token
+from podslice.service.tokens import read_account_token
 
 BEAT_SECONDS = 3.0
 """The service takes a node for gone that says nothing for ten."""
@@ -194,7 +194,7 @@ class JournalStream:
 
     def _identity(self) -> tuple[tuple[tuple[str, str], ...], Any]:
         """Raises `ApiError`, `OSError`."""
-        token = read_token(self._token_file)
+        token = read_account_token(self._token_file)
         authority = self._ca_file.read_bytes() if self._ca_file is not None else None
         return (("authorization", f"Bearer {token}"),), grpc.ssl_channel_credentials(authority)
 

@@ -25,8 +25,7 @@ from podslice.config.kubelet_file import config_from_fields, load_config_data
 from podslice.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.config.policy_file import allowed_values, load_policy, policy_from_dict
 from podslice.config.validation import validate
-from podslice.service.http.access import is_loopback
-from podslice.service.http.addresses import parse_address
+from podslice.service.http.access import is_loopback, parse_address
 from podslice.values.decoding import decoding_problem, with_value
 from podslice.values.errors import InputError
 from podslice.values.fields import known_fields

@@ -11,7 +11,7 @@ from podslice.node.answers import PodHolding
 from podslice.service.apievents import ApiEvents, EventTaker
 from podslice.service.clusterobjects import ScheduledPod
 from podslice.service.identity import Identity
-from podslice.service.ratelimit import RateLimit
+from podslice.service.pacing import RateLimit
 from podslice.values.cpuset import format_bits
 
 DISPUTED, REFUSED, EVICTED = "PodsliceDisputed", "PodsliceRefused", "PodslicePreempted"

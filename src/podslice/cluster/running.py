@@ -22,9 +22,8 @@ from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.cluster.turns import TURN_SECONDS
 from podslice.cluster.wiring import wire
 from podslice.replica.rulebook import Rulebook
-from podslice.service.http.access import is_loopback
-from podslice.service.http.addresses import parse_address
-from podslice.service.tokenfile import read_token
+from podslice.service.http.access import is_loopback, parse_address
+from podslice.service.tokens import read_access_token
 from podslice.values.errors import InputError
 from podslice.version import UNPACKAGED, running_version
 
@@ -117,7 +116,7 @@ def _page(options: ClusterOptions) -> PageListening | None:
     knows the token. Raises `InputError`."""
     address = parse_address(options.page_address, "--page-address", "127.0.0.1:9101")
     if options.page_token_file:
-        read_token(options.page_token_file, TOKEN_OPTION)
+        read_access_token(options.page_token_file, TOKEN_OPTION)
     if address is None or is_loopback(address[0]):
         return None if address is None else PageListening(*address, None, options.page_token_file)
     if not (options.page_token_file and options.tls.cert and options.tls.key):

@@ -15,9 +15,9 @@ from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectD
 from podslice.cluster.packed import PackedTable
 from podslice.cluster.turns import LoopTurn
 from podslice.replica.uids import pack_uid
-from podslice.service.backoff import BackOff
 from podslice.service.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.service.listwatch import ListWatch
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 
 LIST_SECONDS = 300.0

@@ -20,7 +20,7 @@ import msgspec
 
 from podslice.kubectl.kubeconfig import Access, ClusterEntry, ExecPlugin
 from podslice.reading.files import read_bytes
-from podslice.service.tokens import token_in
+from podslice.service.tokens import find_token
 from podslice.values.errors import InputError
 
 TOKEN_HEADER = "X-Podslice-Token"
@@ -95,7 +95,7 @@ class Credentials:
         return [*headers, *(("Impersonate-Group", group) for group in user.impersonate_groups)]
 
     def _token(self, path: str) -> str:
-        token = token_in(read_bytes(path, _LARGEST_TOKEN))
+        token = find_token(read_bytes(path, _LARGEST_TOKEN))
         if not token:
             raise InputError("holds no token", source=path, remedy="log in again")
         return token

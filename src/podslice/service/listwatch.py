@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError, GoneError
 
 _LONG_WATCH = 10.0

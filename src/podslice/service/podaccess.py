@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.service.tokens import read_token
+from podslice.service.tokens import read_account_token
 from podslice.service.trust import trust_as_go
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -24,7 +24,7 @@ class PodToken:
     async def header(self, again: bool) -> str:  # noqa: FBT001
         """The header that says who asks. Raises `ApiError` for a file without token, `OSError`."""
         if again or not self._known:
-            self._known = read_token(self._path)
+            self._known = read_account_token(self._path)
         return f"Bearer {self._known}"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 
 _STEADY_SECONDS = 60.0
 """A loop that has run so long since it died is well again."""

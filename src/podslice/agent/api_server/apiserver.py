@@ -15,9 +15,9 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import no_pods_from
 from podslice.api.pod.spec import Pod
 from podslice.replica.nodestate import NodeStateStatus
-from podslice.service.backoff import BackOff
 from podslice.service.identity import Identity
 from podslice.service.listwatch import ListWatch
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import Change, KnownPod
 
 _SAID_OF_A_LIST = 3

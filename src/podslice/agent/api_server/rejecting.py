@@ -18,9 +18,9 @@ from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.api_server.rejected import RejectedPods, rejected_pod
 from podslice.agent.api_server.statuspatch import status_patch
 from podslice.agent.records import ReportedRefusal
-from podslice.service.backoff import BackOff
 from podslice.service.http.apiconnection import AnswerError
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 
 MOST_WAITING = 256

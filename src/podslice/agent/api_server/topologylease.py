@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from podslice.agent.api_server.apiserver import ApiServer
 from podslice.agent.api_server.moments import micro_time
 from podslice.agent.api_server.topologyobject import TopologyObject
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 
 RENEW_SECONDS = 300.0

@@ -16,7 +16,7 @@ from podslice.node.node import Node
 from podslice.node.rules import NodeRules
 from podslice.node_objects.nrt import merged, node_topology
 from podslice.replica.setup import setup_of
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 
 _LEAST_SECONDS = 1.0

@@ -15,7 +15,7 @@ from podslice.agent.cgroups.reconcile import pod_path
 from podslice.agent.owner import Owner
 from podslice.host.kernel.cgroup2 import CgroupTree, cgroup_path
 from podslice.host.kernel.filewrites import LOST, FileWrites
-from podslice.service.waiting import or_after
+from podslice.service.pacing import wait_at_most
 
 FOLLOW_SECONDS = 1.0
 """So often it is looked whether there are other cgroups than before."""
@@ -51,7 +51,7 @@ class Overwritten:
         try:
             self._follow(self._writes, dict(self._files()))
             while (left := end - loop.time()) > 0:
-                await or_after(self._news, min(left, FOLLOW_SECONDS))
+                await wait_at_most(self._news, min(left, FOLLOW_SECONDS))
                 if self._written:
                     yield self._taken()
                     await asyncio.sleep(min(PAUSE_SECONDS, max(0.0, end - loop.time())))

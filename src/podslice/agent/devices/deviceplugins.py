@@ -26,8 +26,8 @@ from podslice.machine.devices import MOST_NUMA_NODES, Device, is_extended_resour
 from podslice.node.checkpoints.names import DEVICE_STATE_FILE
 from podslice.node.devices.plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
 from podslice.node.node import Node
+from podslice.service.pacing import RateLimit
 from podslice.service.proto import deviceplugin_pb2 as api
-from podslice.service.ratelimit import RateLimit
 from podslice.service.unixgrpc import local_server
 
 VERSION = "v1beta1"

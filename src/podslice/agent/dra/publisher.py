@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from podslice.dra.accounting import accounted, accounting_field
 from podslice.dra.names import DRIVER
 from podslice.dra.publish import SliceNames, slice_writes
-from podslice.service.backoff import BackOff
 from podslice.service.listwatch import ListWatch
+from podslice.service.pacing import BackOff
 from podslice.service.podlist import ApiError
 
 Json = dict[str, Any]

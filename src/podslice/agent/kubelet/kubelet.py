@@ -18,14 +18,13 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import no_pods_from
 from podslice.agent.settings import KubeletSettings
 from podslice.api.pod.spec import Pod
-from podslice.service.backoff import BackOff
 from podslice.service.http.apiconnection import PLAIN, pieces_of
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff, wait_at_most
 from podslice.service.podlist import ApiError, PodListPage
 from podslice.service.reach import why
-from podslice.service.tokens import read_token
+from podslice.service.tokens import read_account_token
 from podslice.service.trust import trust_as_go
-from podslice.service.waiting import or_after
 from podslice.values.errors import InputError
 
 LARGEST_ANSWER = 1 << 30
@@ -56,7 +55,7 @@ class KubeletSource:
         *,
         every: float,
         trouble: Callable[[str, str], None],
-        wait: Callable[[asyncio.Event, float], Awaitable[None]] = or_after,
+        wait: Callable[[asyncio.Event, float], Awaitable[None]] = wait_at_most,
     ) -> None:
         self.name = "kubelet"
         self.ready = False
@@ -162,7 +161,7 @@ class HTTPKubelet:
 
     def _token(self) -> str:
         """Read each time: a service account's token is replaced every hour or so. Raises `ApiError`, `OSError`."""
-        return read_token(self._token_file)
+        return read_account_token(self._token_file)
 
 
 def _context(settings: KubeletSettings) -> ssl.SSLContext:

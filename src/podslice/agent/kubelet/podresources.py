@@ -30,8 +30,8 @@ from podslice.dra.prepared import PreparedClaim
 from podslice.machine.devices import Device
 from podslice.node.cpu.state import OWNING
 from podslice.node.view import NodeView
+from podslice.service.pacing import RateLimit
 from podslice.service.proto import podresources_pb2 as api
-from podslice.service.ratelimit import RateLimit
 from podslice.service.unixgrpc import local_server
 from podslice.values.cpuset import iter_bits
 

@@ -19,11 +19,10 @@ from podslice.agent.kubelet.knownpods import KnownPods
 from podslice.agent.kubelet.sources import no_pods_from
 from podslice.agent.runtime.podbytes import ENDED, known_from, pod_message
 from podslice.api.pod.spec import Pod
-from podslice.service.backoff import BackOff
 from podslice.service.identity import Identity
+from podslice.service.pacing import BackOff, wait_at_most
 from podslice.service.podlist import ApiError, KnownPod
 from podslice.service.proto import podsapi_pb2 as api
-from podslice.service.waiting import or_after
 from podslice.values.errors import InputError
 
 RELIST_SECONDS = 300.0
@@ -62,7 +61,7 @@ class PodsApiSource:
         *,
         required: bool,
         trouble: Callable[[str, str], None],
-        wait: Callable[[asyncio.Event, float], Awaitable[None]] = or_after,
+        wait: Callable[[asyncio.Event, float], Awaitable[None]] = wait_at_most,
     ) -> None:
         self.name = "podsAPI"
         self.ready = False

@@ -25,8 +25,8 @@ from podslice.agent.runtime.translate import update_of
 from podslice.agent.seam import failure_of
 from podslice.api.pod.spec import Pod
 from podslice.service.identity import Identity
+from podslice.service.pacing import wait_at_most
 from podslice.service.proto import nri_pb2 as nri
-from podslice.service.waiting import or_after
 from podslice.values.errors import PodsliceError
 from podslice.values.quantity import ZERO
 
@@ -290,7 +290,7 @@ class Resizing:
     async def run(self) -> None:
         """Try the resizes that wait, for ever: when there is room, and every minute."""
         while True:
-            await or_after(self._room, 60)
+            await wait_at_most(self._room, 60)
             self._room.clear()
             await self.retry()
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from podslice.agent.runtime.ttrpc import INVALID_ARGUMENT, Client, Handler, Mux, RPCError, TTRPCServer, WireError
-from podslice.service.backoff import BackOff
+from podslice.service.pacing import BackOff
 from podslice.service.proto import nri_pb2 as nri
 
 PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2

@@ -19,9 +19,9 @@ from podslice.audit.report import AuditReport
 from podslice.audit.state import load_state
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.kernel.cgroup2 import CgroupTree
-from podslice.service.http.access import asks_localhost, knows
+from podslice.service.http.access import is_local_host, is_token
 from podslice.service.http.get_server import HTTPAnswer, Refusal, Route, plain
-from podslice.service.tokenfile import read_token
+from podslice.service.tokens import read_access_token
 from podslice.status.status import AgentStatus
 from podslice.values.document import document
 from podslice.values.errors import InputError
@@ -61,13 +61,13 @@ def strangers(token_file: str) -> Refusal:
 
     def refusal(headers: Mapping[str, str]) -> HTTPAnswer | None:
         if not token_file:
-            local = asks_localhost(headers.get("host", ""))
+            local = is_local_host(headers.get("host", ""))
             return None if local else plain(403, "this listener answers only to localhost\n")
         try:
-            token = read_token(token_file)
+            token = read_access_token(token_file)
         except InputError as error:
             return plain(503, f"{error}\n")
-        return None if knows(headers.get(TOKEN_HEADER, ""), token) else plain(401, "the token is missing or wrong\n")
+        return None if is_token(headers.get(TOKEN_HEADER, ""), token) else plain(401, "the token is missing or wrong\n")
 
     return refusal
 

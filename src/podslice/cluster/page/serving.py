@@ -13,7 +13,7 @@ from podslice.cluster.page.watcher import ClusterWatcher
 from podslice.cluster.placing import Placements
 from podslice.service.http.page_server import PageServer
 from podslice.service.supervise import Supervisor
-from podslice.service.tokenfile import read_token
+from podslice.service.tokens import read_access_token
 
 
 class PageHost:
@@ -32,7 +32,7 @@ class PageHost:
         page = ClusterPage(
             self.watcher,
             on_loop(asyncio.get_running_loop()),
-            token=lambda: read_token(file, TOKEN_OPTION) if file else "",
+            token=lambda: read_access_token(file, TOKEN_OPTION) if file else "",
             secure=listening.tls is not None,
         )
         self._server = PageServer(listening.host, listening.port, page, tls=listening.tls, at_once=AT_ONCE)

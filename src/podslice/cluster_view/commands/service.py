@@ -48,9 +48,9 @@ def _address_options(command: F) -> F:
 def _page(url: str, token_file: str, ca_file: str) -> PageAtAddress:
     """Return the page that the options name. Raises `InputError`."""
     from podslice.cluster_view.client import PageAtAddress
-    from podslice.service.tokenfile import read_token
+    from podslice.service.tokens import read_access_token
 
-    return PageAtAddress(url.rstrip("/"), read_token(token_file, "--token-file") if token_file else "", ca_file)
+    return PageAtAddress(url.rstrip("/"), read_access_token(token_file, "--token-file") if token_file else "", ca_file)
 
 
 @click.command()

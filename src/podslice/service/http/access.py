@@ -1,7 +1,7 @@
-"""Who may ask a server of this program: everybody on the same machine, or whoever knows the token.
+"""Where a server of this program listens, and which requests it answers.
 
-A page of another site can make a browser ask a loopback address under a name of its own (DNS rebinding), so without a
-token the name that was asked for must be the machine's.
+Without a token only requests from the same machine are answered. A page of another site can make a browser ask a
+loopback address under a name of its own (DNS rebinding), so the `Host` of such a request must name this machine.
 """
 
 from __future__ import annotations
@@ -10,12 +10,28 @@ import hmac
 import ipaddress
 import re
 
+from podslice.values.errors import InputError
+
 SHORTEST_TOKEN = 16
+_ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 _LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{0,5})?")
 
 
+def parse_address(text: str, field: str, example: str) -> tuple[str, int] | None:
+    """Return host and port of HOST:PORT, None for an empty text. Raises `InputError`.
+
+    `field` names the setting or option in the message, `example` is an address that would be right.
+    """
+    if not text:
+        return None
+    match = _ADDRESS.match(text)
+    if match is None or int(match["port"]) > 65535:
+        raise InputError(f"{text!r} is not an address", path=field, remedy=f"write {example}")
+    return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
+
+
 def is_loopback(address: str) -> bool:
-    """True for `localhost` and addresses of the loopback network."""
+    """Whether this is `localhost` or an address of the loopback network."""
     if address == "localhost":
         return True
     try:
@@ -24,11 +40,11 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def asks_localhost(host: str) -> bool:
-    """Whether the header `Host` names this machine and no site."""
+def is_local_host(host: str) -> bool:
+    """Whether the header `Host` names this machine, and not a site."""
     return _LOOPBACK.fullmatch(host.lower()) is not None
 
 
-def knows(given: str, token: str) -> bool:
-    """Whether somebody gave the token; takes as long for every wrong one."""
+def is_token(given: str, token: str) -> bool:
+    """Whether `given` is the token. Every wrong one takes the same time, so that it cannot be found out by parts."""
     return hmac.compare_digest(given.encode(), token.encode())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from podslice.service.http.access import asks_localhost, knows
+from podslice.service.http.access import is_local_host, is_token
 
 LARGEST_BODY = 256 << 10
 _COOKIE = "podslice_token"
@@ -66,10 +66,10 @@ class Guard:
 
     def _stranger(self, request: Request, token: str) -> Response | None:
         if not token:
-            local = asks_localhost(request.headers.get("host", ""))
+            local = is_local_host(request.headers.get("host", ""))
             return None if local else plain(403, "this page answers only to localhost")
         given = parse_qs(request.query).get("token", [""])[0] if request.path == "/" else ""
-        if knows(given or request.headers.get(TOKEN_HEADER) or _cookie(request), token):
+        if is_token(given or request.headers.get(TOKEN_HEADER) or _cookie(request), token):
             return None
         return plain(401, "give the token: /?token=…")
 
