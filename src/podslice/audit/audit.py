@@ -41,7 +41,7 @@ def audit(
     by_pod: dict[str, list[FoundContainer]] = {}
     for container in containers:
         by_pod.setdefault(container.pod, []).append(container)
-    for uid in sorted({*state.assignments, *state.bubbles, *state.memory}):
+    for uid in sorted({*state.assignments, *state.pod_cpus, *state.memory}):
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
     promised = tuple(promised_rows(state.promises, state.sets))
     if policy is not None:
@@ -114,7 +114,7 @@ def _check_container(
     values = tree.read(container.path)
     paid = -1 if share is None else share.exclusive * 1000 + share.remainder
     # In pods with pod-level resources the pod's cgroup holds the quota.
-    limited = cpus and uid not in state.bubbles and values is not None and values.quota is not None
+    limited = cpus and uid not in state.pod_cpus and values is not None and values.quota is not None
     if limited and values is not None and (values.quota or 0) * 1000 // values.period != paid:
         yield AuditFinding("quota", where, "max", str(values.quota), _quota_text(values, cpus))
 
@@ -139,7 +139,7 @@ def _check_pod_limit(uid: str, found: FoundContainer, state: RecordedState, tree
     """Check that a pod that owns all its CPUs has them as its limit, or none."""
     owned = state.of_pod(uid).bit_count() * 1000
     values = tree.read(found.path.rpartition("/")[0])
-    if uid not in state.bubbles or values is None or values.quota is None:
+    if uid not in state.pod_cpus or values is None or values.quota is None:
         return
     requested = values.quota * 1000 // values.period
     if requested != owned:

@@ -20,12 +20,12 @@ from podslice.values.go.gojson import CheckpointError
 
 
 class RecordedState(msgspec.Struct, frozen=True):
-    """Assignments in the state files: CPUs and memory nodes by pod UID and container, CPUs of pods as a whole in
-    `bubbles`, the shared pool."""
+    """Assignments in the state files: CPUs and memory nodes by pod UID and container, the CPUs of pods with pod-level
+    resources, and the shared pool in `default`."""
 
     default: Bits = 0
     assignments: dict[str, dict[str, Bits]] = {}
-    bubbles: dict[str, Bits] = {}
+    pod_cpus: dict[str, Bits] = {}
     memory: dict[str, dict[str, Bits]] = {}
     problems: tuple[AuditFinding, ...] = ()
     promises: RecordedPromises = RecordedPromises()
@@ -34,7 +34,7 @@ class RecordedState(msgspec.Struct, frozen=True):
     def sets(self) -> dict[str, dict[str, Bits]]:
         """CPUs by pod and container, those of a pod as a whole under the empty name."""
         named = {uid: dict(own) for uid, own in self.assignments.items()}
-        for uid, cpus in self.bubbles.items():
+        for uid, cpus in self.pod_cpus.items():
             named.setdefault(uid, {})[""] = cpus
         return named
 
@@ -42,11 +42,11 @@ class RecordedState(msgspec.Struct, frozen=True):
     def owned(self) -> Bits:
         """CPUs that a container or a pod owns."""
         assigned = (cpus for containers in self.assignments.values() for cpus in containers.values())
-        return union(assigned) | union(self.bubbles.values())
+        return union(assigned) | union(self.pod_cpus.values())
 
     def of_pod(self, uid: str) -> Bits:
         """Return the CPUs that belong to one pod."""
-        return self.bubbles.get(uid, 0) | union(self.assignments.get(uid, {}).values())
+        return self.pod_cpus.get(uid, 0) | union(self.assignments.get(uid, {}).values())
 
 
 def load_state(directory: Path) -> RecordedState:
@@ -67,7 +67,7 @@ def load_state(directory: Path) -> RecordedState:
     state = RecordedState(
         default=_parse(cpu.default_cpuset, "defaultCpuSet", problems),
         assignments=assignments,
-        bubbles=dict(cpu.pod_entries or {}),
+        pod_cpus=dict(cpu.pod_entries or {}),
         memory=_memory(directory / MEMORY_STATE_FILE, problems),
     )
     promises, found = load_promises(directory, state.sets)

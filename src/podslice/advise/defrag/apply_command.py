@@ -50,8 +50,8 @@ def apply_plan(path: str, socket: str, output: str) -> None:
     if not request.moves:
         _show(DefragmentationResult((), request.state, request.state), output)
         return
-    asked = {"request": "moves", "moves": msgspec.to_builtins(request, enc_hook=str)}
-    _carry_out(asked, len(request.moves), socket, output)
+    message = {"request": "moves", "moves": msgspec.to_builtins(request, enc_hook=str)}
+    _carry_out(message, len(request.moves), socket, output)
 
 
 def undo_plan(path: str, socket: str, output: str) -> None:
@@ -63,8 +63,8 @@ def undo_plan(path: str, socket: str, output: str) -> None:
     request = undo_request(_decode_kind("DefragmentationResult", data, path, read_result))
     if not request.moves:
         raise InputError("has no move that was done", source=path)
-    asked = {"request": "moves", "moves": msgspec.to_builtins(request, enc_hook=str)}
-    _carry_out(asked, len(request.moves), socket, output)
+    message = {"request": "moves", "moves": msgspec.to_builtins(request, enc_hook=str)}
+    _carry_out(message, len(request.moves), socket, output)
 
 
 def _read_plan(path: str) -> MoveRequest:

@@ -178,16 +178,16 @@ def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
     memory = node.binds_memory and pod.guaranteed
     try:
         if node.aligns_pods:
-            asked = [(pod.cpus, pod_memory(pod, node.quirks) if memory else {})]
+            together = [(pod.cpus, pod_memory(pod, node.quirks) if memory else {})]
         elif pod.managed:
             return
         else:
-            asked = [
+            together = [
                 (c.exclusive_cpus, container_memory(pod, c, node.quirks) if memory else {}) for c in pod.containers
             ]
     except AdmissionError:
         return
-    for cpus, amounts in asked:
+    for cpus, amounts in together:
         need = _need(node, cpus if node.pins_cpus else 0, amounts)
         if need is not None:
             yield need

@@ -117,10 +117,10 @@ def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | N
 
 def _plugin_proposals(trial: Trial, pod: Pod) -> Iterator[tuple[Move, ...]]:
     """Yield the moves that plugins propose when the pod is refused; memory stays where it is."""
-    asked, view = trial.copy(), trial.view
-    if asked.try_run(pod):
+    copy, view = trial.copy(), trial.view
+    if copy.try_run(pod):
         return
-    for proposed in asked.proposed_moves:
+    for proposed in copy.proposed_moves:
         cpus: dict[tuple[str, str], Bits] = {}
         moves: list[Move] = []
         for one in proposed.moves:

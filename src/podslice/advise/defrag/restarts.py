@@ -221,9 +221,9 @@ def _equivalence_key(node: NodeView, uid: str) -> tuple[object, ...]:
     pod, cpus = node.pods[uid], node.owned_by(uid)
     blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in node.blocks_of(uid, c.name)]
     devices = tuple(node.devices_of(uid, c.name) for c in pod.containers)
-    asked = tuple((c.exclusive_cpus, c.init, c.restartable) for c in pod.containers)
+    shape = tuple((c.exclusive_cpus, c.init, c.restartable) for c in pod.containers)
     where = tuple((cpus & numa).bit_count() for numa in node.topology.numa_nodes.values())
-    return is_critical(pod.spec), pod.cpus, asked, where, tuple(blocks), repr(devices) if any(devices) else ""
+    return is_critical(pod.spec), pod.cpus, shape, where, tuple(blocks), repr(devices) if any(devices) else ""
 
 
 def _disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:

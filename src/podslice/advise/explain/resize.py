@@ -111,16 +111,16 @@ def _explanation(
 def _changes(before: NodeView, after: NodeView, was: AdmissionPod, wants: AdmissionPod) -> Iterator[ResizedContainer]:
     wanted = {one.name: one for one in wants.containers}
     for one in was.containers:
-        asked = wanted.get(one.name, one)
-        if _cpu(asked) == _cpu(one) and before.owners.get(was.uid) == after.owners.get(was.uid):
+        desired = wanted.get(one.name, one)
+        if _cpu(desired) == _cpu(one) and before.owners.get(was.uid) == after.owners.get(was.uid):
             continue
         held = (before.assignment(was.uid, one.name) or 0, after.assignment(was.uid, one.name) or 0)
-        if _cpu(asked) == _cpu(one) and held[0] == held[1]:
+        if _cpu(desired) == _cpu(one) and held[0] == held[1]:
             continue
         yield ResizedContainer(
             one.name,
             _cpu(one),
-            _cpu(asked),
+            _cpu(desired),
             CPUSet.from_bits(before.promised(was.uid, one.name)),
             CPUSet.from_bits(held[0]),
             CPUSet.from_bits(held[1]),

@@ -41,9 +41,9 @@ def _opening(trace: Trace) -> str:
 
 def _container(facts: ContainerFacts) -> str:
     who = f"{facts.kind.capitalize()} {facts.name}" if facts.name else "The pod as a whole"
-    asked = ", ".join(f"{r.resource} {r.amount} ({r.source})" for r in facts.requested) or "nothing"
+    requests = ", ".join(f"{r.resource} {r.amount} ({r.source})" for r in facts.requested) or "nothing"
     owned = f" ({facts.exclusive_cpus})" if facts.exclusive_cpus else ""
-    return f"{who} asks for {asked}; {ELIGIBILITY[facts.eligibility]}{owned}."
+    return f"{who} asks for {requests}; {ELIGIBILITY[facts.eligibility]}{owned}."
 
 
 def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:

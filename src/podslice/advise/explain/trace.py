@@ -285,7 +285,7 @@ def _picks(node: NodeView, allocations: list[Allocation]) -> list[ShownPick]:
     topology = node.topology
     picks = []
     for allocation in allocations:
-        cpus = allocation.cpus or allocation.bubble
+        cpus = allocation.cpus or allocation.pod_cpus
         if allocation.provider == "cpu" and cpus:
             near = None if allocation.affinity.mask is None else topology.cpus_in_numa_nodes(allocation.affinity.mask)
             picks.append(ShownPick(allocation.container, CPUSet.from_bits(cpus), units(topology, cpus, near)))

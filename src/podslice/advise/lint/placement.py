@@ -72,8 +72,8 @@ def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
     if view is None or not subject.admission.guaranteed or len(view.topology.numa_nodes) < 2:
         return
     rooms = _rooms(view)
-    for path, owner, asked in _amounts_together(subject, view):
-        for name, amount in sorted(asked.items()):
+    for path, owner, amounts in _amounts_together(subject, view):
+        for name, amount in sorted(amounts.items()):
             room = rooms.get(name, {})
             largest = max(room.values(), default=0)
             total = sum(room.values())

@@ -45,7 +45,7 @@ class Allocation(msgspec.Struct):
     container: str | None
     affinity: Hint
     cpus: Bits = 0
-    bubble: Bits = 0
+    pod_cpus: Bits = 0
     error: str = ""
 
 
@@ -111,7 +111,7 @@ class _Listener:
             allocation.error = str(error)
             raise
         if self.name == "cpu":
-            allocation.bubble = self._manager.cpu.state.bubbles.get(pod.uid, 0)
+            allocation.pod_cpus = self._manager.cpu.state.bubbles.get(pod.uid, 0)
             for name, cpus in self._manager.cpu.state.assignments.get(pod.uid, {}).items():
                 self._record.allocations.append(Allocation("cpu", name, affinity, cpus=cpus))
 

@@ -199,15 +199,15 @@ class Trial:
         except AdmissionError:
             return 0
 
-    def move_cpus(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None) -> None:
+    def move_cpus(self, uid: str, sets: Mapping[str, Bits], pod_cpus: Bits | None) -> None:
         """Give containers of a pod other CPUs, and the pod as a whole where it owns some."""
         cpu = self._kubelet.manager.cpu
-        cpu.state = cpu.state.relocate(uid, sets, bubble)
+        cpu.state = cpu.state.relocate(uid, sets, pod_cpus)
 
-    def lend_cpus(self, uid: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> None:
+    def lend_cpus(self, uid: str, loans: Mapping[str, tuple[int, ...]], pod_cpus: Bits) -> None:
         """Set which CPUs of a pod are the ones beyond the promised ones, by container and as a whole."""
         cpu = self._kubelet.manager.cpu
-        cpu.state = cpu.state.set_loans(uid, loans, bubble)
+        cpu.state = cpu.state.set_loans(uid, loans, pod_cpus)
 
     def move_memory(self, uid: str, containers: Sequence[str], nodes: Bits) -> None:
         """Charge the memory of containers of a pod to other NUMA nodes."""

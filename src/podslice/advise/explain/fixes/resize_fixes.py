@@ -80,38 +80,38 @@ class ResizeFixes:
         was = dict(places(self._view.pods[self._pod.metadata.uid].spec))
         for place, resources in places(self._pod):
             before = was.get(place)
-            asked, had = request_of(resources, "cpu"), None if before is None else request_of(before, "cpu")
-            if asked is not None and had is not None and asked != had:
-                yield from self._cpus(place, asked, had)
-            asked, had = request_of(resources, "memory"), None if before is None else request_of(before, "memory")
-            if asked is not None and had is not None and asked > had:
-                yield from self._memory(place, asked.value(), had.value())
+            desired, current = request_of(resources, "cpu"), None if before is None else request_of(before, "cpu")
+            if desired is not None and current is not None and desired != current:
+                yield from self._cpus(place, desired, current)
+            desired, current = request_of(resources, "memory"), None if before is None else request_of(before, "memory")
+            if desired is not None and current is not None and desired > current:
+                yield from self._memory(place, desired.value(), current.value())
 
-    def _cpus(self, place: str, asked: Quantity, had: Quantity) -> Iterator[Fix]:
-        wants, has = integral_cpus(asked), integral_cpus(had)
+    def _cpus(self, place: str, desired: Quantity, current: Quantity) -> Iterator[Fix]:
+        wants, has = integral_cpus(desired), integral_cpus(current)
         if not wants:
-            milli = asked.milli_value()
+            milli = desired.milli_value()
             whole = [n for n in dict.fromkeys((-(-milli // 1000), milli // 1000)) if n and n != has]
-            yield from self._first_that_works(place, asked, "whole-number", whole)
+            yield from self._first_that_works(place, desired, "whole-number", whole)
             return
         if self._verdict.detail == SMT_ALIGNMENT:
-            yield from self._first_that_works(place, asked, "whole-cores", range(wants + 1, wants + _MOST_ROUNDED))
+            yield from self._first_that_works(place, desired, "whole-cores", range(wants + 1, wants + _MOST_ROUNDED))
         if wants > has:
-            yield from self._first_that_works(place, asked, "shrink", range(wants - 1, has, -1))
+            yield from self._first_that_works(place, desired, "shrink", range(wants - 1, has, -1))
         else:
-            yield from self._first_that_works(place, asked, "promised", range(wants + 1, has))
+            yield from self._first_that_works(place, desired, "promised", range(wants + 1, has))
 
-    def _first_that_works(self, place: str, asked: Quantity, code: str, counts: Iterable[int]) -> Iterator[Fix]:
+    def _first_that_works(self, place: str, desired: Quantity, code: str, counts: Iterable[int]) -> Iterator[Fix]:
         for count in counts:
             quantity = Quantity.of(count)
             pod = with_amounts(self._pod, {(place, "cpu"): quantity})
             if self._works(EditPod(pod)):
-                lost = max(0.0, 1 - count * 1000 / asked.milli_value()) * LOSS if code == "shrink" else 0.0
-                yield self._size_fix(place, "CPUs", asked, quantity, code, pod, lost)
+                lost = max(0.0, 1 - count * 1000 / desired.milli_value()) * LOSS if code == "shrink" else 0.0
+                yield self._size_fix(place, "CPUs", desired, quantity, code, pod, lost)
                 return
 
-    def _memory(self, place: str, asked: int, had: int) -> Iterator[Fix]:
-        low, high = had, asked
+    def _memory(self, place: str, desired: int, current: int) -> Iterator[Fix]:
+        low, high = current, desired
         for _ in range(_MOST_SIZES):
             middle = (low + high) // 2 // _MI * _MI
             if not low < middle < high:
@@ -119,19 +119,19 @@ class ResizeFixes:
             # A pod grows where it is: less memory fits wherever more does, so that bisection finds the largest size.
             works = self._works(EditPod(self._with_memory(place, middle)))
             low, high = (middle, high) if works else (low, middle)
-        if low > had:
+        if low > current:
             after, pod = Quantity.of(low, BINARY_SI), self._with_memory(place, low)
-            lost = LOSS * (1 - low / asked)
-            yield self._size_fix(place, "memory", Quantity.of(asked, BINARY_SI), after, "shrink", pod, lost)
+            lost = LOSS * (1 - low / desired)
+            yield self._size_fix(place, "memory", Quantity.of(desired, BINARY_SI), after, "shrink", pod, lost)
 
     def _with_memory(self, place: str, size: int) -> Pod:
         return with_amounts(self._pod, {(place, "memory"): Quantity.of(size, BINARY_SI)})
 
     def _size_fix(
-        self, place: str, what: str, asked: Quantity, after: Quantity, code: str, pod: Pod, lost: float
+        self, place: str, what: str, desired: Quantity, after: Quantity, code: str, pod: Pod, lost: float
     ) -> Fix:
         whose = "for the pod as a whole" if place == POD else f"in container {place}"
-        words = f"Ask for {text_of(after)} instead of {text_of(asked)} {what} {whose}"
+        words = f"Ask for {text_of(after)} instead of {text_of(desired)} {what} {whose}"
         return Fix(code, words, round(COSTS[code] + lost, 3), EditPod(pod), differences(self._pod, pod))
 
     # Other pods
@@ -150,9 +150,10 @@ class ResizeFixes:
 
     def _place(self, moved: Moved) -> str:
         metadata = self._view.pods[moved.uid].spec.metadata
-        who, had = f"{metadata.namespace or 'default'}/{metadata.name}", self._view.owners.get(moved.uid, {})
+        who, current = f"{metadata.namespace or 'default'}/{metadata.name}", self._view.owners.get(moved.uid, {})
         parts = [
-            f"{name} from {format_bits(had.get(name, 0))} to {format_bits(cpus)}" for name, cpus in moved.sets.items()
+            f"{name} from {format_bits(current.get(name, 0))} to {format_bits(cpus)}"
+            for name, cpus in moved.sets.items()
         ]
         if moved.nodes:
             parts.append(f"memory to NUMA {format_bits(moved.nodes)}")
