@@ -127,6 +127,7 @@ def _simulate(
 
 
 def _finish(store: RunStore, form: str) -> None:
+    """Write the tables of a run and print its summary."""
     from podslice.fleet.report.summary import summarize
     from podslice.fleet.report.tables import write_tables
 

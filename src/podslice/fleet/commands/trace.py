@@ -192,6 +192,8 @@ _HOUR = 3_600_000
 def _between(
     rows: Iterator[TracePod | TraceNode], start: int, begin: float | None, end: float | None
 ) -> Iterator[TracePod | TraceNode]:
+    """Yield the pods that arrive between two hours of a trace that starts at `start` milliseconds; pods without arrival
+    are left out."""
     least = start + int((begin or 0) * _HOUR)
     most = None if end is None else start + int(end * _HOUR)
     for row in rows:
@@ -206,6 +208,7 @@ def _rows(opened: OpenTrace) -> Iterator[TracePod | TraceNode]:
 
 
 def _write(out: Path, opened: OpenTrace, rows: Iterator[TracePod | TraceNode]) -> None:
+    """Write rows to a file. Raises `InputError` for the trace that is being read."""
     if out.exists() and out.samefile(opened.path):
         raise InputError("is the trace that is read", path="--out", remedy="name another file")
     written = write_trace(out, rows, nodes=opened.format.rows == "nodes")

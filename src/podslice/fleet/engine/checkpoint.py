@@ -154,6 +154,7 @@ class _States:
 
 
 def _decode_state(live: LiveNodes, kind: int, cpus: Any, machine: Any, used: Any) -> FleetState:
+    """Return a state of class `kind` with its decoded parts, and everything else from the class."""
     start = live.fleet.classes[kind].state
     memory = MemoryState(msgspec.convert(machine, MachineState, strict=False))
     devices = dict(zip(start.device.pools, _decode(used), strict=True))
@@ -174,6 +175,7 @@ def _decode_event(event: FleetEvent) -> FleetEvent:
 
 
 def _encode_part(part: object) -> dict[str, Any]:
+    """Return the saved attributes of a part by name. Raises `NotPlainError`."""
     left_out = _NOT_SAVED[type(part)]
     found = {}
     for name, value in vars(part).items():
@@ -241,6 +243,7 @@ def _decode(value: Any) -> Any:
 
 
 def _decode_items(data: Any) -> list[Any]:
+    """Return the values that `_encode_items` was given."""
     if isinstance(data, bytes):
         return _decode_column(data).tolist()
     if isinstance(data, dict):

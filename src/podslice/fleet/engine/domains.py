@@ -74,16 +74,17 @@ class _Rules(NamedTuple):
     """The rules of one shape for other pods, and theirs for it.
 
     - `hard`, `soft`: spread constraints with DoNotSchedule and ScheduleAnyway.
-    - `near`: counts of the pods of required affinity; `far`: of required anti-affinity, in both directions.
+    - `affinity`: counts of the pods of required affinity.
+    - `anti_affinity`: counts of the pods of required anti-affinity, in both directions.
     - `scored`: weights and counts of preferred affinity, in both directions.
     """
 
     hard: tuple[_Spread, ...] = ()
     soft: tuple[_Spread, ...] = ()
-    near: tuple[DomainCount, ...] = ()
+    affinity: tuple[DomainCount, ...] = ()
     selects_itself: bool = False
     """The shape matches its own required affinity."""
-    far: tuple[DomainCount, ...] = ()
+    anti_affinity: tuple[DomainCount, ...] = ()
     scored: tuple[tuple[int, DomainCount], ...] = ()
     node_scores: Ints | None = None
     """Sum of the weights of preferred node affinity terms that each node matches."""
@@ -98,7 +99,9 @@ class PodDomains:
         self._placements = [shape.placement for shape in shapes]
         self._shapes = shapes
         self._with_rules = [
-            number for number, one in enumerate(self._placements) if one.near or one.far or one.preferred or one.spread
+            number
+            for number, one in enumerate(self._placements)
+            if one.affinity or one.anti_affinity or one.preferred or one.spread
         ]
         self._eligible: dict[tuple[int, int], Ints] = {}
         self._domains: dict[str, Domains] = {}
@@ -107,7 +110,7 @@ class PodDomains:
         self.present: Bools = np.array([not node.absent for node in fleet.nodes], dtype=np.bool_)
         self._rules = [self._make_rules(number) for number in range(len(shapes))]
         self.constrained = frozenset(
-            number for number, one in enumerate(self._rules) if one.hard or one.near or one.far
+            number for number, one in enumerate(self._rules) if one.hard or one.affinity or one.anti_affinity
         )
         self.scores = frozenset(
             number for number, one in enumerate(self._rules) if one.soft or one.scored or one.node_scores is not None
@@ -145,14 +148,14 @@ class PodDomains:
         soft = [one for one in own.spread if one.when_unsatisfiable == "ScheduleAnyway"]
         every = range(len(self._placements))
         together = (
-            [other for other in every if all(term.matches(own, self._placements[other]) for term in own.near)]
-            if own.near
+            [other for other in every if all(term.matches(own, self._placements[other]) for term in own.affinity)]
+            if own.affinity
             else []
         )
         return _Rules(
             self._make_spreads(number, hard),
             self._make_spreads(number, soft),
-            tuple(self._count(term.topology_key, together) for term in own.near),
+            tuple(self._count(term.topology_key, together) for term in own.affinity),
             number in together,
             self._count_repelling(number),
             self._count_preferred(number),
@@ -168,11 +171,15 @@ class PodDomains:
         """Return the counts of pods that this shape's anti-affinity matches, and of pods whose anti-affinity matches
         this shape."""
         own = self._placements[number]
-        found = [one for term in own.far if (one := self._count_matching(own, term))]
+        found = [one for term in own.anti_affinity if (one := self._count_matching(own, term))]
         for other in self._with_rules:
             placement = self._placements[other]
             # Required anti-affinity is symmetric upstream: the terms of running pods keep this one away too.
-            found += [self._count(term.topology_key, [other]) for term in placement.far if term.matches(placement, own)]
+            found += [
+                self._count(term.topology_key, [other])
+                for term in placement.anti_affinity
+                if term.matches(placement, own)
+            ]
         return tuple(dict.fromkeys(found))
 
     def _count_preferred(self, number: int) -> tuple[tuple[int, DomainCount], ...]:
@@ -183,7 +190,7 @@ class PodDomains:
         for other in self._with_rules:
             placement = self._placements[other]
             # Upstream scores required affinity of running pods too, with a weight of its own.
-            theirs = [*placement.preferred, *[(_REQUIRED_AFFINITY_WEIGHT, term) for term in placement.near]]
+            theirs = [*placement.preferred, *[(_REQUIRED_AFFINITY_WEIGHT, term) for term in placement.affinity]]
             found += [
                 (weight, self._count(term.topology_key, [other]))
                 for weight, term in theirs
@@ -246,9 +253,9 @@ class PodDomains:
         for place, one in enumerate(rules.hard):
             skew = one.count.counts_on(rows) + one.own - self._global_minimum(one, (shape, place))
             found &= one.has_all[rows] & (skew <= one.constraint.max_skew)
-        for count in rules.far:
+        for count in rules.anti_affinity:
             found &= count.counts_on(rows) == 0
-        if rules.near:
+        if rules.affinity:
             found &= self._meets_affinity(rules, rows)
         return found
 
@@ -267,8 +274,8 @@ class PodDomains:
         found: Bools = np.ones(len(self.present[rows]), dtype=np.bool_)
         # The first pod of a group that selects itself may go to any node with the labels, or the group could never
         # start.
-        none_yet = not any(count.counts.any() for count in rules.near)
-        for count in rules.near:
+        none_yet = not any(count.counts.any() for count in rules.affinity)
+        for count in rules.affinity:
             found &= count.domains.of[rows] >= 0
             if not (none_yet and rules.selects_itself):
                 found &= count.counts_on(rows) > 0

@@ -29,7 +29,7 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
       `pods` among them.
     - `gpus`: GPUs of one `gpu_model`, of which the scheduler accounts milli-GPUs.
     - `source`: where the machine is known from.
-    - `kept`: the same amounts as the node's own kubelet would report them, from its configuration in this class.
+    - `kubelet_allocatable`: the same amounts by the node's own kubelet, from its configuration in this class.
     """
 
     name: str
@@ -39,7 +39,7 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     gpus: int = 0
     gpu_model: str = ""
     source: Literal["captured", "nrt", "assumed"] = "assumed"
-    kept: Mapping[str, int] = NO_AMOUNTS
+    kubelet_allocatable: Mapping[str, int] = NO_AMOUNTS
 
 
 class FleetNode(NamedTuple):

@@ -123,6 +123,7 @@ class Notes:
         )
 
     def _summary(self, horizon: int) -> dict[str, int]:
+        """Return the integers of the result by name (docs/fleet.md has the table)."""
         queue = self._queue
         pods, columns, workload = queue.pods, queue.live.columns, queue.workload
         verdicts = np.bincount(np.array(pods.verdict, dtype=np.int64) + 1, minlength=6).tolist()
@@ -187,6 +188,7 @@ class Notes:
         }
 
     def _nodes(self) -> tuple[NodeColumns, dict[str, int]]:
+        """Return the final columns of nodes, and the sums over them."""
         queue, columns = self._queue, self._queue.live.columns
         numbers: dict[int, int] = {}
         # Numbered again in the order of nodes: the engine's numbers depend on which answers were computed first.

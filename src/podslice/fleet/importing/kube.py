@@ -108,6 +108,7 @@ class _NodeReader:
             self._read_devices(folders.states)
 
     def _read_devices(self, folder: Path | None) -> None:
+        """Replace the devices by those of the kubelet's checkpoint."""
         try:
             checkpoint = decode(self._files[DEVICE_STATE_FILE])
         except CheckpointError as error:
@@ -194,6 +195,7 @@ def fields_of_state(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _memory_configuration(memory: MemoryCheckpoint) -> dict[str, Any]:
+    """Return the Memory Manager's policy and reservations as its state file has them."""
     kept = {
         node: {
             name: str(table.system_reserved)
@@ -219,6 +221,7 @@ def _load_configz(folder: Path | None, name: str) -> dict[str, Any]:
 
 
 def _allocatable(amounts: Mapping[str, Any], source: str, node: str) -> dict[str, int]:
+    """Return amounts in millicores, bytes and whole units. Raises `InputError`."""
     found = {}
     for name, text in amounts.items():
         try:
@@ -231,6 +234,7 @@ def _allocatable(amounts: Mapping[str, Any], source: str, node: str) -> dict[str
 
 
 def _node(data: Mapping[str, Any], name: str) -> FleetNode:
+    """Return a node of the fleet; the number of its class is not set yet."""
     spec = part(data, "spec")
     labels = part(part(data, "metadata"), "labels")
     taints = tuple(

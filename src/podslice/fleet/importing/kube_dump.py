@@ -93,6 +93,7 @@ def _add_snapshot(dump: Dump, snapshot: AgentSnapshot | str, kind: str) -> None:
 
 
 def _documents(path: Path) -> list[Any]:
+    """Return the documents of a file; none of a YAML file that cannot be read, which may not belong to the dump."""
     try:
         return read_documents(path)
     except InputError:

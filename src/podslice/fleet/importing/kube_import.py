@@ -185,6 +185,7 @@ def _summarize(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: s
 
 
 def _missing(kinds: set[str], copied: Mapping[str, bytes], nodes: int) -> Iterator[str]:
+    """Yield a line with a command for each kind of file that is missing."""
     for kind, (name, command) in _WANTED.items():
         if kind not in kinds:
             yield f"{name}: {command}"
@@ -198,6 +199,7 @@ def _missing(kinds: set[str], copied: Mapping[str, bytes], nodes: int) -> Iterat
 
 
 def _scenario(kinds: set[str], folders: set[str], since: str, policy: str) -> str:
+    """Return the text of the scenario file."""
     nodes = ["kubernetes: nodes.json"]
     nodes += ["topology: nrt.json"] if "NodeResourceTopology" in kinds else []
     fields = {CONFIGZ: "configurations", MACHINES: "machines", STATES: "states"}

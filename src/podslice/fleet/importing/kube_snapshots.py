@@ -68,6 +68,7 @@ def read_snapshot(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
 
 
 def _read_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
+    """Return the snapshot in a `LiveNode`. Raises `InputError`."""
     try:
         name, problem = str(data["node"]), str(data["problem"])
         files = {str(key): str(text).encode() for key, text in data["files"].items()}
@@ -91,6 +92,7 @@ def _read_live_node(data: Mapping[str, Any], path: Path) -> AgentSnapshot:
 def _pod(
     metadata: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, str], node: str
 ) -> dict[str, Any]:
+    """Return a Pod object with the parts that an import needs."""
     kept = ("name", "namespace", "uid", "creationTimestamp", "labels")
     own = {key: metadata[key] for key in kept if metadata.get(key)}
     return {
@@ -106,6 +108,7 @@ def _pod(
 
 
 def _read_node_state(data: Mapping[str, Any], path: Path) -> AgentSnapshot | str:
+    """Return the snapshot in a `NodeState`, or in a line why it cannot be used."""
     found = read_node_state(json.dumps(data).encode())
     if found.state is None:
         return f"node {found.node or 'without a name'}: its NodeState cannot be used: {found.problem}"
@@ -157,6 +160,7 @@ def _pod_object(pod: Pod, node: str) -> dict[str, Any]:
 
 
 def _device_list(resource: str, pool: PoolMessage) -> dict[str, Any]:
+    """Return the devices of a pool in the form of a file of devices."""
     devices = [
         {
             "id": name,

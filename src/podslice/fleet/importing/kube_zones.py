@@ -63,6 +63,7 @@ def place_in_zones(rules: NodeRules, empty: NodeState, zones: Zones, pods: Seque
 
 
 def _units(rules: NodeRules, state: NodeState, pod: Pod) -> Iterator[_Unit]:
+    """Yield the containers of a pod that own resources."""
     admission = make_admission_pod(rules.policy, default_pod(with_default_uid(pod), rules.gates), rules.gates)
     if admission.managed:
         return
@@ -101,6 +102,7 @@ class _ZoneSearch:
         return self._chosen if self._place(0) else None
 
     def _place(self, number: int) -> bool:
+        """Whether this unit and all later ones can be placed; the choices are kept where they can."""
         if number == len(self._units):
             # Memory may remain: exporters round it.
             return all(name == MEMORY or amount == 0 for zone in self._left.values() for name, amount in zone.items())

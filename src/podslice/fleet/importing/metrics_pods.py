@@ -136,6 +136,7 @@ class _Reader:
         return None
 
     def _life(self, one: MetricSeries, name: str) -> _Life:
+        """Return the record of a series' pod."""
         namespace = one.labels.get("exported_namespace") or one.labels.get("namespace") or "default"
         uid = one.labels.get("uid", "")
         life = self._lives.setdefault((namespace, name, uid), _Life())
@@ -143,6 +144,7 @@ class _Reader:
         return life
 
     def _read_amount(self, one: MetricSeries, amount: re.Match[str], life: _Life) -> None:
+        """Add the requests or limits of a container."""
         container = one.labels.get("exported_container") or one.labels.get("container", "")
         resource = _OLD.get(amount["of"] or "") or self._resource(one.labels.get("resource", ""))
         if not container or not resource:
@@ -164,6 +166,7 @@ class _Reader:
         self._steps.update(after - before for before, after in pairwise(times) if after > before)
 
     def _read_info(self, one: MetricSeries, life: _Life) -> None:
+        """Add owner, priority class and containers."""
         self._add_times(one, life)
         kind = one.labels.get("owner_kind") or one.labels.get("created_by_kind") or ""
         life.owner = kind if kind not in ("", "<none>") else life.owner
@@ -180,6 +183,7 @@ class _Reader:
             life.ended = over[0]
 
     def _resource(self, label: str) -> str:
+        """Return the resource of a label, as a node names it or by a guess."""
         if label in self._names or not label:
             return self._names.get(label, "")
         name = _guess_resource(label)
@@ -235,6 +239,7 @@ class _Reader:
 
 
 def _join(life: _Life, other: _Life) -> None:
+    """Add the series of `other`, which has no UID, to a pod."""
     for node, times in other.times.items():
         life.times.setdefault(node, set()).update(times)
     life.owner, life.priority = life.owner or other.owner, life.priority or other.priority
@@ -284,6 +289,7 @@ class _Stay(NamedTuple):
         return created if known and created is not None else grid.before(self.times[0])
 
     def _end(self, grid: _Grid, came: int) -> int | None:
+        """Return when the pod ended in milliseconds since 1970, None while it runs."""
         ended = self.life.ended
         if ended is not None and self.number == 0 and ended >= came:
             return ended

@@ -86,6 +86,7 @@ def read_answer(document: Mapping[str, Any], path: Path) -> MetricsExport:
 
 
 def _series(item: Any, path: Path, wrong: Counter[str]) -> MetricSeries | None:
+    """Return a series of an answer, None for an unusable one, which is counted."""
     labels = item.get("metric") if isinstance(item, dict) else None
     values = (item.get("values") or [item.get("value")]) if isinstance(item, dict) else None
     if not isinstance(labels, dict) or not isinstance(values, list):

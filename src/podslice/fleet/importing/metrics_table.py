@@ -69,6 +69,7 @@ def read_table(path: Path) -> MetricsExport | None:
 
 
 def _columns(header: tuple[str, ...], path: Path) -> _Columns | None:
+    """Return the positions of a table's columns; None for a table without metrics. Raises `InputError`."""
     plain = [name.strip().lower() for name in header]
     own = metric_of_file(path)
     time = next((plain.index(name) for name in _TIMES if name in plain), -1)

@@ -80,6 +80,7 @@ def difference(one: Configuration, other: Configuration, measure: str) -> Paired
 
 
 def _verdict(value: MeanOver, *, less: bool) -> Verdict:
+    """Return the verdict about a difference, where `less` of the figure is better."""
     if abs(value.mean) < _TINY and not value.half:
         return "equal"
     if value.half is None:
@@ -96,6 +97,7 @@ def rank(candidates: Iterable[Configuration], criteria: Sequence[str] = CRITERIA
 
 
 def _merit(candidate: Configuration, measure: str) -> float:
+    """Return a sort key of a mean, the best first; 0 where the figure does not exist."""
     found = candidate.mean(measure)
     if found is None:
         return 0.0

@@ -118,6 +118,7 @@ def node_maps(study: Study, cell: FleetCell, outcome: CellOutcome, run: str) -> 
 
 
 def _on_nodes(outcome: CellOutcome) -> list[_OnNode]:
+    """Return the pods of each node at the end."""
     pods = outcome.result.pods
     found = [_OnNode([], 0) for _ in outcome.nodes]
     for pod, node in enumerate(pods.node):

@@ -174,6 +174,7 @@ def _allocation_line(shown: ShownConfiguration, name: str, *, timed: bool) -> Li
 
 
 def _curve(outcome: CellOutcome, name: str, *, timed: bool) -> list[tuple[float, float]]:
+    """Return the allocation of a cell in percent over hours, or over percent of the requests that have arrived."""
     series, summary = outcome.result.series, outcome.result.summary
     room = summary[f"{name}_room"] or 1
     xs = [at / 3_600_000 for at in series["at_ms"]] if timed else [100 * one / room for one in series["arrived_milli"]]
@@ -310,6 +311,7 @@ def heat_strips(outcome: CellOutcome) -> list[Strip]:
 
 
 def _strip(outcome: CellOutcome, changes: list[list[int]], members: list[int], kind: int) -> Strip:
+    """Return the booked share of some nodes of a class over time."""
     room = outcome.classes[kind].cpu * len(members) or 1
     shares, booked = [], 0
     for place in range(_BINS):

@@ -113,6 +113,7 @@ def sentences(summary: RunSummary, criteria: Sequence[str] = CRITERIA) -> tuple[
 
 
 def _winner_sentence(summary: RunSummary, criteria: Sequence[str]) -> str:
+    """Say which configuration is best, and by how much."""
     if len(summary.candidates) < 2:
         return "There is one configuration; name several to compare."
     best, *others = summary.candidates
@@ -133,6 +134,7 @@ def _winner_sentence(summary: RunSummary, criteria: Sequence[str]) -> str:
 
 
 def _amount(found: PairedDifference) -> str:
+    """Describe a difference: `12.3 points (±1.2) less demand that never ran`."""
     measure = BY_NAME[found.measure]
     value = found.value
     unit = " points" if measure.unit == "%" else f" {measure.unit}".rstrip()

@@ -144,6 +144,7 @@ def split_key(key: str) -> tuple[str, str, str, str, int]:
 
 
 def _cell_rows(store: RunStore, keys: list[str], summary: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield figures and integers of each cell."""
     for key in keys:
         outcome = store.read_outcome(key)
         found = figures_of(outcome)
@@ -152,6 +153,7 @@ def _cell_rows(store: RunStore, keys: list[str], summary: list[str]) -> Iterator
 
 
 def _series_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
+    """Yield the series of a cell, one measure after the other."""
     series = outcome.result.series
     for name in sorted(series):
         if name != "at_ms":
@@ -218,6 +220,7 @@ def _node_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
 
 
 def _write(store: RunStore, table: TableForm, rows: Iterator[tuple[Any, ...]], form: str) -> Path:
+    """Write a table and return its path. Raises `InputError`."""
     name = _file(table, form)
     path = store.folder / TABLES / name
     try:

@@ -176,6 +176,7 @@ class Study:
                 yield from (digests[name] for name in digests if fnmatchcase(name, entry.manifests))
 
     def _cells(self) -> Iterator[FleetCell]:
+        """Yield all cells of the matrix; seeds vary fastest."""
         scenario = self.scenario
         for alternative in scenario.alternatives:
             for kubelet, variant, label in self._kubelets(alternative):
@@ -185,6 +186,7 @@ class Study:
                             yield FleetCell(alternative, kubelet, scheduler, transform, seed, variant, label)
 
     def _kubelets(self, alternative: str) -> Iterator[tuple[str, int, str]]:
+        """Yield name, variant and label of each kubelet configuration."""
         for name, entry in self.scenario.kubelets.items():
             if entry.recommend:
                 for number, (label, _) in enumerate(self._search_variants(name, alternative)):
@@ -381,6 +383,7 @@ def _shape_trace(entry: WorkloadEntry) -> str:
 
 
 def _group_by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
+    """Return the numbers of nodes by class."""
     found: dict[int, list[int]] = {}
     for number in nodes:
         found.setdefault(fleet.nodes[number].kind, []).append(number)

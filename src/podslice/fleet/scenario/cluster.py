@@ -224,6 +224,7 @@ def _start_class(
     gpus: GPUOffer,
     profile: str,
 ) -> FleetClass:
+    """Start a kubelet on the machine of a class. Raises `ClassStartError`."""
     machine = found.machine(alternative)
     devices = found.devices
     if devices is None:
@@ -235,14 +236,14 @@ def _start_class(
         node = Node(machine, config, profile=profile, devices=devices or DeviceInventory(), policy=policy)
     except StartError as error:
         raise ClassStartError(kubelet, found.name, error.message, error.remedy) from None
-    kept = amounts(node.kubelet.node_resources().allocatable)
+    own = amounts(node.kubelet.node_resources().allocatable)
     return FleetClass(
         name=found.name,
         rules=node.rules,
         state=node.state,
-        allocatable=found.allocatable or kept,
+        allocatable=found.allocatable or own,
         gpus=found.gpus,
         gpu_model=found.gpu_model,
         source=found.source,
-        kept=kept,
+        kubelet_allocatable=own,
     )

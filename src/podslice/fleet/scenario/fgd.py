@@ -201,6 +201,7 @@ def inflate(pods: list[TracePod], seed: int, gpus: int) -> tuple[Workload, tuple
 
 
 def _shape(pod: TracePod) -> FleetShape:
+    """Return a shape by sums only: the artifact's nodes have no kubelet."""
     amounts = {"cpu": pod.cpu, "memory": pod.memory}
     return FleetShape(
         name=f"{pod.cpu}m, {pod.gpus} x {pod.gpu_milli}",
@@ -314,6 +315,7 @@ def compare(traces: FGDTraces, curves: Mapping[FGDRun, Curve]) -> FGDVerdict:
 
 
 def _points(traces: FGDTraces, curves: Mapping[FGDRun, Curve], workload: str, policy: PolicyName) -> Iterator[FGDPoint]:
+    """Yield the comparisons of a list of pods and a policy."""
     published = traces.read_published(workload, policy)
     ours = [found for run, found in sorted(curves.items()) if (run.workload, run.policy) == (workload, policy)]
     for percent in POINTS:

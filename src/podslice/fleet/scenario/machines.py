@@ -52,6 +52,8 @@ class NodeClass(NamedTuple):
 
 
 class _AssumedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A machine that is assumed for a number of CPUs, why, and alternatives by name."""
+
     machine: str
     why: str = ""
     alternatives: dict[str, str] = {}

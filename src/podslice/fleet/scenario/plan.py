@@ -210,6 +210,7 @@ class _Trials:
 
 
 def _size_cell(study: Study, cell: FleetCell, terms: PlanTerms, report: Callable[[float], None]) -> CellSize:
+    """Find the least number of nodes of a cell, and what else the terms ask for."""
     made = study.build(cell)
     names = [one.name for one in study.cluster.classes]
     kinds = [node.kind for node in made.fleet.nodes]
@@ -266,6 +267,7 @@ def _varying_parts(by_name: dict[str, list[FleetCell]]) -> set[int]:
 
 
 def _summarize(name: str, found: Sequence[CellSize], totals: Counter[str]) -> PlannedConfiguration:
+    """Summarize the sizes of a configuration over its seeds."""
     counts = tuple(one.least for one in found)
     ordered = sorted(counts)
     never = sorted({shape for one in found for shape in one.never})

@@ -107,9 +107,9 @@ def disagreements(study: Study, cells: Sequence[FleetCell]) -> tuple[str, ...]:
     found: dict[str, list[str]] = {}
     for cell in {(one.alternative, one.configuration): one for one in cells}.values():
         for one in study.start(cell).classes[: len(study.cluster.classes)]:
-            kept, reported = one.kept["cpu"], one.allocatable["cpu"]
-            if kept != reported:
-                found.setdefault(cell.configuration, []).append(f"{one.name}: {kept / 1000:g}, not {reported / 1000:g}")
+            own, reported = one.kubelet_allocatable["cpu"], one.allocatable["cpu"]
+            if own != reported:
+                found.setdefault(cell.configuration, []).append(f"{one.name}: {own / 1000:g}, not {reported / 1000:g}")
     return tuple(
         f"kubelet {name} leaves other CPUs than Node objects say, by which the scheduler counts ({_few(classes)})"
         for name, classes in found.items()

@@ -88,6 +88,7 @@ class LoadTable:
         return self.kind, self.room, self.used, self.non_zero, self.gpus, self.gpu_count, self.kinds
 
     def _empty_load(self, kind: int) -> int:
+        """Return the load of a node of this class without pods."""
         gpus = np.zeros(self.most_gpus, dtype=np.int64)
         gpus[: self.class_gpus[kind]] = WHOLE_GPU
         width = len(self.names)

@@ -54,6 +54,7 @@ class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
         return selector.with_requirements(_by_keys(own.labels, self.mismatch_label_keys, "NotIn")).matches(other.labels)
 
     def _in_namespace(self, own: PlacementRules, other: PlacementRules) -> bool:
+        """Whether the term of a pod like `own` includes the namespace of `other`."""
         if not self.namespaces and self.namespace_selector is None:
             return own.namespace == other.namespace
         if other.namespace in self.namespaces:
@@ -91,15 +92,15 @@ class Weighted(NamedTuple):
 
 
 class PlacementRules(NamedTuple):
-    """All constraints of a pod on where it runs. `node_terms`: one must match, None for any node; `near`, `far`:
-    required affinity and anti-affinity; `preferred`: both kinds of preferences."""
+    """All constraints of a pod on where it runs. `node_terms`: one must match, None for any node; `affinity`,
+    `anti_affinity`: required terms; `preferred`: both kinds of preferences."""
 
     namespace: str = "default"
     labels: Labels = _NONE
     node_terms: tuple[NodeTerm, ...] | None = None
     preferred_nodes: tuple[tuple[int, NodeTerm], ...] = ()
-    near: tuple[PodTerm, ...] = ()
-    far: tuple[PodTerm, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
     preferred: tuple[Weighted, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
 
@@ -107,7 +108,7 @@ class PlacementRules(NamedTuple):
     def label_keys(self) -> frozenset[str]:
         """Keys of the labels of other pods that its terms select by, and of its own labels that they are compared
         with."""
-        terms = [*self.near, *self.far, *[one.term for one in self.preferred]]
+        terms = [*self.affinity, *self.anti_affinity, *[one.term for one in self.preferred]]
         rules: list[PodTerm | SpreadConstraint] = [*terms, *self.spread]
         keys = [key for rule in rules for key in rule.match_label_keys]
         keys += [key for term in terms for key in term.mismatch_label_keys]
@@ -181,16 +182,16 @@ def placement_of(pod: Mapping[str, Any]) -> PlacementRules:
         labels = msgspec.convert(metadata.get("labels") or {}, dict[str, str])
     except msgspec.ValidationError as error:
         raise InputError(str(error), path="spec", remedy="see kubectl explain pod.spec.affinity") from None
-    nodes, near, far = spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
+    nodes, pods, against = spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
     return PlacementRules(
         namespace=str(metadata.get("namespace") or "default"),
         labels=labels,
         node_terms=None if nodes.required is None else nodes.required.node_selector_terms,
         preferred_nodes=tuple((one.weight, one.preference) for one in nodes.preferred),
-        near=near.required,
-        far=far.required,
-        preferred=tuple(Weighted(one.weight, one.pod_affinity_term) for one in near.preferred)
-        + tuple(Weighted(-one.weight, one.pod_affinity_term) for one in far.preferred),
+        affinity=pods.required,
+        anti_affinity=against.required,
+        preferred=tuple(Weighted(one.weight, one.pod_affinity_term) for one in pods.preferred)
+        + tuple(Weighted(-one.weight, one.pod_affinity_term) for one in against.preferred),
         spread=spec.topology_spread_constraints,
     )
 

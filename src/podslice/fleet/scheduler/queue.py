@@ -73,6 +73,8 @@ class PodQueue:
         )
 
     def _scheduler(self, seed: int, draws: IndexedStream) -> FleetScheduler:
+        """Return the scheduler with the options' tie rule; the order of nodes for `permuted` is drawn once for each
+        seed."""
         options, columns = self.options, self.live.columns
         ties = {"first-fit": "first", "random": "random"}.get(options.policy, options.ties)
         if options.policy == "first-fit" and options.ties == "permuted":

@@ -70,6 +70,7 @@ class ScoreTable:
         return known
 
     def _compute(self, shape: int, loads: Ints, known: Scores) -> None:
+        """Fill in the scores of some loads."""
         fits = self._columns.loads.fits(shape, loads)
         known[loads] = NO_FIT
         fitting = loads[fits]
@@ -215,6 +216,7 @@ class FleetScheduler:
         return nodes
 
     def _one_admits(self, shape: int, node: int, state: int, refused: set[int], admits: Admits) -> bool:
+        """Whether a node admits the shape; states that refuse are remembered in `refused`."""
         if state in refused:
             return False
         if admits(shape, node):

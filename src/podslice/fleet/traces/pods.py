@@ -96,6 +96,7 @@ def build_workload(
 
 
 def _columns(pods: Sequence[_ScheduledPod]) -> Workload:
+    """Return the pods as columns, with each shape once."""
     numbers: dict[int, int] = {}
     shapes: list[FleetShape] = []
     column = array("q")

@@ -54,6 +54,7 @@ class Reader:
         return found
 
     def _make_shape(self, row: TracePod, group: str) -> FleetShape:
+        """Return a new shape for a row."""
         amounts = self._amounts(row)
         pod = default_pod(pod_from_dict(self._pod(row, amounts)), self._gates)
         qos = f", {row.qos}" if row.qos and self._reading.qos == "by-column" else ""
@@ -71,6 +72,7 @@ class Reader:
         )
 
     def _amounts(self, row: TracePod) -> ReadAmounts:
+        """Return the requests of a row, scaled and rounded."""
         scale = self._transform.scale
         cpu = round(row.cpu * scale.get("cpu", 1.0)) if scale else row.cpu
         memory = round(row.memory * scale.get("memory", 1.0)) if scale else row.memory
@@ -90,6 +92,7 @@ class Reader:
         return row.gpu_milli, row.gpus if row.gpu_milli == WHOLE_GPU else 0
 
     def _pod(self, row: TracePod, amounts: ReadAmounts) -> dict[str, Any]:
+        """Return a row as a Pod object."""
         reading = self._reading
         qos: str = reading.qos
         if qos == "by-column":

@@ -67,6 +67,7 @@ def open_rows(path: Path) -> Iterator[Rows]:
 
 
 def _lines(file: BinaryIO, source: str) -> Iterator[str]:
+    """Yield the lines of a file as text. Raises `InputError` beyond the limits, and for a truncated gzip file."""
     total, number = 0, 0
     while True:
         try:
@@ -113,6 +114,7 @@ def _csv_rows(reader: Any, source: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_columns(columns: tuple[str, ...], source: str) -> None:
+    """Raise `InputError` for too many columns, or two with the same name."""
     if len(columns) > MOST_COLUMNS:
         raise InputError(f"has {len(columns)} columns", source=source, remedy=f"at most {MOST_COLUMNS} are read")
     for column, count in Counter(columns).items():
@@ -157,6 +159,7 @@ def _objects(lines: Iterator[str], source: str) -> Iterator[tuple[int, dict[str,
 
 
 def _is_flat(value: object) -> bool:
+    """Whether a cell is nested at most `_DEEPEST` levels, without recursion."""
     level = [value]
     for _ in range(_DEEPEST):
         level = [
@@ -171,6 +174,7 @@ def _is_flat(value: object) -> bool:
 
 
 def _text(value: object) -> str:
+    """Return a cell as text: "" for a missing value, lists joined by `|`."""
     if value is None:
         return ""
     # NaN: Parquet writers use it for a missing number.

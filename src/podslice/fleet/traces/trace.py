@@ -97,6 +97,7 @@ class OpenTrace:
             yield cells, line, row
 
     def _count(self, line: int, row: list[str]) -> None:
+        """Count the empty cells of a row. Raises `InputError` for a wrong number of cells."""
         if len(row) != len(self.columns):
             problem = f"line {line} has {len(row)} cells for {len(self.columns)} columns"
             raise InputError(problem, source=str(self.path))
@@ -202,6 +203,7 @@ def _pod(cells: _Cells, line: int, row: list[str]) -> TracePod:
 
 
 def _times(cells: _Cells, line: int, row: list[str]) -> tuple[int | None, int | None]:
+    """Return arrival and end in milliseconds, the end from the duration where there is only that."""
     arrival = cells.number(line, row, "arrival", least=_ANY)
     end, meaning = cells.number(line, row, "end", least=_ANY), "end"
     duration = cells.number(line, row, "duration")

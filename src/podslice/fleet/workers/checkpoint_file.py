@@ -104,6 +104,7 @@ class CheckpointFile:
             _STOPPING.leave()
 
     def _write(self, data: bytes) -> None:
+        """Write the file atomically; a disk error costs the checkpoint only."""
         body = zlib.compress(data, _LEVEL)
         head = json.dumps({**self._about, "sha256": hashlib.sha256(body).hexdigest()}, sort_keys=True)
         with suppress(OSError):

@@ -26,6 +26,7 @@ def receive(sock: socket.socket) -> Any:
 
 
 def _exactly(sock: socket.socket, size: int) -> bytearray:
+    """Receive this many bytes. Raises `EOFError` where the socket closes before."""
     found = bytearray()
     while len(found) < size:
         data = sock.recv(min(size - len(found), _AT_ONCE))
